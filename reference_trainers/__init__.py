@@ -1,0 +1,115 @@
+"""The reference trainers: one self-contained program for each documented approach.
+
+TRAINERS is the one table that the suite reads: a new approach is a new file beside this one and a
+new row here. Standard library only, in Python 3.8 syntax: the suite reads the table without
+TensorFlow, and the trainers may run under another interpreter than pytest's.
+"""
+
+import os
+from dataclasses import dataclass
+from typing import Tuple
+
+DOCS = "https://www.tensorflow.org"
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """One documented approach and what its program can do; `name` is also its file name."""
+
+    name: str
+    document: str  # URL of the document that it implements
+    api: str  # what it trains with, in one line
+    jobs: Tuple[Tuple[str, int], ...]  # default cluster, () for a single process
+    role: str  # how a task learns its role: none, tf_config or host_flags
+    backends: Tuple[str, ...]  # what --backend takes; ("none",) where nothing is reduced
+    keras: bool  # runs once for each Keras flavour
+    families: Tuple[str, ...]  # the claim families that it must show
+    synchronous: bool
+    events: Tuple[str, ...]  # what it writes, beyond started, joined and finished
+    flags: Tuple[str, ...]  # what it takes, beyond the flags that all trainers take
+    services: Tuple[str, ...] = ()  # jobs that never end by themselves
+    path: str = ""  # a program elsewhere: a fake or a patched copy
+
+    @property
+    def program(self) -> str:
+        """Path of the program."""
+        return self.path or os.path.join(
+            os.path.dirname(os.path.abspath(__file__)), self.name + ".py"
+        )
+
+
+KERAS_EVENTS = (
+    "step",
+    "input",
+    "epoch",
+    "weights",
+    "checkpoint_saved",
+    "restored",
+    "evaluated",
+    "exported",
+)
+KERAS_FLAGS = (
+    "save-every",
+    "evaluate",
+    "export",
+    "audit-input",
+    "order",
+    "optimizer",
+    "learning-rate",
+    "dump-weights",
+)
+
+TRAINERS: Tuple[Trainer, ...] = (
+    Trainer(
+        name="single_process",
+        document=DOCS + "/tutorials/distribute/multi_worker_with_keras",
+        api="Keras Model.fit without a strategy",
+        jobs=(),
+        role="none",
+        backends=("none",),
+        keras=True,
+        families=("single",),
+        synchronous=True,
+        events=KERAS_EVENTS,
+        flags=KERAS_FLAGS,
+    ),
+    Trainer(
+        name="keras_multi_worker_mirrored",
+        document=DOCS + "/tutorials/distribute/multi_worker_with_keras",
+        api="tf.distribute.MultiWorkerMirroredStrategy and Keras Model.fit",
+        jobs=(("worker", 2),),
+        role="tf_config",
+        backends=("auto", "ring", "nccl"),
+        keras=True,
+        families=("cluster", "mwms"),
+        synchronous=True,
+        events=KERAS_EVENTS + ("peer_lost",),
+        flags=KERAS_FLAGS + ("backend", "autoshard"),
+    ),
+    Trainer(
+        name="supervisor_parameter_server",
+        document="https://github.com/tensorflow/examples/blob/master/community/en/docs/deploy/distributed.md",
+        api="ClusterSpec, Server, replica_device_setter and Supervisor (compat.v1), asynchronous",
+        jobs=(("ps", 2), ("worker", 2)),
+        role="host_flags",
+        backends=("none",),
+        keras=False,
+        families=("cluster", "ps1"),
+        synchronous=False,
+        events=(
+            "placed",
+            "step",
+            "input",
+            "weights",
+            "checkpoint_saved",
+            "restored",
+            "evaluated",
+            "summary",
+            "peer_lost",
+        ),
+        flags=("save-every", "evaluate", "audit-input", "learning-rate", "dump-weights"),
+        services=("ps",),
+    ),
+)
+
+BY_NAME = {row.name: row for row in TRAINERS}

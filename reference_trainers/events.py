@@ -1,0 +1,129 @@
+"""What a trainer tells about itself: one JSON object a line, in the file named by TRAINER_EVENTS.
+
+SCHEMA is the vocabulary that every trainer and every probe program shares. Without TRAINER_EVENTS
+the writer does nothing, so the same program runs from a shell. Standard library only, Python 3.8.
+"""
+
+import atexit
+import collections
+import json
+import os
+import sys
+import threading
+import time
+
+# event -> the fields that it must carry besides event, time_s, task and attempt
+SCHEMA = {
+    "started": ("tensorflow", "keras", "python", "pid", "trainer", "seed"),
+    "joined": ("cluster", "workers", "chief", "backend", "replicas"),
+    "placed": ("variables", "ops"),
+    "step": ("step", "global_step", "loss", "examples"),
+    "input": ("step", "global_step", "ids"),
+    "epoch": ("epoch", "steps", "metrics", "global_step"),
+    "weights": ("when", "global_step", "iterations", "digest", "slots_digest"),
+    "checkpoint_saved": ("path", "global_step"),
+    "restored": ("path", "global_step", "iterations", "digest", "slots_digest"),
+    "evaluated": ("global_step", "metrics"),
+    "exported": ("path", "kept", "digest"),
+    "summary": ("path", "global_step"),
+    "peer_lost": ("error",),
+    "unsupported": ("reason",),
+    "finished": ("global_step", "steps"),
+    # of the probe programs in suite/programs
+    "reduced": ("value",),  # the first all-reduce's result
+    "serving": ("target",),  # a local server's address
+    "answered": ("value", "target"),  # what a session on a server returned
+    "refused": ("error",),  # the error with which TensorFlow declined, "" when it did not
+    "collided": ("files", "error"),  # what two writers of one directory left behind
+    "served": ("clusters", "values"),  # clusters so far, what the last one's tasks returned
+    "timed": ("told", "steps", "wall_s", "cpu_s"),  # steps in a row, with events or without
+    # of the harness
+    "spawned": ("pid",),
+    "fault_started": ("fault",),
+    "fault_ended": ("fault",),
+    "exited": ("code", "signal", "ended_by_harness"),
+}
+
+EXIT_BAD_INPUT = 2
+SOON_S = 0.05  # how late an event of `write_soon` may be
+
+
+class EventWriter(object):
+    """Appends events of one task; `enabled` is False, and writing free, without TRAINER_EVENTS.
+
+    Lines go out whole, by one write() to a file opened for appending, so threads and a killed
+    process leave whole lines behind. Lines that cannot be written (a full disk) end the process
+    with exit code 2 and one line on stderr: a history with holes would make every check on it
+    worthless.
+    """
+
+    def __init__(self, task="worker/0"):
+        self.task = task
+        self.attempt = int(os.environ.get("TRAINER_ATTEMPT", "0"))
+        self.path = os.environ.get("TRAINER_EVENTS", "")
+        self.enabled = bool(self.path)
+        self._file = -1
+        self._waiting = collections.deque()  # (event, time_s, fields)
+        self._writing = threading.RLock()  # a signal handler may write as well
+        self._written_s = 0.0
+        if self.enabled:
+            try:
+                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+                self._file = os.open(self.path, flags, 0o644)
+            except OSError as error:
+                self._give_up(error.strerror)
+            atexit.register(self.flush)
+
+    def write(self, event, **fields):
+        """Write one event; KeyError for a name that SCHEMA does not know."""
+        if self.enabled:
+            self._waiting.append((event, time.clock_gettime(time.CLOCK_MONOTONIC), fields))
+            self.flush()
+
+    def write_soon(self, event, **fields):
+        """Write an event that comes at every step, with the next ones if these come at once.
+
+        After a step the caches are cold, and a line of its own would cost a hundred microseconds.
+        At most SOON_S may pass until then, and the next `write` keeps the order; what waits when
+        the process is killed is lost. A value may be a function, called when the line is written.
+        """
+        if self.enabled:
+            now_s = time.clock_gettime(time.CLOCK_MONOTONIC)
+            self._waiting.append((event, now_s, fields))
+            if now_s - self._written_s >= SOON_S:
+                self.flush()
+
+    def flush(self):
+        """Write what waits."""
+        with self._writing:
+            lines = []
+            while self._waiting:
+                lines.append(self._line(*self._waiting.popleft()))
+            data = "".join(lines).encode()
+            self._written_s = time.clock_gettime(time.CLOCK_MONOTONIC)
+            try:
+                written = os.write(self._file, data) if data else 0
+            except OSError as error:
+                self._give_up(error.strerror)
+            else:
+                if written != len(data):  # what the disk still took; the rest would fail as well
+                    self._give_up("only %d of %d bytes were written" % (written, len(data)))
+
+    def _line(self, event, time_s, fields):
+        missing = [name for name in SCHEMA[event] if name not in fields]
+        if missing:
+            raise KeyError("event %s lacks %s" % (event, ", ".join(missing)))
+        record = {"event": event, "time_s": time_s, "task": self.task, "attempt": self.attempt}
+        for name, value in fields.items():
+            record[name] = value() if callable(value) else value
+        return json.dumps(record) + "\n"
+
+    def beside(self, suffix):
+        """Path of another file of this task, beside the event file; unique per incarnation."""
+        return "%s.%d.%s" % (self.path, self.attempt, suffix)
+
+    def _give_up(self, reason):
+        # os._exit: a thread of the Supervisor, or Keras, would swallow or delay a SystemExit.
+        sys.stderr.write("%s: cannot write events to %s: %s\n" % (self.task, self.path, reason))
+        sys.stderr.flush()
+        os._exit(EXIT_BAD_INPUT)

@@ -1,0 +1,130 @@
+"""Where a Keras trainer goes on: its backup, its last checkpoint, and whether they fit the model.
+
+Layout of a model directory: backup/ belongs to BackupAndRestore alone, ckpt/ to a
+CheckpointManager. TensorFlow restores a checkpoint of another model as far as names match and is
+silent about the rest, so the shapes are compared before anything is restored or overwritten.
+"""
+
+import json
+import os
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from reference_trainers import keras_support
+from reference_trainers.workload import BadInput
+
+VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+class Position(NamedTuple):
+    """Where training begins: the backup that `fit` will restore ("" for none), epoch and step."""
+
+    backup: str = ""
+    epoch: int = 0  # epochs that are complete
+    step: int = 0  # steps that are done in the epoch after them
+
+
+def model_directory(path):
+    """Make the directory; BadInput when that cannot be."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise BadInput("--model-dir: %s cannot be made: %s" % (path, error.strerror)) from error
+
+
+def backup_position(directory, args, model):
+    """Find the Position from which BackupAndRestore will go on.
+
+    BackupAndRestore tells nobody where it resumes, and the data must begin there too. BadInput
+    when the backup is damaged or of another model.
+    """
+    if keras_support.is_keras_3():
+        return _keras_3_position(directory, model)
+    path = tf.train.latest_checkpoint(os.path.join(directory, "chief"))
+    if not path:
+        return Position()
+    reader = checked(path, model)
+    epoch = int(reader.get_tensor("ckpt_saved_epoch" + VALUE))
+    step = int(reader.get_tensor("ckpt_saved_batch" + VALUE)) if args.save_every else -1
+    if not args.save_every or step == args.steps_per_epoch - 1:
+        return Position(path, epoch + 1, 0)
+    return Position(path, epoch, step + 1)
+
+
+def _keras_3_position(directory, model):
+    path = os.path.join(directory, "latest.weights.h5")
+    if not os.path.exists(path):
+        return Position()
+    try:
+        model.load_weights(path)
+        with open(os.path.join(directory, "training_metadata.json")) as file:
+            # Keras 3 begins that epoch again, also when the backup was made within it.
+            return Position(path, int(json.load(file)["epoch"]), 0)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise BadInput("--model-dir: %s cannot be restored: %s" % (path, error)) from error
+
+
+def checked(path, model):
+    """A reader of the checkpoint; BadInput when it is damaged or of another model."""
+    try:
+        reader = tf.train.load_checkpoint(path)
+        shapes = reader.get_variable_to_shape_map()
+        for name in shapes:
+            reader.get_tensor(name)  # a file that was cut short is found here, not in the middle
+    except (tf.errors.OpError, ValueError, IndexError) as error:
+        raise BadInput("--model-dir: the checkpoint %s is damaged: %s" % (path, error)) from error
+    stored = sorted(
+        tuple(shape)
+        for name, shape in shapes.items()
+        if "layer_with_weights-" in name or "optimizer/_trainable_variables/" in name
+    )
+    own = sorted(tuple(variable.shape) for variable in model.trainable_variables)
+    if stored != own:
+        raise BadInput(
+            "--model-dir: the checkpoint %s is of another model: it has weights of shapes %s, "
+            "this model %s" % (path, stored, own)
+        )
+    return reader
+
+
+def restore_latest(checkpoint, directory, model):
+    """Restore the last checkpoint of a CheckpointManager's directory; its path, "" for none."""
+    path = tf.train.latest_checkpoint(directory)
+    if not path:
+        return ""
+    checked(path, model)
+    try:
+        checkpoint.restore(path).assert_existing_objects_matched()
+    except (AssertionError, ValueError) as error:
+        raise BadInput(
+            "--model-dir: the checkpoint %s is of another model: %s" % (path, error)
+        ) from error
+    return path
+
+
+def backup_callback(directory, args):
+    """BackupAndRestore as the flags ask for it: once per epoch, or every --save-every steps."""
+    if args.save_every:
+        return tf.keras.callbacks.BackupAndRestore(directory, save_freq=args.save_every)
+    return tf.keras.callbacks.BackupAndRestore(directory)
+
+
+def save_model(model, path):
+    """Write the whole model the flavour's way; the path really written.
+
+    A SavedModel in Keras 2 and tf_keras. Keras 3 loads only its own format as a model again.
+    """
+    if keras_support.is_keras_3():
+        os.makedirs(path, exist_ok=True)
+        path = os.path.join(path, "model.keras")
+        model.save(path)
+    else:
+        model.save(path, save_format="tf")
+    return path
+
+
+def exported_digest(path):
+    """Digest of the weights that are really on the disk: the saved model is loaded again."""
+    loaded = tf.keras.models.load_model(path, compile=False)
+    return keras_support.workload.digest(keras_support.weights(loaded))

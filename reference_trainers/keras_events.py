@@ -1,0 +1,150 @@
+"""Events from inside Keras' fit: the loss of each batch, each epoch's metrics, state digests.
+
+Keras tells a callback the running mean of the loss, and under a strategy it reduces everything
+that train_step returns over all workers. So the loss of this task's own batch takes another way:
+see BatchProbe. Nothing is added to the collectives, and nothing here exists when TRAINER_EVENTS is
+unset.
+"""
+# ruff: noqa: ARG002 (the hooks have Keras' signatures)
+
+import numpy as np
+import tensorflow as tf
+
+from reference_trainers import keras_support
+
+OWN = "own"  # among what train_step returns
+
+
+class BatchProbe(object):
+    """After each step calls `on_step(own)`: float32 [loss, examples] of this task's own batch.
+
+    What train_step returns would be reduced over all replicas. Where there is only one, it takes
+    `own` along, and Keras never sees it; otherwise a variable of this task keeps it. A callback
+    that reads a variable could tell of each step as well, but that costs a small step some
+    percent: after a step the caches are cold.
+    """
+
+    def __init__(self, model, audit):
+        """Make it outside `strategy.scope()`: its variables belong to this task alone."""
+        self._training = False  # while train_step is traced; evaluation has losses as well
+        self._own = None
+        self._kept = tf.Variable(tf.zeros([2]), trainable=False)
+        self._rows = tf.Variable(tf.zeros([0], tf.int64), shape=[None], trainable=False)
+        self._audit = audit
+        self._model = model
+        self._train_step, self._compute_loss = model.train_step, model.compute_loss
+        self._make_train_function = model.make_train_function
+        self._replicas = model.distribute_strategy.num_replicas_in_sync
+        model.train_step, model.compute_loss = self.train_step, self.compute_loss
+        model.make_train_function = self.make_train_function
+        self.on_step = lambda _: None
+
+    def train_step(self, batch):
+        if self._audit:
+            self._rows.assign(batch[2])
+        self._training = True
+        try:
+            logs = self._train_step(tuple(batch[:2]))
+        finally:
+            self._training = False
+        if self._replicas == 1:
+            return dict(logs, **{OWN: self._own})
+        self._kept.assign(self._own)
+        return logs
+
+    def compute_loss(self, x, y, *args, **kwargs):
+        loss = self._compute_loss(x, y, *args, **kwargs)
+        if self._training:
+            # Keras has divided by the number of replicas, so that a sum over them is the mean.
+            mean = tf.cast(loss, tf.float32) * self._replicas
+            self._own = tf.stack([mean, tf.cast(tf.shape(y)[0], tf.float32)])
+        return loss
+
+    def make_train_function(self, force=False):
+        """Keras' function for one step, and what to do after it."""
+        self._make_train_function(force)
+        keras_function = self._model.train_function
+
+        def train_function(iterator):
+            logs = keras_function(iterator)
+            self.on_step(logs.pop(OWN) if self._replicas == 1 else self._kept.value())
+            return logs
+
+        self._model.train_function = train_function
+        return train_function
+
+    def rows(self):
+        """Rows of x_train in the last batch; empty without --audit-input."""
+        return self._rows.numpy().tolist()
+
+
+class EventsCallback(tf.keras.callbacks.Callback):
+    """Writes step, input, epoch and weights events, and `restored` when a backup was there.
+
+    Place it after BackupAndRestore: what it tells has then happened.
+    """
+
+    def __init__(self, events, args, probe, backup="", epoch=0):
+        super().__init__()
+        # Keras would convert the reduced logs at every step for callbacks that do not say this.
+        self._supports_tf_logs = True
+        self._events, self._audit, self._probe = events, args.audit_input, probe
+        self._dump = args.dump_weights
+        self._backup, self._epoch = backup, epoch  # what fit is about to restore; "" for nothing
+        self.steps = 0  # of this incarnation
+        self._global_step = 0
+        self._epoch_began = 0
+        probe.on_step = self.on_step
+
+    def on_train_begin(self, logs=None):
+        state = keras_support.state(self.model)
+        self._global_step = state["iterations"]
+        if self._backup:
+            self._events.write(
+                "restored",
+                path=self._backup,
+                epoch=self._epoch,
+                global_step=self._global_step,
+                **state,
+            )
+        self.weights("initial")
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self._epoch_began = self.steps
+
+    def on_step(self, own):
+        self.steps += 1
+        self._global_step += 1
+        where = {"step": self.steps, "global_step": self._global_step}
+        self._events.write_soon(
+            "step",
+            loss=lambda: own.numpy().tolist()[0],
+            examples=lambda: int(own.numpy()[1]),
+            **where,
+        )
+        if self._audit:
+            self._events.write("input", ids=self._probe.rows(), **where)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._events.write(
+            "epoch",
+            epoch=epoch + 1,
+            steps=self.steps - self._epoch_began,
+            metrics={name: float(value) for name, value in (logs or {}).items()},
+            global_step=self._global_step,
+        )
+        self.weights("epoch")
+
+    def weights(self, when):
+        """Write the digest of the model's state, with --dump-weights also the weights."""
+        extra = {}
+        if self._dump:
+            extra["npz"] = self._events.beside("%s-%d.npz" % (when, self._global_step))
+            np.savez(extra["npz"], *keras_support.weights(self.model))
+        self._events.write(
+            "weights",
+            when=when,
+            global_step=self._global_step,
+            **keras_support.state(self.model),
+            **extra,
+        )

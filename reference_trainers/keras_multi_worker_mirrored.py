@@ -1,0 +1,198 @@
+"""N workers in step: MultiWorkerMirroredStrategy with Keras Model.fit.
+
+Implements https://www.tensorflow.org/tutorials/distribute/multi_worker_with_keras: a task learns
+its role from TF_CONFIG; the global batch is the batch of a worker times the workers; every worker
+saves, the chief to the real path and the others to a temporary one that is removed;
+BackupAndRestore resumes an interrupted run. Without TF_CONFIG it is a cluster of one.
+"""
+
+import contextlib
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import tensorflow as tf
+
+from reference_trainers import (
+    BY_NAME,
+    keras_checkpoints,
+    keras_events,
+    keras_support,
+    roles,
+    workload,
+)
+from reference_trainers.events import EventWriter
+
+NAME = "keras_multi_worker_mirrored"
+
+# What TensorFlow raises on the survivors when a worker is gone, by when and how they notice.
+PEER_ERRORS = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.InternalError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.FailedPreconditionError,
+)
+
+
+def main():
+    args = workload.parser(NAME, __doc__, BY_NAME[NAME].flags).parse_args()
+    role = roles.role_from_tf_config()
+    events = EventWriter(role.task)
+    events.write(
+        "started", pid=os.getpid(), trainer=NAME, seed=args.seed, **keras_support.versions()
+    )
+    data = workload.load_data(args.data)
+    with telling_of_lost_peers(events, role):
+        run(args, role, events, data)
+
+
+def run(args, role, events, data):
+    # First of all TensorFlow: this starts the server and waits until every worker has joined.
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(
+        communication_options=tf.distribute.experimental.CommunicationOptions(
+            implementation=tf.distribute.experimental.CommunicationImplementation[
+                args.backend.upper()
+            ]
+        )
+    )
+    replicas = strategy.num_replicas_in_sync
+    events.write(
+        "joined",
+        cluster=role.cluster,
+        workers=len(role.workers),
+        chief=role.chief,
+        backend=args.backend,
+        replicas=replicas,
+    )
+    tf.keras.utils.set_random_seed(args.seed)
+    with strategy.scope():
+        # Model building and compiling need to be within `strategy.scope()`.
+        model = keras_support.build_and_compile_cnn_model(args)
+        checkpoint = tf.train.Checkpoint(model=model)  # the compiled model brings its optimizer
+
+    start, callbacks = keras_checkpoints.Position(), []
+    if args.model_dir:
+        start = resume(args, model, checkpoint, events)
+        callbacks.append(
+            keras_checkpoints.backup_callback(os.path.join(args.model_dir, "backup"), args)
+        )
+    teller = None
+    if events.enabled:
+        probe = keras_events.BatchProbe(model, args.audit_input)
+        teller = keras_events.EventsCallback(events, args, probe, start.backup, start.epoch)
+        callbacks.append(teller)
+
+    global_batch = args.batch_size * replicas
+    test, test_steps = keras_support.test_dataset(data, global_batch)
+    test = sharded(test, args.autoshard)
+    train = keras_support.training_dataset(data, args, global_batch, start.epoch, start.step)
+    model.fit(
+        sharded(train, args.autoshard),
+        epochs=args.epochs,
+        steps_per_epoch=args.steps_per_epoch,
+        callbacks=callbacks,
+        validation_data=test if args.evaluate else None,
+        validation_steps=test_steps if args.evaluate else None,
+        verbose=2,
+    )
+
+    global_step = int(model.optimizer.iterations.numpy())
+    if teller:
+        teller.weights("final")
+    if args.evaluate:
+        metrics = model.evaluate(test, steps=test_steps, return_dict=True, verbose=0)
+        events.write("evaluated", global_step=global_step, metrics=metrics)
+    if args.model_dir:
+        save_checkpoint(args, role, checkpoint, events, global_step)
+    if args.export:
+        export(args, role, model, events)
+    wait_for_all(strategy)
+    events.write("finished", global_step=global_step, steps=teller.steps if teller else 0)
+
+
+def sharded(dataset, policy):
+    """The data set with the AutoShardPolicy of that name."""
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = getattr(
+        tf.data.experimental.AutoShardPolicy, policy.upper()
+    )
+    return dataset.with_options(options)
+
+
+def write_path(path, role):
+    """Where this task writes what belongs to `path`: the chief there, others beside it.
+
+    All workers must save, since reading some variables takes a collective of all; but two of them
+    must never write to one place.
+    """
+    if role.chief:
+        return path
+    directory, base = os.path.split(path.rstrip("/"))
+    return os.path.join(directory, "workertemp_%d" % role.index, base)
+
+
+def remove_temporary(path, role):
+    """Remove what a worker other than the chief wrote to `write_path`."""
+    if not role.chief:
+        tf.io.gfile.rmtree(os.path.dirname(path))
+
+
+def resume(args, model, checkpoint, events):
+    """Find the Position to go on from, and restore what `fit` will not restore by itself.
+
+    A backup means that the last run was interrupted. Without one, the checkpoint of a finished
+    run is restored and training goes on from its weights, as the document shows.
+    """
+    keras_checkpoints.model_directory(args.model_dir)
+    start = keras_checkpoints.backup_position(os.path.join(args.model_dir, "backup"), args, model)
+    if not start.backup:
+        path = keras_checkpoints.restore_latest(
+            checkpoint, os.path.join(args.model_dir, "ckpt"), model
+        )
+        if path and events.enabled:
+            state = keras_support.state(model)
+            events.write("restored", path=path, global_step=state["iterations"], **state)
+    return start
+
+
+def save_checkpoint(args, role, checkpoint, events, global_step):
+    directory = write_path(os.path.join(args.model_dir, "ckpt"), role)
+    manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=1)
+    events.write("checkpoint_saved", path=manager.save(), global_step=global_step)
+    remove_temporary(directory, role)
+
+
+def export(args, role, model, events):
+    directory = write_path(args.export, role)
+    path = keras_checkpoints.save_model(model, directory)
+    digest = keras_checkpoints.exported_digest(path) if events.enabled else ""
+    remove_temporary(directory, role)
+    events.write("exported", path=path, kept=role.chief, digest=digest)
+
+
+def wait_for_all(strategy):
+    """One last all-reduce: a worker that leaves early looks to the others like one that died."""
+
+    @tf.function
+    def meet():
+        return strategy.reduce("SUM", strategy.run(lambda: tf.constant(1.0)), axis=None)
+
+    meet().numpy()
+
+
+@contextlib.contextmanager
+def telling_of_lost_peers(events, role):
+    """Write `peer_lost` for an error that a lost worker causes, and let the error end the task."""
+    try:
+        yield
+    except PEER_ERRORS as error:
+        if len(role.workers) > 1:
+            events.write("peer_lost", error=workload.reason(error))
+        raise
+
+
+if __name__ == "__main__":
+    workload.run(main, NAME)

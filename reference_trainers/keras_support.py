@@ -1,0 +1,115 @@
+"""The workload of the Keras trainers: the document's model and data set, and digests of its state.
+
+The document is https://www.tensorflow.org/tutorials/distribute/multi_worker_with_keras (its
+mnist_setup.py). Runs with Keras 2, tf_keras and Keras 3. Importing this starts nothing of
+TensorFlow's runtime, so that a process may fork after it.
+"""
+
+import platform
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+from reference_trainers import workload
+
+
+def versions():
+    """What runs: the `tensorflow`, `keras` ("flavour version") and `python` of `started`."""
+    package = tf.keras.Model.__module__.split(".")[0]
+    return {
+        "tensorflow": tf.__version__,
+        "keras": "%s %s" % (package, sys.modules[package].__version__),
+        "python": platform.python_version(),
+    }
+
+
+def is_keras_3():
+    """Whether tf.keras is Keras 3; Keras 2 and tf_keras are one for our purposes."""
+    return versions()["keras"].startswith("keras 3")
+
+
+def build_and_compile_cnn_model(args):
+    """The document's CNN, built and compiled; under a strategy, call it inside `scope()`."""
+    model = tf.keras.Sequential(
+        [
+            tf.keras.Input(shape=(28, 28)),
+            tf.keras.layers.Reshape(target_shape=(28, 28, 1)),
+            tf.keras.layers.Conv2D(32, 3, activation="relu"),
+            tf.keras.layers.Flatten(),
+            tf.keras.layers.Dense(128, activation="relu"),
+            tf.keras.layers.Dense(10),
+        ]
+    )
+    optimizers = {
+        "sgd": lambda rate: tf.keras.optimizers.SGD(learning_rate=rate),
+        "momentum": lambda rate: tf.keras.optimizers.SGD(learning_rate=rate, momentum=0.9),
+        "adam": lambda rate: tf.keras.optimizers.Adam(learning_rate=rate),
+    }
+    model.compile(
+        loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        optimizer=optimizers[args.optimizer](args.learning_rate),
+        metrics=["accuracy"],
+    )
+    # The slots exist from the start, so that a checkpoint restores them before the first step.
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def _scaled(x, *rest):
+    # uint8 0..255 -> float32 0..1, a batch at a time: whole, the floats would take 188 MB a task.
+    return (tf.cast(x, tf.float32) / 255.0,) + rest
+
+
+def training_dataset(data, args, batch, first_epoch=0, first_step=0):
+    """Endless batches of (x float32 [batch, 28, 28], y int64 [batch]).
+
+    With --audit-input also the row of each example, int64 [batch]. A resumed run goes on from
+    `first_epoch` and `first_step`; only the order by epoch can heed that: the document's data
+    begin again.
+    """
+    x, y = data.x_train, data.y_train
+    rows = np.arange(len(x), dtype=np.int64)
+    if args.order == "document":
+        columns = (x, y, rows) if args.audit_input else (x, y)
+        dataset = tf.data.Dataset.from_tensor_slices(columns)
+        return dataset.shuffle(len(x), seed=args.seed).repeat().batch(batch).map(_scaled)
+
+    order = workload.by_epoch_order(
+        len(x), args.seed, first_epoch, first_step, args.epochs, args.steps_per_epoch, batch
+    )
+    images, labels = tf.constant(x), tf.constant(y)
+
+    def examples(row):
+        columns = (tf.gather(images, row), tf.gather(labels, row), row)
+        return _scaled(*(columns if args.audit_input else columns[:2]))
+
+    # An epoch that is left out altogether (a run that was finished) leaves no batch to repeat.
+    rows = order if len(order) else rows
+    return tf.data.Dataset.from_tensor_slices(rows).repeat().batch(batch).map(examples)
+
+
+def test_dataset(data, batch):
+    """The test set once, in order, as batches of (x, y), and the number of batches."""
+    dataset = tf.data.Dataset.from_tensor_slices((data.x_test, data.y_test))
+    return dataset.batch(batch).map(_scaled), -(-len(data.x_test) // batch)
+
+
+def weights(model):
+    """Values of the trainable weights, in the model's order."""
+    return [variable.numpy() for variable in model.trainable_variables]
+
+
+def slots(optimizer):
+    """Values of the optimizer's slots (momenta and the like), in its order."""
+    others = (id(optimizer.iterations), id(getattr(optimizer, "_learning_rate", None)))
+    return [v.numpy() for v in optimizer.variables if id(v) not in others]
+
+
+def state(model):
+    """Digests of what training changes: `iterations`, `digest` (weights) and `slots_digest`."""
+    return {
+        "iterations": int(model.optimizer.iterations.numpy()),
+        "digest": workload.digest(weights(model)),
+        "slots_digest": workload.digest(slots(model.optimizer)),
+    }

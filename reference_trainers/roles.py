@@ -1,0 +1,89 @@
+"""Which task of which cluster this process is: from TF_CONFIG, or from host lists as flags.
+
+What does not make sense is refused here, before a server is started that would wait for ever.
+Standard library only, Python 3.8 syntax.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Dict, List, Tuple
+
+from reference_trainers.workload import BadInput
+
+
+@dataclass(frozen=True)
+class Role:
+    """This task's place: its name ("worker/0"), the cluster, and the tasks that train, in order."""
+
+    task: str
+    index: int
+    chief: bool
+    cluster: Dict[str, List[str]]
+    workers: Tuple[str, ...]
+
+
+ALONE = Role("worker/0", 0, True, {}, ("worker/0",))
+
+
+def role_from_tf_config(known=("chief", "worker")):
+    """Read this task's role from TF_CONFIG; a cluster of one when it is not set.
+
+    The chief is the `chief` job where there is one, else worker 0. BadInput when TF_CONFIG is not
+    JSON, or names a job or an index that its own cluster does not have.
+    """
+    text = os.environ.get("TF_CONFIG", "")
+    if not text:
+        return ALONE
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        raise BadInput("TF_CONFIG is not JSON: %s" % error) from error
+    if not isinstance(config, dict) or not isinstance(config.get("cluster"), dict):
+        raise BadInput("TF_CONFIG has no `cluster`")
+    cluster, task = config["cluster"], config.get("task")
+    if not isinstance(task, dict) or "type" not in task or "index" not in task:
+        raise BadInput("TF_CONFIG has no `task` with a `type` and an `index`")
+    job, index = task["type"], task["index"]
+    if job == "evaluator":
+        raise BadInput("TF_CONFIG: this trainer has no `evaluator`; evaluate with --evaluate")
+    for name in list(cluster) + [job]:
+        if name not in known:
+            raise BadInput("TF_CONFIG: unknown job `%s`; known: %s" % (name, ", ".join(known)))
+        addresses = cluster.get(name)
+        if not isinstance(addresses, list) or not all(isinstance(a, str) for a in addresses):
+            raise BadInput("TF_CONFIG: the cluster has no list of addresses for job `%s`" % name)
+    if len(cluster.get("chief", ())) > 1:
+        raise BadInput("TF_CONFIG: there can be one chief only")
+    if type(index) is not int or not 0 <= index < len(cluster[job]):
+        raise BadInput(
+            "TF_CONFIG: index %r is out of range; job `%s` has %d tasks"
+            % (index, job, len(cluster[job]))
+        )
+    workers = tuple(
+        "%s/%d" % (name, i)
+        for name in ("chief", "worker")
+        for i in range(len(cluster.get(name, ())))
+    )
+    chief = job == "chief" or (job == "worker" and index == 0 and not cluster.get("chief"))
+    return Role("%s/%d" % (job, index), index, chief, cluster, workers)
+
+
+def role_from_hosts(args):
+    """The role that the flags --ps_hosts, --worker_hosts, --job_name and --task_index name.
+
+    Worker 0 is the chief. BadInput when a list is empty or the index is beyond its end.
+    """
+    cluster = {}
+    for job in ("ps", "worker"):
+        cluster[job] = [host for host in getattr(args, job + "_hosts").split(",") if host]
+        if not cluster[job]:
+            raise BadInput("--%s_hosts: name at least one host:port" % job)
+    job, index = args.job_name, args.task_index
+    if index >= len(cluster[job]):
+        raise BadInput(
+            "--task_index: %d is out of range; job `%s` has %d tasks"
+            % (index, job, len(cluster[job]))
+        )
+    workers = tuple("worker/%d" % i for i in range(len(cluster["worker"])))
+    return Role("%s/%d" % (job, index), index, job == "worker" and index == 0, cluster, workers)

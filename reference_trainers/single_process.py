@@ -1,0 +1,99 @@
+"""One process, no strategy: the baseline that every distributed approach is compared with.
+
+Implements the first part of https://www.tensorflow.org/tutorials/distribute/multi_worker_with_keras
+("Model training on a single worker"): the document's CNN, data set and hyper-parameters. Beyond
+it: seeds, BackupAndRestore, a checkpoint that includes the optimizer, evaluation, export.
+"""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import tensorflow as tf
+
+from reference_trainers import (
+    BY_NAME,
+    keras_checkpoints,
+    keras_events,
+    keras_support,
+    workload,
+)
+from reference_trainers.events import EventWriter
+
+NAME = "single_process"
+
+
+def main():
+    args = workload.parser(NAME, __doc__, BY_NAME[NAME].flags).parse_args()
+    events = EventWriter()
+    events.write(
+        "started", pid=os.getpid(), trainer=NAME, seed=args.seed, **keras_support.versions()
+    )
+    data = workload.load_data(args.data)
+    tf.keras.utils.set_random_seed(args.seed)
+    events.write("joined", cluster={}, workers=1, chief=True, backend="none", replicas=1)
+
+    model = keras_support.build_and_compile_cnn_model(args)
+    checkpoint = tf.train.Checkpoint(model=model)  # a compiled model brings its optimizer along
+    start, callbacks = keras_checkpoints.Position(), []
+    if args.model_dir:
+        start = resume(args, model, checkpoint, events)
+        callbacks.append(
+            keras_checkpoints.backup_callback(os.path.join(args.model_dir, "backup"), args)
+        )
+    teller = None
+    if events.enabled:
+        probe = keras_events.BatchProbe(model, args.audit_input)
+        teller = keras_events.EventsCallback(events, args, probe, start.backup, start.epoch)
+        callbacks.append(teller)
+
+    test, test_steps = keras_support.test_dataset(data, args.batch_size)
+    model.fit(
+        keras_support.training_dataset(data, args, args.batch_size, start.epoch, start.step),
+        epochs=args.epochs,
+        steps_per_epoch=args.steps_per_epoch,
+        callbacks=callbacks,
+        validation_data=test if args.evaluate else None,
+        validation_steps=test_steps if args.evaluate else None,
+        verbose=2,
+    )
+
+    global_step = int(model.optimizer.iterations.numpy())
+    if teller:
+        teller.weights("final")
+    if args.evaluate:
+        metrics = model.evaluate(test, steps=test_steps, return_dict=True, verbose=0)
+        events.write("evaluated", global_step=global_step, metrics=metrics)
+    if args.model_dir:
+        manager = tf.train.CheckpointManager(
+            checkpoint, os.path.join(args.model_dir, "ckpt"), max_to_keep=1
+        )
+        events.write("checkpoint_saved", path=manager.save(), global_step=global_step)
+    if args.export:
+        path = keras_checkpoints.save_model(model, args.export)
+        digest = keras_checkpoints.exported_digest(path) if events.enabled else ""
+        events.write("exported", path=path, kept=True, digest=digest)
+    events.write("finished", global_step=global_step, steps=teller.steps if teller else 0)
+
+
+def resume(args, model, checkpoint, events):
+    """Find the Position to go on from, and restore what `fit` will not restore by itself.
+
+    A backup means that the last run was interrupted. Without one, the checkpoint of a finished
+    run is restored and training goes on from its weights, as the document shows.
+    """
+    keras_checkpoints.model_directory(args.model_dir)
+    start = keras_checkpoints.backup_position(os.path.join(args.model_dir, "backup"), args, model)
+    if not start.backup:
+        path = keras_checkpoints.restore_latest(
+            checkpoint, os.path.join(args.model_dir, "ckpt"), model
+        )
+        if path and events.enabled:
+            state = keras_support.state(model)
+            events.write("restored", path=path, global_step=state["iterations"], **state)
+    return start
+
+
+if __name__ == "__main__":
+    workload.run(main, NAME)
