@@ -1,0 +1,78 @@
+"""Which test runs for which trainer, backend and Keras flavour: read from rows, never from names.
+
+A test says what it needs (`@pytest.mark.cases(...)`); every row that can give it becomes a case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from reference_trainers import TRAINERS, Trainer
+from suite.harness.options import Settings
+from suite.harness.rows import NO_KERAS
+
+
+@dataclass(frozen=True)
+class Case:
+    """One trainer with one requested backend under one Keras flavour."""
+
+    trainer: Trainer
+    backend: str
+    keras: str
+
+    @property
+    def id(self) -> str:
+        parts = [self.trainer.name]
+        parts += [self.backend] if self.backend != "none" else []
+        parts += [self.keras] if self.keras != NO_KERAS else []
+        return "-".join(parts)
+
+    @property
+    def distributed(self) -> bool:
+        return bool(self.trainer.jobs)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The arguments of `@pytest.mark.cases`: what a row must have for a test to mean something."""
+
+    events: Sequence[str] = ()
+    flags: Sequence[str] = ()
+    families: Sequence[str] = ()
+    distributed: bool | None = None
+    synchronous: bool | None = None
+    backends: str = "first"  # of the row: only the first, or each
+
+    def met_by(self, row: Trainer) -> bool:
+        return (
+            set(self.events) <= set(row.events)
+            and set(self.flags) <= set(row.flags)
+            and (not self.families or bool(set(self.families) & set(row.families)))
+            and self.distributed in (None, bool(row.jobs))
+            and self.synchronous in (None, row.synchronous)
+        )
+
+
+def select(
+    needs: Needs,
+    settings: Settings,
+    flavours: Iterable[str],
+    rows: Sequence[Trainer] = TRAINERS,
+) -> list[Case]:
+    """The cases of a test: rows that can, times the backends and flavours that were asked for."""
+    found = []
+    for row in rows:
+        if (settings.trainers and row.name not in settings.trainers) or not needs.met_by(row):
+            continue
+        requested = [b for b in row.backends if not settings.backends or b in settings.backends]
+        if row.backends == ("none",):
+            requested = ["none"]
+        if needs.backends == "first":
+            requested = requested[:1]
+        found += [
+            Case(row, backend, keras)
+            for backend in requested
+            for keras in (flavours if row.keras else (NO_KERAS,))
+        ]
+    return found

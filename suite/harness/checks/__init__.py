@@ -1,0 +1,147 @@
+"""The checks: what a run must show, one function for each property, grouped by property."""
+
+from suite.harness.checks.agreement import (
+    validation_agrees,
+    workers_agree_on_metrics,
+    workers_agree_on_weights,
+)
+from suite.harness.checks.communication import (
+    backend_as_requested,
+    collective_is_known,
+)
+from suite.harness.checks.completion import (
+    epochs_accounted,
+    examples_accounted,
+    finished_as_asked,
+    steps_accounted,
+)
+from suite.harness.checks.equivalence import (
+    equals_large_batch,
+)
+from suite.harness.checks.learning import (
+    accuracy_rises,
+    converges_to_baseline,
+    loss_falls,
+    step_losses_fall,
+)
+from suite.harness.checks.programs import (
+    files_sharded,
+    inside_scope_is_in_step,
+    local_server_answers,
+    model_checkpoint_does_not_resume,
+    outside_scope_is_not_in_step,
+    separate_backup_resumes,
+    shared_backup_collides,
+    side_evaluator_agrees,
+    too_few_files_refused,
+)
+from suite.harness.checks.registry import CHECKS
+from suite.harness.checks.restart import (
+    final_weights_equal_uninterrupted,
+    partial_epoch_leaves_no_trace,
+    peers_fail_in_time,
+    restarted_cluster_waits,
+    restored_state_equals_uninterrupted,
+    resumes_interrupted_epoch,
+)
+from suite.harness.checks.saving import (
+    backup_removed,
+    checkpoint_kept_is_one,
+    checkpoint_restores,
+    exports_identical,
+    loaded_export_evaluates_same,
+    only_chief_keeps,
+    save_paths_distinct,
+    training_goes_on,
+)
+from suite.harness.checks.servers import (
+    all_workers_contribute,
+    chief_restores_the_latest,
+    cluster_restores_the_latest,
+    global_step_counts_all,
+    lost_worker_comes_back,
+    nobody_finishes_without_a_server,
+    ops_on_own_worker,
+    others_wait_for_the_chief,
+    servers_serve_until_ended,
+    stops_at_the_limit,
+    supervisor_saves,
+    supervisor_writes_summaries,
+    survivors_keep_training,
+    variables_round_robin,
+)
+from suite.harness.checks.sharding import (
+    each_example_once,
+    every_worker_sees_all,
+)
+from suite.harness.checks.startup import (
+    cluster_as_given,
+    one_chief,
+    server_target_logged,
+    stranger_changes_nothing,
+    trains_as_a_cluster_of_one,
+    waits_for_all,
+)
+
+__all__ = [
+    "CHECKS",
+    "accuracy_rises",
+    "all_workers_contribute",
+    "backend_as_requested",
+    "backup_removed",
+    "checkpoint_kept_is_one",
+    "checkpoint_restores",
+    "chief_restores_the_latest",
+    "cluster_as_given",
+    "cluster_restores_the_latest",
+    "collective_is_known",
+    "converges_to_baseline",
+    "each_example_once",
+    "epochs_accounted",
+    "equals_large_batch",
+    "every_worker_sees_all",
+    "examples_accounted",
+    "exports_identical",
+    "files_sharded",
+    "final_weights_equal_uninterrupted",
+    "finished_as_asked",
+    "global_step_counts_all",
+    "inside_scope_is_in_step",
+    "loaded_export_evaluates_same",
+    "local_server_answers",
+    "loss_falls",
+    "lost_worker_comes_back",
+    "model_checkpoint_does_not_resume",
+    "nobody_finishes_without_a_server",
+    "one_chief",
+    "only_chief_keeps",
+    "ops_on_own_worker",
+    "others_wait_for_the_chief",
+    "outside_scope_is_not_in_step",
+    "partial_epoch_leaves_no_trace",
+    "peers_fail_in_time",
+    "restarted_cluster_waits",
+    "restored_state_equals_uninterrupted",
+    "resumes_interrupted_epoch",
+    "save_paths_distinct",
+    "separate_backup_resumes",
+    "server_target_logged",
+    "servers_serve_until_ended",
+    "shared_backup_collides",
+    "side_evaluator_agrees",
+    "step_losses_fall",
+    "steps_accounted",
+    "stops_at_the_limit",
+    "stranger_changes_nothing",
+    "supervisor_saves",
+    "supervisor_writes_summaries",
+    "survivors_keep_training",
+    "too_few_files_refused",
+    "training_goes_on",
+    "trains_as_a_cluster_of_one",
+    "validation_agrees",
+    "variables_round_robin",
+    "waits_for_all",
+    "workers_agree_on_metrics",
+    "workers_agree_on_weights",
+]

@@ -1,0 +1,51 @@
+"""Agreement: all workers of a synchronous run report the same and hold the same weights."""
+
+from __future__ import annotations
+
+from suite.harness.checks.registry import check, require, same, some, weights
+from suite.harness.run import Run
+
+VALIDATION = "val_"
+
+
+def _metrics(run: Run, task: str, validation: bool) -> list[dict[str, float]]:
+    """After each epoch, the task's metrics of training or of validation."""
+    return [
+        {k: v for k, v in e["metrics"].items() if k.startswith(VALIDATION) == validation}
+        for e in run.of("epoch", task)
+    ]
+
+
+def _agree(run: Run, validation: bool) -> None:
+    what = "metrics of validation" if validation else "metrics of training"
+    sides = {task: _metrics(run, task, validation) for task in run.workers}
+    require(len(sides) > 1, f"{what}: one worker alone cannot agree")
+    common = same(f"{what} after each epoch", sides)
+    require(common and all(common), f"there are no {what}: {common}")
+
+
+@check
+def workers_agree_on_metrics(run: Run) -> None:
+    """Every worker reports the same loss and metrics at every epoch, to the last bit."""
+    _agree(run, validation=False)
+
+
+@check
+def validation_agrees(run: Run) -> None:
+    """Every worker reports the same metrics of validation at every epoch, to the last bit."""
+    _agree(run, validation=True)
+
+
+@check
+def workers_agree_on_weights(run: Run) -> None:
+    """Every worker holds the same weights after each epoch and at the end, and they have moved."""
+    require(len(run.workers) > 1, "one worker alone cannot agree")
+    sides = {
+        task: [(e["when"], e["global_step"], e["digest"]) for e in run.of("weights", task)]
+        for task in run.workers
+    }
+    common = some("digest of weights", same("weights (when, global step, digest)", sides))
+    digests = [digest for _, _, digest in common]
+    require(digests[0] != digests[-1], f"training changed no weights: {digests}")
+    for task in run.workers:
+        some(f"final weights of {task}", weights(run, "final", task))

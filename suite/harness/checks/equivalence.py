@@ -1,0 +1,63 @@
+"""Equality: N workers with batch b make the steps of one process with batch N*b."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from suite.harness.checks.registry import check, close, equal, require, same, some, weights
+from suite.harness.run import Run
+
+# Both sides compute the same numbers in float32, but add them up in another order: within a batch,
+# and then over workers; a ReLU whose input is all but 0 may then be on in one and off in the other.
+# Keras' own correctness tests allow 4e-5, absolute plus relative, between distributed and not.
+ROUNDING = 4e-5
+# Training must have moved each array by so much more that a gradient which is wrong shows.
+MOVED = 25 * ROUNDING
+
+
+@check
+def equals_large_batch(run: Run, reference: Run) -> None:
+    """The same loss in every step and the same weights at the end, from the same start, as one."""
+    require(len(run.workers) > 1, "one worker alone is not compared with itself")
+    losses, wanted = _loss_by_step(run), _loss_by_step(reference)
+    equal("global steps", sorted(losses), sorted(wanted))
+    for step, (loss, examples) in losses.items():
+        equal(f"examples in step {step}", examples, wanted[step][1])
+        close(f"loss of step {step}", loss, wanted[step][0], ROUNDING)
+    start, ours = (_arrays(run, when) for when in ("initial", "epoch"))
+    start_single, theirs = (_arrays(reference, when) for when in ("initial", "epoch"))
+    for i, before in enumerate(start):
+        require(np.array_equal(before, start_single[i]), f"initial weights {i} differ")
+    for i, (found, expected) in enumerate(zip(ours, theirs, strict=True)):
+        what = f"final weights {i} of shape {found.shape}"
+        require(found.shape == expected.shape, f"{what} against {expected.shape}")
+        moved = float(np.max(np.abs(found - start[i])))
+        require(moved > MOVED, f"{what} have moved by {moved:.1e} only, less than {MOVED:g}")
+        apart = np.abs(found - expected)
+        worst = np.unravel_index(int(np.argmax(apart - ROUNDING * np.abs(expected))), apart.shape)
+        require(
+            apart[worst] <= ROUNDING * (1 + abs(expected[worst])),
+            f"{what}: {found[worst]!r} against {expected[worst]!r} at {worst}, {apart[worst]:.1e} "
+            f"apart; {ROUNDING:g} is rounding, training moved them by {moved:.1e}",
+        )
+
+
+def _loss_by_step(run: Run) -> dict[int, tuple[float, int]]:
+    """Global step -> (mean loss over all workers' examples, number of these examples)."""
+    sums: dict[int, tuple[float, int]] = {}
+    for e in some("step", run.of("step")):
+        loss, examples = sums.get(e["global_step"], (0.0, 0))
+        sums[e["global_step"]] = loss + e["loss"] * e["examples"], examples + e["examples"]
+    return {step: (loss / examples, examples) for step, (loss, examples) in sums.items()}
+
+
+def _arrays(run: Run, when: str) -> list[npt.NDArray[np.floating]]:
+    """The weights of all workers, which must be the same, from the first's file; the last ones."""
+    events = {
+        task: some(f"{when} weights of {task}", weights(run, when, task))[-1]
+        for task in run.workers
+    }
+    same(f"{when} weights", {task: e["digest"] for task, e in events.items()})
+    with np.load(events[run.workers[0]]["npz"]) as archive:
+        return [archive[f"arr_{i}"] for i in range(len(archive.files))]

@@ -1,0 +1,68 @@
+"""Learning: the loss falls, the accuracy rises, and several workers get where one gets."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+from suite.harness.checks.registry import check, require, some
+from suite.harness.run import Run
+
+VISIBLE = 0.02  # share by which a loss falls that is not just one batch against another
+
+
+def metric_by_epoch(run: Run, name: str, task: str | None = None) -> list[float]:
+    """A metric after each epoch, as the first worker (or that task) reports it."""
+    epochs = run.of("epoch", task or run.workers[0])
+    return [e["metrics"][name] for e in epochs if name in e["metrics"]]
+
+
+def _falls(what: str, values: list[float]) -> None:
+    require(len(values) > 1, f"{what}: {values}, too few to tell a direction")
+    require(all(math.isfinite(v) for v in values), f"{what} is not finite: {values}")
+    pairs = pairwise(values)
+    require(all(later < earlier for earlier, later in pairs), f"{what} does not fall: {values}")
+
+
+@check
+def loss_falls(run: Run) -> None:
+    """The training loss is lower after each epoch than after the one before."""
+    _falls("loss after each epoch", metric_by_epoch(run, "loss"))
+
+
+@check
+def accuracy_rises(run: Run) -> None:
+    """The training accuracy is higher after each epoch than after the one before."""
+    accuracy = metric_by_epoch(run, "accuracy")
+    _falls("one minus the accuracy after each epoch", [1.0 - value for value in accuracy])
+
+
+@check
+def step_losses_fall(run: Run) -> None:
+    """The batches of all workers cost less in the last third of the steps than in the first."""
+    losses = [e["loss"] for e in run.of("step")]
+    require(len(losses) >= 6, f"there are only {len(losses)} steps: {losses}")
+    third = len(losses) // 3
+    first, last = sum(losses[:third]) / third, sum(losses[-third:]) / third
+    require(
+        last < (1 - VISIBLE) * first,
+        f"mean loss of the first third of the steps {first:.4f}, of the last {last:.4f}: "
+        f"it does not fall by {VISIBLE:.0%}",
+    )
+
+
+@check
+def converges_to_baseline(run: Run, reference: Run, share: float = 0.25) -> None:
+    """After the last epoch the loss has fallen as far as one process' loss, give or take `share`.
+
+    Two-sided: a run that learns much more than the baseline did not train on the same thing.
+    """
+    single = some("loss of the baseline", metric_by_epoch(reference, "loss"))
+    several = some("loss", metric_by_epoch(run, "loss"))
+    fallen, wanted = several[0] - several[-1], single[0] - single[-1]
+    require(wanted > 0, f"the baseline itself learns nothing: {single}")
+    require(
+        abs(fallen - wanted) <= share * wanted,
+        f"the loss fell by {fallen:.4f} ({several}), the baseline's by {wanted:.4f} ({single}), "
+        f"more than {share:.0%} apart",
+    )

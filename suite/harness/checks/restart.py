@@ -1,0 +1,122 @@
+"""Loss and restart of synchronous workers: peers fail, the cluster waits, training resumes.
+
+`reference` is the same training, from the same seed, that nobody interrupted.
+"""
+
+from __future__ import annotations
+
+from suite.harness.checks.registry import (
+    check,
+    equal,
+    last_attempt,
+    only,
+    require,
+    some,
+    weights,
+)
+from suite.harness.run import Event, Run
+
+STATE = ("iterations", "digest", "slots_digest")
+
+
+def _restored(run: Run, task: str) -> Event:
+    attempt = last_attempt(run, task)
+    require(attempt, f"{task} was never started again")
+    return only(f"`restored` of {task}, attempt {attempt}", run.of("restored", task, attempt))
+
+
+@check
+def peers_fail_in_time(run: Run, limit_s: float) -> None:
+    """When a worker is lost, every other one fails by itself within the limit: none hangs."""
+    fault = some("fault", run.of("fault_started"))[0]
+    survivors = [task for task in run.workers if task != fault.task]
+    for task in some("worker that survives", survivors):
+        exited = only(f"end of {task}", run.of("exited", task, fault.attempt))
+        after_s = exited.time_s - fault.time_s
+        require(
+            not exited["ended_by_harness"] and after_s <= limit_s,
+            f"{task} had not ended {limit_s:.1f} s after {fault.task} was lost"
+            f" (it ended after {after_s:.1f} s)",
+        )
+        equal(f"{task} failed when {fault.task} was lost", exited["code"] != 0, True)
+
+
+@check
+def restarted_cluster_waits(run: Run) -> None:
+    """Until the lost worker is back, no restarted worker makes a step."""
+    lost = some("fault", run.of("fault_started"))[0].task
+    up = only(f"return of {lost}", run.of("started", lost, last_attempt(run, lost)))
+    others = [e for e in run.of("started") if e.attempt == up.attempt and e.task != lost]
+    early = [e.task for e in others if e.time_s < up.time_s]
+    some(f"worker that was back before {lost}", early)
+    steps = [e for e in run.of("step") if e.attempt == up.attempt]
+    first = min(some("step after the restart", steps), key=lambda e: e.time_s)
+    require(
+        first.time_s > up.time_s,
+        f"{first.task} made a step {up.time_s - first.time_s:.3f} s before {lost} was back",
+    )
+
+
+@check
+def resumes_interrupted_epoch(run: Run) -> None:
+    """Training goes on from the start of the interrupted epoch, and counts on from there."""
+    for task in run.workers:
+        restored = _restored(run, task)
+        first_life = run.of("step", task, restored.attempt - 1)
+        epochs = some(f"epoch of {task} before", run.of("epoch", task, restored.attempt - 1))
+        equal(
+            f"global step that {task} restored", restored["global_step"], epochs[-1]["global_step"]
+        )
+        last = some(f"step of {task} before", first_life)[-1]
+        require(
+            last["global_step"] > restored["global_step"],
+            f"{task} was not within an epoch when it was interrupted: step {last['global_step']}",
+        )
+        after = [e for e in run.of("step", task, restored.attempt) if e.time_s > restored.time_s]
+        first = some(f"step of {task} after", after)[0]
+        equal(f"{task}'s first step", first["global_step"], restored["global_step"] + 1)
+
+
+@check
+def restored_state_equals_uninterrupted(run: Run, reference: Run) -> None:
+    """Weights, slots and iterations that are restored are, bit for bit, those of the reference."""
+    for task in run.workers:
+        restored = _restored(run, task)
+        wanted = only(
+            f"weights of the reference's {task} at step {restored['global_step']}",
+            (
+                e
+                for e in weights(reference, "epoch", task)
+                if e["global_step"] == restored["global_step"]
+            ),
+        )
+        start = some(f"initial weights of {task}", weights(reference, "initial", task))[0]
+        require(wanted["digest"] != start["digest"], f"{task} had not learnt anything by then")
+        for key in STATE:
+            equal(f"{key} that {task} restored", restored[key], wanted[key])
+
+
+@check
+def partial_epoch_leaves_no_trace(run: Run, reference: Run) -> None:
+    """The interrupted epoch, done again, reports the reference's metrics: nothing is left over."""
+    for task in run.workers:
+        restored = _restored(run, task)
+        again = some(f"epoch of {task} after", run.of("epoch", task, restored.attempt))[0]
+        wanted = only(
+            f"epoch {again['epoch']} of the reference's {task}",
+            (e for e in reference.of("epoch", task) if e["epoch"] == again["epoch"]),
+        )
+        equal(f"metrics of {task}'s epoch {again['epoch']}", again["metrics"], wanted["metrics"])
+
+
+@check
+def final_weights_equal_uninterrupted(run: Run, reference: Run) -> None:
+    """Where data depend on seed, epoch and batch only, the end is the reference's, bit for bit."""
+    for task in run.workers:
+        attempt = last_attempt(run, task)
+        found = only(f"final weights of {task}", weights(run, "final", task, attempt))
+        wanted = some(f"epoch of the reference's {task}", weights(reference, "epoch", task))[-1]
+        start = some(f"initial weights of {task}", weights(reference, "initial", task))[0]
+        require(wanted["digest"] != start["digest"], f"{task} has not learnt anything")
+        for key in STATE:
+            equal(f"final {key} of {task}", found[key], wanted[key])

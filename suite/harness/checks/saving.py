@@ -1,0 +1,122 @@
+"""Saving: every worker saves, only the chief's remains, and what remains can be used."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+from suite.harness.checks.registry import (
+    asked,
+    check,
+    close,
+    equal,
+    only,
+    require,
+    same,
+    some,
+    weights,
+)
+from suite.harness.run import Event, Run
+
+SAVED = ("checkpoint_saved", "exported")
+
+
+def chief(run: Run) -> str:
+    """The task that must be the chief; whether it is, and alone, is for `one_chief` to say."""
+    return run.workers[0]
+
+
+def _saves(run: Run, name: str) -> dict[str, Event]:
+    """The last save of every worker."""
+    return {task: some(f"{name} event of {task}", run.of(name, task))[-1] for task in run.workers}
+
+
+def _remains(path: str) -> bool:
+    """Whether a directory, or a checkpoint whose files begin with that path, is there."""
+    wanted = Path(path)
+    return wanted.exists() or any(wanted.parent.glob(wanted.name + ".*"))
+
+
+@check
+def save_paths_distinct(run: Run) -> None:
+    """No two workers ever write to one path, nor one below the other's."""
+    require(len(run.workers) > 1, "one worker alone shares no path")
+    for name in SAVED:
+        for (one, a), (other, b) in combinations(_saves(run, name).items(), 2):
+            first, second = Path(a["path"]), Path(b["path"])
+            apart = not first.is_relative_to(second) and not second.is_relative_to(first)
+            require(apart, f"{one} and {other} both write {name} to {first} and {second}")
+
+
+@check
+def only_chief_keeps(run: Run) -> None:
+    """Of all that was saved, what the chief saved to the real path is all that remains."""
+    for name in SAVED:
+        saves = _saves(run, name)
+        remaining = {e["path"] for e in saves.values() if _remains(e["path"])}
+        equal(f"paths of {name} that remain", remaining, {saves[chief(run)]["path"]})
+
+
+@check
+def exports_identical(run: Run) -> None:
+    """Every worker's saved model holds the same weights, and they are the trained ones."""
+    exported = _saves(run, "exported")
+    digest = same("weights in the saved model", {t: e["digest"] for t, e in exported.items()})
+    for task in run.workers:
+        final = only(f"final weights of {task}", weights(run, "final", task))
+        equal(f"weights in the saved model, against {task}'s last", digest, final["digest"])
+
+
+@check
+def checkpoint_kept_is_one(run: Run, then: Run) -> None:
+    """After two runs have saved to one directory, it holds one checkpoint: the last."""
+    for which in (run, then):
+        some("checkpoint", which.of("checkpoint_saved", chief(which)))
+    path = Path(then.of("checkpoint_saved", chief(then))[-1]["path"])
+    found = sorted(p.name for p in path.parent.glob("*.index"))
+    equal(f"checkpoints in {path.parent}", found, [path.name + ".index"])
+
+
+@check
+def checkpoint_restores(run: Run, then: Run) -> None:
+    """The run that follows begins with the checkpoint that the first one left, whole."""
+    saved = some("checkpoint", run.of("checkpoint_saved", chief(run)))[-1]
+    for task in then.workers:
+        restored = only(f"`restored` of {task}", then.of("restored", task))
+        final = only(f"final weights of {task}", weights(run, "final", task))
+        equal(f"path that {task} restored", restored["path"], saved["path"])
+        for key in ("digest", "slots_digest", "iterations"):
+            equal(f"{key} that {task} restored", restored[key], final[key])
+
+
+@check
+def training_goes_on(run: Run, then: Run) -> None:
+    """The run that follows makes more steps and its loss begins where the first one's ended."""
+    for task in then.workers:
+        before = some(f"epoch of {task}", run.of("epoch", task))
+        after = some(f"later epoch of {task}", then.of("epoch", task))
+        losses = [before[0]["metrics"]["loss"], after[0]["metrics"]["loss"]]
+        require(losses[1] < losses[0], f"loss of {task}'s first epoch, first and later: {losses}")
+        digests = [e["digest"] for e in some(f"weights of {task}", then.of("weights", task))]
+        require(digests[0] != digests[-1], f"{task} changed no weights: {digests}")
+
+
+@check
+def backup_removed(run: Run) -> None:
+    """Once training has ended normally, the backup that it resumed from is gone."""
+    directory = Path(asked(run, "model-dir")) / "backup"
+    used = [e["path"] for e in run.of("restored") if Path(e["path"]).is_relative_to(directory)]
+    some(f"use of a backup in {directory}", used)
+    left = sorted(str(p.relative_to(directory)) for p in directory.rglob("*") if p.is_file())
+    require(not left, f"files left in {directory}: {left}")
+
+
+@check
+def loaded_export_evaluates_same(run: Run, then: Run) -> None:
+    """The saved model, loaded in one process without a strategy, evaluates as it did before."""
+    before = some("evaluation", run.of("evaluated", chief(run)))[-1]["metrics"]
+    after = some("evaluation of the loaded model", then.of("evaluated"))[0]["metrics"]
+    equal("names of metrics", sorted(after), sorted(before))
+    for name, value in before.items():
+        # The sum over the examples is taken in another order, in float32.
+        close(f"{name} of the loaded model", after[name], value, 1e-5)

@@ -1,0 +1,207 @@
+"""Parameter servers: what is placed where, who steps, who waits, what the chief saves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from suite.harness.checks.registry import asked_steps, check, equal, only, require, some
+from suite.harness.checks.saving import _remains, chief
+from suite.harness.run import Event, Run
+
+DEVICE = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
+# A fair share of the steps is one over the number of workers; how fair it is, nobody promises.
+SMALLEST_SHARE = 0.1
+GOING_ON = 5  # steps; fewer may have been on their way already
+
+
+def _tasks_of(places: dict[str, str]) -> dict[str, str]:
+    """Name -> task ("ps/0") that a device string names."""
+    found = {}
+    for name, device in places.items():
+        match = DEVICE.search(device)
+        require(match, f"{name} is on {device!r}, which names no job and task")
+        assert match
+        found[name] = "/".join(match.groups())
+    return found
+
+
+@check
+def variables_round_robin(run: Run) -> None:
+    """The variables, in the order of their creation, are on the parameter servers in turn."""
+    servers = [task for task in run.tasks if task.startswith("ps/")]
+    require(len(servers) > 1, f"there are no turns among {servers}")
+    for event in some("placement", run.of("placed")):
+        variables = _tasks_of(event["variables"])
+        require(len(variables) >= len(servers), f"too few variables to tell: {variables}")
+        turns = [servers[i % len(servers)] for i in range(len(variables))]
+        equal(f"places of {list(variables)}", list(variables.values()), turns)
+
+
+@check
+def ops_on_own_worker(run: Run) -> None:
+    """Each worker computes on itself; of its ops only those of variables run on the servers."""
+    for task in run.workers:
+        event = some(f"placement of {task}", run.of("placed", task))[-1]
+        places = _tasks_of(event["ops"])
+        of_variables = {n for n in places if _is_of_variable(n, event["variables"])}
+        some(f"op of {task} that is of a variable", of_variables)
+        some(f"op of {task} that computes", places.keys() - of_variables)
+        for name, place in places.items():
+            own = place.startswith("ps/") if name in of_variables else place == task
+            require(own, f"{task} has its op {name} run on {place}")
+
+
+def _is_of_variable(op: str, variables: Iterable[str]) -> bool:
+    return op.split("/")[-1].startswith("ReadVariableOp") or any(
+        op == name or op.startswith(name + "/") for name in variables
+    )
+
+
+@check
+def all_workers_contribute(run: Run) -> None:
+    """Each worker makes a fair part of the steps."""
+    counts = {task: len(run.of("step", task)) for task in run.workers}
+    fair = sum(counts.values()) / len(counts)
+    few = {task: n for task, n in counts.items() if n < SMALLEST_SHARE * fair or n == 0}
+    require(not few, f"steps by worker: {counts}; too few: {few}")
+
+
+@check
+def global_step_counts_all(run: Run) -> None:
+    """The shared global step is the number of all workers' steps."""
+    steps = some("step", run.of("step"))
+    counted = max(e["global_step"] for name in ("step", "finished") for e in run.of(name))
+    # A worker reads the counter while others add to it, and may read it before its own addition.
+    slack = len(run.workers)
+    require(
+        abs(counted - len(steps)) <= slack,
+        f"the global step came to {counted}, all workers together made {len(steps)} steps",
+    )
+
+
+@check
+def stops_at_the_limit(run: Run) -> None:
+    """No worker makes another step once it has seen the step limit, and each one gets there."""
+    limit = asked_steps(run)
+    for task in run.workers:
+        steps = [e["global_step"] for e in run.of("step", task)]
+        beyond = [step for step in steps[:-1] if step >= limit]
+        require(not beyond, f"{task} went on after it had seen step {beyond[:1]} of {limit}")
+        end = only(f"`finished` of {task}", run.of("finished", task))["global_step"]
+        require(end >= limit, f"{task} stopped at global step {end} of {limit}")
+
+
+@check
+def servers_serve_until_ended(run: Run) -> None:
+    """A parameter server never ends by itself: only the harness ends it, after the last worker."""
+    servers = [task for task in run.tasks if task.split("/")[0] in run.trainer.services]
+    ends = [only(f"end of {task}", run.of("exited", task)).time_s for task in run.workers]
+    for task in some("parameter server", servers):
+        exited = only(f"end of {task}", run.of("exited", task))
+        require(
+            exited["ended_by_harness"] and exited.time_s >= max(ends),
+            f"{task} ended by itself (code {exited['code']}, signal {exited['signal']}), "
+            f"{max(ends) - exited.time_s:.3f} s before the last worker",
+        )
+
+
+@check
+def others_wait_for_the_chief(run: Run) -> None:
+    """No worker makes a step before the chief, which came last, can have initialised anything.
+
+    When it has is known to the servers alone: its own word of it may come after others' steps.
+    """
+    leader = chief(run)
+    up = only(f"start of {leader}", run.of("started", leader))
+    others = [e for e in run.of("started") if e.task in run.workers and e.time_s < up.time_s]
+    some(f"worker that was up before {leader}", others)
+    steps = [e for e in run.of("step") if e.task != leader]
+    first = min(some(f"step of others than {leader}", steps), key=lambda e: e.time_s)
+    require(
+        first.time_s > up.time_s,
+        f"{first.task} made a step {up.time_s - first.time_s:.3f} s before {leader} was up",
+    )
+
+
+@check
+def supervisor_saves(run: Run) -> None:
+    """The chief, and nobody else, saves while it trains, each time further on, and it is there."""
+    saved = some("checkpoint", run.of("checkpoint_saved"))
+    equal("tasks that save", sorted({e.task for e in saved}), [chief(run)])
+    steps = [e["global_step"] for e in saved]
+    require(steps == sorted(steps), f"global steps of the checkpoints: {steps}")
+    require(steps[-1] > steps[0], f"no checkpoint is further on than the first: {steps}")
+    require(_remains(saved[-1]["path"]), f"the last checkpoint is gone: {saved[-1]['path']}")
+
+
+@check
+def supervisor_writes_summaries(run: Run) -> None:
+    """The chief, and nobody else, writes summaries of its training."""
+    summaries = some("summary", run.of("summary"))
+    equal("tasks that write summaries", sorted({e.task for e in summaries}), [chief(run)])
+    require(_remains(summaries[-1]["path"]), f"there is no {summaries[-1]['path']}")
+
+
+@check
+def chief_restores_the_latest(run: Run) -> None:
+    """A chief that comes back begins with its last checkpoint, while the others go on."""
+    restored, latest = _restored_and_latest(run)
+    equal("path that was restored", restored["path"], latest["path"])
+    after = run.of("step", restored.task, restored.attempt)
+    first = some(f"step of {restored.task} after it came back", after)[0]["global_step"]
+    require(
+        first > latest["global_step"],
+        f"the first step after step {latest['global_step']} was restored is {first}",
+    )
+
+
+@check
+def cluster_restores_the_latest(run: Run) -> None:
+    """When all have been restarted, the variables are those of the last checkpoint, every bit."""
+    restored, latest = _restored_and_latest(run)
+    for key in ("path", "global_step", "digest"):
+        equal(f"{key} that was restored", restored[key], latest[key])
+    for task in run.workers:
+        steps = some(f"step of {task} after", run.of("step", task, restored.attempt))
+        late = steps[0]["global_step"] > latest["global_step"]
+        require(late, f"{task}'s first step is {steps[0]['global_step']}, restored was {latest}")
+
+
+def _restored_and_latest(run: Run) -> tuple[Event, Event]:
+    leader = chief(run)
+    restored = some(f"`restored` of {leader}", run.of("restored", leader))[-1]
+    before = [e for e in run.of("checkpoint_saved") if e.attempt < restored.attempt]
+    return restored, some(f"checkpoint before {leader} came back", before)[-1]
+
+
+@check
+def survivors_keep_training(run: Run) -> None:
+    """While a worker is dead the others go on making steps."""
+    lost = some("fault", run.of("fault_started"))[0].task
+    died = only(f"death of {lost}", run.of("exited", lost, 0)).time_s
+    back = only(f"return of {lost}", run.of("spawned", lost, 1)).time_s
+    survivors = [task for task in run.workers if task != lost]
+    for task in some("worker that survives", survivors):
+        steps = [e for e in run.of("step", task) if died < e.time_s < back]
+        require(
+            len(steps) >= GOING_ON,
+            f"{task} made {len(steps)} steps in the {back - died:.3f} s in which {lost} was dead",
+        )
+
+
+@check
+def lost_worker_comes_back(run: Run) -> None:
+    """A worker that died and was started again makes steps again."""
+    lost = some("fault", run.of("fault_started"))[0].task
+    back = some(f"second start of {lost}", [e for e in run.of("spawned", lost) if e.attempt])[-1]
+    some(f"step of {lost} after it came back", run.of("step", lost, back.attempt))
+
+
+@check
+def nobody_finishes_without_a_server(run: Run) -> None:
+    """When a parameter server dies, no worker ends as if it were done."""
+    some("fault", run.of("fault_started"))
+    for task in run.workers:
+        exited = only(f"end of {task}", run.of("exited", task, 0))
+        equal(f"{task} ended as if it were done", exited["code"] == 0, False)

@@ -1,0 +1,59 @@
+"""Sharding: which examples each worker sees, read from the audited input of every step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from suite.harness.checks.registry import asked, check, require, some
+from suite.harness.run import Event, Run
+
+SHOWN = 5  # examples named in a message
+
+
+def examples_in(run: Run) -> int:
+    """Number of examples to train on in the run's data file."""
+    with np.load(asked(run, "data")) as data:
+        return len(data["y_train"])
+
+
+@check
+def each_example_once(run: Run) -> None:
+    """In every pass over the data each example is seen exactly once, by one worker or another."""
+    for task in run.workers:
+        some(f"audited step of {task}", run.of("input", task))
+    _exactly_once("all workers together", run.of("input"), examples_in(run))
+
+
+@check
+def every_worker_sees_all(run: Run) -> None:
+    """Without sharding every worker sees each example exactly once in each of its own passes."""
+    for task in run.workers:
+        _exactly_once(task, run.of("input", task), examples_in(run))
+
+
+def _exactly_once(who: str, inputs: Iterable[Event], examples: int) -> None:
+    passes = list(_passes(inputs, examples))
+    require(passes, f"{who}: fewer examples than one pass over {examples}")
+    for number, seen in enumerate(passes, 1):
+        counts = Counter(seen)
+        missing = sorted(set(range(examples)) - set(counts))
+        repeated = sorted(i for i, n in counts.items() if n > 1)
+        require(
+            not missing and not repeated,
+            f"{who}, pass {number} over {examples} examples: {len(missing)} never seen "
+            f"({missing[:SHOWN]}...), {len(repeated)} more than once ({repeated[:SHOWN]}...)",
+        )
+
+
+def _passes(inputs: Iterable[Event], examples: int) -> Iterator[list[int]]:
+    """Example ids in the order of global steps, cut into whole passes; a last part is left out.
+
+    Within a step the workers have their parts of the global batch in the order of their names.
+    """
+    ordered = sorted(inputs, key=lambda e: (e["global_step"], len(e.task), e.task))
+    ids = [i for event in ordered for i in event["ids"]]
+    for first in range(0, len(ids) - examples + 1, examples):
+        yield ids[first : first + examples]

@@ -1,0 +1,81 @@
+"""Start-up: who is in the cluster, who is its chief, and that nobody trains before all are up."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from suite.harness.checks.registry import check, equal, only, require, same, some
+from suite.harness.run import Run
+
+
+@check
+def waits_for_all(run: Run) -> None:
+    """No task trains before the last task is up, although others were up long before it."""
+    up = {task: only(f"start of {task}", run.of("started", task, 0)) for task in run.tasks}
+    late = max(up.values(), key=lambda e: e.time_s)
+    waiting = [e for e in up.values() if e is not late]
+    some("task that waits for another", waiting)
+    first = min(some("step", run.of("step")), key=lambda e: e.time_s)
+    require(
+        first.time_s > late.time_s,
+        f"{first.task} made a step at {first.time_s:.3f} s, "
+        f"before {late.task} was up at {late.time_s:.3f} s",
+    )
+
+
+@check
+def one_chief(run: Run) -> None:
+    """The chief is the `chief` job where there is one, else the first worker, and nobody else."""
+    joined = some("task that joined", run.of("joined"))
+    chiefs = sorted({e.task for e in joined if e["chief"]})
+    equal("tasks that call themselves chief", chiefs, [run.workers[0]])
+
+
+@check
+def cluster_as_given(run: Run) -> None:
+    """Every task sees the same cluster, the one that it was given, and counts the same workers."""
+    for task in run.workers:
+        some(f"joined event of {task}", run.of("joined", task))
+    joined = run.of("joined")
+    cluster = same("cluster", {e.task: e["cluster"] for e in joined})
+    found = {job: len(addresses) for job, addresses in cluster.items()}
+    given = Counter(task.split("/")[0] for task in run.tasks) if run.trainer.jobs else Counter()
+    equal("tasks of each job", found, dict(given))
+    workers = same("number of workers", {e.task: e["workers"] for e in joined})
+    equal("number of workers", workers, len(run.workers))
+
+
+@check
+def server_target_logged(run: Run) -> None:
+    """Each task's log names its gRPC target, which is its own address in the cluster."""
+    for event in some("task that joined", run.of("joined")):
+        job, index = event.task.split("/")
+        target = f"grpc://{event['cluster'][job][int(index)]}"
+        require(
+            f"Started server with target: {target}" in run.log(event.task, event.attempt),
+            f"the log of {event.task} does not say `Started server with target: {target}`",
+        )
+
+
+@check
+def trains_as_a_cluster_of_one(run: Run) -> None:
+    """Without TF_CONFIG the one process is a cluster of one, its own chief, and trains."""
+    joined = only("joined event", run.of("joined"))
+    equal("cluster", joined["cluster"], {})
+    equal("number of workers", joined["workers"], 1)
+    equal("chief", joined["chief"], True)
+    digests = {e["digest"] for e in run.of("weights")}
+    require(len(digests) > 1, f"training changed no weights: {digests}")
+
+
+@check
+def stranger_changes_nothing(run: Run, stranger: str) -> None:
+    """A task beyond the cluster that was given cannot join: it never trains, nobody counts it."""
+    steps = run.of("step", stranger)
+    require(not steps, f"{stranger} made {len(steps)} steps in a cluster that it is no part of")
+    up = some(f"start of {stranger}", run.of("started", stranger))[-1].time_s
+    for task in run.workers:
+        joined = some(f"joined event of {task}", run.of("joined", task))[-1]
+        equal(f"number of workers that {task} counts", joined["workers"], len(run.workers))
+        after = [e for e in run.of("step", task) if e.time_s > up]
+        some(f"step of {task} after {stranger} was up", after)

@@ -1,0 +1,278 @@
+"""One cluster: starts a trainer's tasks, watches them, hurts them when told, keeps the history.
+
+The history is one list: what the tasks wrote to their event files, when each was spawned and how it
+ended, and what the harness did to it. Leaving the `with` block ends everything, whatever happened.
+"""
+
+from __future__ import annotations
+
+import signal as signals
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from suite.harness import diagnosis
+from suite.harness.errors import DeadlineExceeded, HarnessError, TrainerFailed, Unsupported
+from suite.harness.plan import Plan
+from suite.harness.process import Keeper
+from suite.harness.run import Event, Run, Tail, in_order
+from suite.harness.waiting import Deadlines, wait_until
+
+# Exit codes of a trainer; see DESIGN: 2 is the harness's own bad call, 126 and 127 are the shell's.
+UNSUPPORTED = 77
+CALLED_WRONGLY = (2, 126, 127)
+
+
+class Progress(Protocol):
+    """Told of every new event, so that a person can watch."""
+
+    def __call__(self, label: str, event: Event) -> None: ...
+
+
+@dataclass
+class Cluster:
+    """A context manager around the tasks of one run; see the module's docstring."""
+
+    plan: Plan
+    connect: Callable[[], Keeper]
+    deadlines: Deadlines
+    progress: Progress
+    release: Callable[[], None] = lambda: None  # gives leased ports back
+    history: list[Event] = field(default_factory=list)
+    attempts: dict[str, int] = field(default_factory=dict)  # of the tasks that were started
+    pids: dict[str, int] = field(default_factory=dict)
+    ended_by_harness: set[tuple[str, int]] = field(default_factory=set)
+    tails: dict[tuple[str, int], Tail] = field(default_factory=dict)
+
+    def __enter__(self) -> Cluster:
+        self.plan.events.mkdir(parents=True, exist_ok=True)
+        self.plan.logs.mkdir(parents=True, exist_ok=True)
+        self.keeper = self.connect()
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            if isinstance(error, Exception):
+                self._explain(error)
+        finally:
+            self.keeper.close(self.deadlines)
+            self.release()
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return self.plan.topology.tasks
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """The tasks that train."""
+        return self.plan.topology.workers
+
+    def start(self, *tasks: str) -> None:
+        """Start the tasks, or all; one that was started before becomes its next incarnation."""
+        for task in tasks or self.tasks:
+            attempt = self.attempts.get(task, -1) + 1
+            self.attempts[task] = attempt
+            environment = self.plan.environment(task, attempt)
+            self.tails[task, attempt] = Tail(Path(environment["TRAINER_EVENTS"]))
+            self.keeper.send(
+                op="start",
+                task=task,
+                attempt=attempt,
+                program=self.plan.trainer.program,
+                args=self.plan.arguments(task),
+                env=environment,
+                cwd=str(self.plan.events),
+                log=str(self.plan.log(task, attempt)),
+            )
+
+    def signal(self, task: str, signum: int, fault: str = "") -> None:
+        """Send a signal to the task's last incarnation; a named fault goes into the history."""
+        if fault:
+            self._add(self._own_event("fault_started", task, fault=fault))
+        if signum in (signals.SIGKILL, signals.SIGTERM):
+            self.ended_by_harness.add((task, self.attempts[task]))
+        self.keeper.send(op="signal", task=task, attempt=self.attempts[task], signum=int(signum))
+
+    def alive(self) -> list[str]:
+        """Tasks whose last incarnation runs."""
+        self._look()
+        ended = {(e.task, e.attempt) for e in self.history if e.name == "exited"}
+        return [t for t, attempt in self.attempts.items() if (t, attempt) not in ended]
+
+    def wait_for(
+        self,
+        event: str,
+        task: str | None = None,
+        *,
+        at_least: int = 1,
+        attempt: int | None = None,
+        within_s: float | None = None,
+        where: Callable[[Event], bool] | None = None,
+    ) -> Event:
+        """The `at_least`-th such event.
+
+        TrainerFailed when every task that could still give it has ended, DeadlineExceeded when it
+        did not come within `within_s` (default: the deadline for one step).
+        """
+        wanted = self._name(event, task, at_least)
+
+        def found() -> list[Event] | None:
+            alive = self.alive()
+            events = [e for e in self.run().of(event, task, attempt) if where is None or where(e)]
+            if len(events) >= at_least:
+                return events
+            if not {task} & set(alive) if task else not set(self.workers) & set(alive):
+                raise self._failed(f"ended before {wanted}", [task] if task else self.workers)
+            return None
+
+        return self._wait(wanted, found, within_s or self.deadlines.step_s)[at_least - 1]
+
+    def wait_exit(self, *tasks: str, within_s: float | None = None) -> dict[str, Event]:
+        """How each task's last incarnation ended; DeadlineExceeded for one that lives on."""
+
+        def ended() -> dict[str, Event] | None:
+            if set(tasks) & set(self.alive()):
+                return None
+            run = self.run()
+            return {t: e for t in tasks if (e := run.exit_of(t, self.attempts[t]))}
+
+        return self._wait(f"{', '.join(tasks)} to end", ended, within_s or self.deadlines.exit_s)
+
+    def end(self, *tasks: str) -> None:
+        """End tasks as a cluster manager would: SIGTERM, then SIGKILL for one that ignores it."""
+        for task in tasks:
+            self.signal(task, signals.SIGTERM)
+        try:
+            self.wait_exit(*tasks)
+        except DeadlineExceeded:
+            for task in set(tasks) & set(self.alive()):
+                self.signal(task, signals.SIGKILL)
+            self.wait_exit(*tasks)
+
+    def finish(self) -> Run:
+        """Wait until every task that trains has ended, end the services, give the history.
+
+        It does not judge how they ended; but once one has failed, the others get only the time in
+        which survivors must notice.
+        """
+        started = [t for t in self.attempts if self._job(t) not in self.plan.trainer.services]
+        deadline = time.monotonic() + self.deadlines.run_s
+
+        def ended() -> bool:
+            nonlocal deadline
+            alive = set(started) & set(self.alive())
+            run = self.run()
+            ends = [run.exit_of(t, self.attempts[t]) for t in started]
+            failed = [e for e in ends if e and e["code"] != 0]
+            if failed:
+                deadline = min(deadline, failed[0].time_s + self.deadlines.detect_s)
+            if alive and time.monotonic() > deadline:
+                raise TimeoutError(f"waited for {', '.join(sorted(alive))} to end")
+            return not alive
+
+        self._wait("all workers to end", ended, 2 * self.deadlines.run_s)
+        services = [t for t in self.alive() if self._job(t) in self.plan.trainer.services]
+        if services:
+            self.end(*services)
+        return self.run()
+
+    def complete(self) -> Run:
+        """`finish`, and raise unless every task that trains ended as it should."""
+        run = self.finish()
+        for task in self.attempts:
+            exited = run.exit_of(task)
+            if exited is None or exited["ended_by_harness"] or exited["code"] == 0:
+                continue
+            reasons = run.of("unsupported", task)
+            if exited["code"] == UNSUPPORTED and reasons:
+                raise Unsupported(reasons[-1]["reason"])
+            if exited["code"] in CALLED_WRONGLY:
+                raise HarnessError(f"{task}: {diagnosis.last_error(run.log(task))}")
+        failed = [t for t in run.workers if t in self.attempts and self._failed_exit(run, t)]
+        if failed:
+            raise self._failed("failed", failed)
+        return run
+
+    def run(self) -> Run:
+        """The history so far."""
+        return Run(
+            trainer=self.plan.trainer,
+            tasks=self.tasks,
+            workers=self.workers,
+            backend=self.plan.backend,
+            keras=self.plan.keras,
+            events=in_order(self.history),
+            flags=self.plan.flags,
+            directory=self.plan.events,
+            logs={key: self.plan.log(*key) for key in self.tails},
+            commands={task: self.plan.command(task) for task in self.tasks},
+        )
+
+    def _look(self) -> None:
+        """Take in what the keeper and the tasks have said since the last look."""
+        messages = self.keeper.receive()
+        for tail in self.tails.values():
+            for event in tail.read():
+                self._add(event)
+        for message in messages:
+            kind, time_s = message.pop("op"), message.pop("time_s")
+            task, attempt = message.pop("task"), message.pop("attempt")
+            if kind == "spawned":
+                self.pids[task] = message["pid"]
+            else:
+                # It cannot write any more, so its file is complete now.
+                for event in self.tails[task, attempt].read():
+                    self._add(event)
+                message["ended_by_harness"] = (task, attempt) in self.ended_by_harness
+            self._add(Event(kind, time_s, task, attempt, message))
+
+    def _add(self, event: Event) -> None:
+        self.history.append(event)
+        self.progress(self.plan.label, event)
+
+    def _own_event(self, name: str, task: str, **data: Any) -> Event:
+        return Event(name, time.monotonic(), task, self.attempts.get(task, 0), data)
+
+    def _wait(self, what: str, condition: Callable[[], Any], within_s: float) -> Any:
+        try:
+            return wait_until(what, condition, within_s)
+        except TimeoutError as error:
+            failure = DeadlineExceeded(f"{error} ({self._state()})", self.run())
+            self._explain(failure)
+            raise failure from error
+
+    def _failed(self, how: str, tasks: Any) -> TrainerFailed:
+        run = self.run()
+        lines = []
+        for task in tasks:
+            exited = run.exit_of(task)
+            ended = diagnosis.describe_exit(exited)
+            lines.append(f"{task} {how} ({ended}): {diagnosis.last_error(run.log(task))}")
+        return TrainerFailed("; ".join(lines), run)
+
+    @staticmethod
+    def _failed_exit(run: Run, task: str) -> bool:
+        exited = run.exit_of(task)
+        return bool(exited and exited["code"] != 0)
+
+    def _explain(self, error: BaseException) -> None:
+        """Attach the state of all tasks while they still live; the first look counts."""
+        if not getattr(error, "diagnosis", ""):
+            self._look()
+            living = {t: self.pids[t] for t in self.alive() if t in self.pids}
+            text = diagnosis.describe(self.run(), living)
+            error.diagnosis = text  # type: ignore[attr-defined] - any exception may pass through
+
+    def _state(self) -> str:
+        return "alive: " + (", ".join(self.alive()) or "none")
+
+    @staticmethod
+    def _name(event: str, task: str | None, at_least: int) -> str:
+        times = f" (at least {at_least})" if at_least > 1 else ""
+        return f"`{event}`{times}" + (f" of {task}" if task else "")
+
+    @staticmethod
+    def _job(task: str) -> str:
+        return task.split("/")[0]

@@ -1,0 +1,82 @@
+"""What a person needs when a run failed: which task did what, where it hangs, what it said last."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+
+from suite.harness.run import Event, Run
+
+LOG_LINES = 50
+STACK_S = 20.0
+ERROR_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt|error)\b.*")
+NATIVE_LOG = re.compile(r"^(?:[IWE]\d{4}|\d{4}-\d\d-\d\d)\s")
+
+
+def last_error(log: str) -> str:
+    """The line in which a program says why it ended: the last exception, else the last line."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    errors = [i for i, line in enumerate(lines) if ERROR_LINE.match(line)]
+    if errors:
+        first = errors[-1]
+        # TensorFlow's messages go on below a generic first line.
+        return " ".join(lines[first : first + 3])[:600]
+    said = [line for line in lines if not NATIVE_LOG.match(line)] or lines
+    return said[-1][:600] if said else "it said nothing"
+
+
+def describe_exit(exited: Event | None) -> str:
+    """`exit 1`, `signal 9 (by the harness)` or `alive`."""
+    if exited is None:
+        return "alive"
+    how = f"exit {exited['code']}" if exited["signal"] is None else f"signal {exited['signal']}"
+    return how + (" (by the harness)" if exited.get("ended_by_harness") else "")
+
+
+def task_table(run: Run) -> str:
+    """One line for each task: how it ended and what it wrote last."""
+    rows = []
+    for task in run.tasks:
+        own = [e for e in run.events if e.task == task and e.name not in ("spawned", "exited")]
+        started = run.of("spawned", task)
+        state = describe_exit(run.exit_of(task)) if started else "not started"
+        last = f"{own[-1].name} {dict(own[-1].data)}"[:160] if own else "nothing"
+        rows.append((task, str(len(started)), state, last))
+    widths = [max(len(row[i]) for row in [*rows, ("task", "starts", "", "")]) for i in range(3)]
+    header = ("task", "starts", "state", "last event")
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)).rstrip()
+        for row in [header, *rows]
+    )
+
+
+def stacks(pid: int) -> str:
+    """Python stacks of a living process, by py-spy."""
+    program = Path(sysconfig.get_path("scripts")) / "py-spy"
+    try:
+        done = subprocess.run(
+            [str(program), "dump", "--pid", str(pid)],
+            capture_output=True,
+            text=True,
+            timeout=STACK_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"no stacks: {error}"
+    return done.stdout.strip() or f"no stacks: {done.stderr.strip()}"
+
+
+def describe(run: Run, living: Mapping[str, int] | None = None) -> str:
+    """The whole diagnosis: tasks, commands, stacks of `living` (task -> pid), ends of the logs."""
+    parts = ["tasks:", task_table(run), "", "to run one task alone:"]
+    parts += [f"  {task}: {command}" for task, command in run.commands.items()]
+    for task, pid in (living or {}).items():
+        parts += ["", f"stacks of {task}:", stacks(pid)]
+    for (task, attempt), path in sorted(run.logs.items()):
+        text = path.read_text(errors="replace") if path.exists() else ""
+        parts += ["", f"last {LOG_LINES} lines of {task}, attempt {attempt} ({path}):"]
+        parts += text.splitlines()[-LOG_LINES:]
+    return "\n".join(parts)

@@ -1,0 +1,180 @@
+"""Scenarios in which something dies: who is killed when, and who starts again in which order."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from suite.harness.cluster import Cluster
+from suite.harness.run import Event, Run
+from suite.harness.scenarios import (
+    FEW,
+    Compared,
+    Launch,
+    endless_work,
+    give_time,
+    quiet_s,
+    trained,
+    wait_all_step,
+    wait_started,
+    work,
+)
+
+# Steps per epoch of runs that are interrupted in the second one, and how far into it. One process
+# is so much faster that the epoch would be over before the signal arrives.
+STEPS, STEPS_ALONE = 8, 40
+INTO_EPOCH = 2
+INTERRUPTED = "interrupted"  # name of its model directory
+
+
+# --- workers in step -----------------------------------------------------------------------------
+
+
+def interrupted(launch: Launch) -> Compared:
+    """A worker is killed within an epoch; all are started again, the lost one last.
+
+    The reference is the same training without interruption. In both, batch k of epoch e depends on
+    (seed, e, k) only.
+    """
+    return _interrupted(launch, quiet_s(launch), epochs=3, order="by-epoch")
+
+
+def interrupted_as_documented(launch: Launch) -> Compared:
+    """`interrupted` with the document's own data set, which begins again after a restart."""
+    return _interrupted(launch, 0.0, epochs=2, order="document")
+
+
+def _interrupted(launch: Launch, before_last_s: float, **flags: Any) -> Compared:
+    """The lost worker comes back that long after the others."""
+    steps = STEPS if launch.case.distributed else STEPS_ALONE
+    flags = work(launch, steps_per_epoch=steps, optimizer="momentum", **flags)
+    reference = trained(launch, flags=flags, model_dir=launch.directory / "undisturbed")
+    with launch(flags=flags, model_dir=launch.directory / INTERRUPTED) as cluster:
+        cluster.start()
+        *survivors, lost = cluster.workers
+        kill_after_step(cluster, lost, steps + INTO_EPOCH)
+        end_of_peers(launch, cluster, survivors)
+        if survivors:
+            cluster.start(*survivors)
+            wait_started(cluster, survivors, attempt=1)
+            give_time(cluster, before_last_s, lambda run: run.of("step", attempt=1))
+        cluster.start(lost)
+        return Compared(cluster.complete(), reference)
+
+
+def chief_lost(launch: Launch) -> Run:
+    """The chief is killed while it trains; what the others do is all that is asked."""
+    with launch(flags=endless_work(launch)) as cluster:
+        cluster.start()
+        lost, *survivors = cluster.workers
+        kill_after_step(cluster, lost, FEW)
+        end_of_peers(launch, cluster, survivors)
+        return cluster.run()
+
+
+def worker_frozen(launch: Launch) -> Run:
+    """A worker stops without dying (SIGSTOP): its connections stay open, nothing comes."""
+    with launch(flags=endless_work(launch)) as cluster:
+        cluster.start()
+        *survivors, lost = cluster.workers
+        cluster.wait_for("step", lost, at_least=FEW)
+        cluster.signal(lost, signal.SIGSTOP, fault="sigstop")
+        end_of_peers(launch, cluster, survivors)
+        return cluster.run()
+
+
+def _all_ended(run: Run, tasks: Sequence[str]) -> bool:
+    return all(run.exit_of(task) for task in tasks)
+
+
+def kill_after_step(cluster: Cluster, task: str, step: int) -> None:
+    cluster.wait_for("step", task, where=lambda e: e["global_step"] >= step)
+    cluster.signal(task, signal.SIGKILL, fault="sigkill")
+    cluster.wait_exit(task)
+
+
+def end_of_peers(launch: Launch, cluster: Cluster, survivors: list[str]) -> None:
+    """Give them the time in which they must notice, and end those that hang."""
+    detect_s = launch.engine.deadlines.detect_s
+    give_time(cluster, detect_s, lambda run: _all_ended(run, survivors))
+    for task in set(survivors) & set(cluster.alive()):
+        cluster.signal(task, signal.SIGKILL)
+        cluster.wait_exit(task)
+
+
+# --- parameter servers ---------------------------------------------------------------------------
+
+SAVE_EVERY = 100  # steps; seldom enough to be hit between two saves
+
+
+def _saving(launch: Launch) -> Mapping[str, Any]:
+    flags = endless_work(launch, save_every=SAVE_EVERY)
+    return {"flags": flags, "model_dir": launch.directory / "model"}
+
+
+def asynchronous_worker_lost(launch: Launch) -> Run:
+    """A worker beside parameter servers is killed and, when the others have gone on, comes back."""
+    with launch(**_saving(launch)) as cluster:
+        cluster.start()
+        *survivors, lost = cluster.workers
+        wait_all_step(cluster)
+        _kill_and_watch(launch, cluster, lost, survivors)
+        _come_back(launch, cluster, lost)
+        return cluster.run()
+
+
+def asynchronous_chief_lost(launch: Launch) -> Run:
+    """The chief beside parameter servers is killed after it has saved, and comes back."""
+    with launch(**_saving(launch)) as cluster:
+        cluster.start()
+        lost, *survivors = cluster.workers
+        wait_all_step(cluster)
+        _wait_saved(cluster)
+        _kill_and_watch(launch, cluster, lost, survivors)
+        _come_back(launch, cluster, lost)
+        return cluster.run()
+
+
+def server_lost(launch: Launch) -> Run:
+    """A parameter server is killed after a save; when that has had its effect, all start again."""
+    with launch(**_saving(launch)) as cluster:
+        cluster.start()
+        _wait_saved(cluster)
+        lost = cluster.tasks[0]
+        cluster.signal(lost, signal.SIGKILL, fault="sigkill")
+        cluster.wait_exit(lost)
+        # Some fail at once, some wait for ever: TensorFlow promises neither.
+        give_time(cluster, quiet_s(launch), lambda run: _all_ended(run, cluster.workers))
+        for task in cluster.alive():
+            cluster.signal(task, signal.SIGKILL)
+        cluster.wait_exit(*cluster.tasks)
+        cluster.start()
+        wait_all_step(cluster, attempt=1)
+        return cluster.run()
+
+
+def _come_back(launch: Launch, cluster: Cluster, lost: str) -> None:
+    """Start it again; whether it trains again is for a check to judge."""
+    cluster.start(lost)
+
+    def steps_or_ended(run: Run) -> object:
+        return len(run.of("step", lost, attempt=1)) >= FEW or run.exit_of(lost, attempt=1)
+
+    give_time(cluster, launch.engine.deadlines.step_s, steps_or_ended)
+
+
+def _wait_saved(cluster: Cluster) -> Event:
+    """A save that is further on than the one which the Supervisor makes at once."""
+    return cluster.wait_for("checkpoint_saved", where=lambda e: e["global_step"] >= SAVE_EVERY)
+
+
+def _kill_and_watch(launch: Launch, cluster: Cluster, lost: str, survivors: list[str]) -> None:
+    cluster.signal(lost, signal.SIGKILL, fault="sigkill")
+    died = cluster.wait_exit(lost)[lost].time_s
+
+    def all_go_on(run: Run) -> bool:
+        steps = {t: [e for e in run.of("step", t) if e.time_s > died] for t in survivors}
+        return all(len(s) >= FEW for s in steps.values())
+
+    give_time(cluster, launch.engine.deadlines.detect_s, all_go_on)

@@ -1,0 +1,139 @@
+"""The local engine: clusters of processes on this machine, each in a network of its own.
+
+Tests, checks and reports know only `launch`, which gives a Cluster; where and how its tasks run is
+settled here, so that another engine can take this one's place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reference_trainers import Trainer
+from suite.harness import backends, network
+from suite.harness.cluster import Cluster, Progress
+from suite.harness.plan import Plan
+from suite.harness.process import ROOT, SESSION_VARIABLE, Keeper, Zygote
+from suite.harness.topology import ROLE_VARIABLES, Topology
+from suite.harness.waiting import Deadlines
+
+# What pytest's own environment happens to hold must not reach a task.
+NOT_INHERITED = (*ROLE_VARIABLES, "TRAINER_EVENTS", "TRAINER_ATTEMPT")
+
+
+@dataclass
+class Engine:
+    """Zygotes, one for each environment, and the clusters that they fork."""
+
+    python: str
+    flavours: Mapping[str, Mapping[str, str]]  # Keras flavour -> its environment variables
+    network: network.Network
+    deadlines: Deadlines
+    directory: Path  # the run directory: events/ and logs/ go there
+    progress: Progress
+    session: str
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # flags that every trainer gets
+    spawn: str = "fork"
+    preload: Sequence[str] = ("tensorflow",)
+    workers: int | None = None  # --workers, for topologies that have any
+    gpus: Sequence[str] = ()
+    prefix: str = ""
+    test: str = ""  # the test that is running, for the names of files
+    zygotes: dict[str, Zygote] = field(default_factory=dict)
+    clusters: int = 0
+
+    def warm(self, *flavours: str) -> None:
+        """Start the zygotes of these flavours, so that they import while other work goes on."""
+        for flavour in flavours:
+            if flavour not in self.zygotes:
+                logs = self.directory / "logs"
+                logs.mkdir(parents=True, exist_ok=True)
+                self.zygotes[flavour] = Zygote.start(
+                    self.python,
+                    self.environment(flavour),
+                    spawn=self.spawn,
+                    preload=self.preload,
+                    log=logs / f"zygote-{self.prefix}{flavour}.log",
+                )
+
+    def environment(self, flavour: str) -> dict[str, str]:
+        """What a task of that flavour inherits: pytest's environment, less what is set here."""
+        inherited = {k: v for k, v in os.environ.items() if k not in NOT_INHERITED}
+        return {
+            **inherited,
+            **backends.LOG_ENVIRONMENT,
+            **self.flavours[flavour],
+            SESSION_VARIABLE: self.session,
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, [str(ROOT), inherited.get("PYTHONPATH", "")])
+            ),
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONFAULTHANDLER": "1",
+        }
+
+    def connect(self, flavour: str) -> Keeper:
+        self.warm(flavour)
+        isolate = self.network.kind == network.NAMESPACE
+        return self.zygotes[flavour].connect(self.deadlines, isolate=isolate)
+
+    def topology(
+        self,
+        trainer: Trainer,
+        jobs: Sequence[tuple[str, int]] | None = None,
+        workers: int | None = None,
+    ) -> Topology:
+        """The trainer's cluster, or `jobs`; --workers counts where the test names no number."""
+        topology = Topology(tuple(trainer.jobs if jobs is None else jobs))
+        count = workers or (self.workers if jobs is None else None)
+        return topology.with_workers(count) if count else topology
+
+    def launch(
+        self,
+        trainer: Trainer,
+        *,
+        backend: str,
+        keras: str,
+        workers: int | None = None,
+        jobs: Sequence[tuple[str, int]] | None = None,
+        model_dir: Path | None = None,
+        flags: Mapping[str, Any] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Cluster:
+        """A cluster that has not started yet; enter it, then `start`.
+
+        `jobs` replaces the trainer's topology, `workers` only its number of training workers.
+        `flags` are the trainer's, by name without dashes: True is a switch, None leaves one out.
+        """
+        topology = self.topology(trainer, jobs, workers)
+        flavour = keras if keras in self.flavours else next(iter(self.flavours))
+        given = {**self.defaults, **({"backend": backend} if "backend" in trainer.flags else {})}
+        if model_dir:
+            given["model-dir"] = model_dir
+        addresses, release = self.network.addresses(topology.tasks)
+        self.clusters += 1
+        name = f"{self.prefix}{self.clusters:03d}-{self.test}"
+        gpus = backends.assign_gpus(self.gpus, topology.workers)
+        plan = Plan(
+            trainer=trainer,
+            topology=topology,
+            addresses=addresses,
+            backend=backend,
+            keras=keras,
+            flags={**given, **(flags or {})},
+            env={**self.environment(flavour), **(env or {})},
+            task_env={task: {"CUDA_VISIBLE_DEVICES": gpu} for task, gpu in gpus.items()},
+            python=self.python,
+            events=self.directory / "events" / name,
+            logs=self.directory / "logs" / name,
+            label=f"{self.test} {trainer.name} {backend} {keras}",
+        )
+        return Cluster(plan, lambda: self.connect(flavour), self.deadlines, self.progress, release)
+
+    def stop(self) -> None:
+        """End all zygotes and what they forked."""
+        for zygote in self.zygotes.values():
+            zygote.stop(self.deadlines)
+        self.zygotes.clear()

@@ -1,0 +1,147 @@
+"""Numbers from a run: pure functions over its history, like the checks, but without a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from scipy import stats
+
+from suite.harness.run import Run
+
+CONFIDENCE = 0.95
+RESAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The timed steps of one run, warm-up left out.
+
+    `times_s`: of each step of each worker, in seconds, from the end of the one before.
+    `steps_per_s`, `examples_per_s`: of the whole cluster.
+    """
+
+    times_s: tuple[float, ...]
+    steps_per_s: float
+    examples_per_s: float
+
+    def quantile_s(self, percent: float) -> float:
+        return float(np.percentile(self.times_s, percent))
+
+    def measurements(self) -> Iterator[tuple[str, float, str, str]]:
+        """(metric, value, unit, better) of everything that is reported about steps."""
+        yield "throughput_steps_per_s", self.steps_per_s, "1/s", "higher"
+        yield "throughput_examples_per_s", self.examples_per_s, "examples/s", "higher"
+        for percent in (50, 90, 99):
+            yield f"step_time_p{percent}_s", self.quantile_s(percent), "s", "lower"
+
+
+def timed_steps(run: Run, warm_up: int) -> Steps:
+    """What the workers did while all of them were past their first `warm_up` steps.
+
+    Synchronous workers make each step together, so it counts once; of asynchronous workers every
+    step counts. What one did before the last was warm, or after the first had finished, is left
+    out: alone it is faster. ValueError when a worker has fewer than two steps left.
+    """
+    if warm_up < 1:
+        raise ValueError("warm_up must leave out at least the first step, which nothing begins")
+    steps = {worker: run.of("step", worker) for worker in run.workers}
+    for worker, made in steps.items():
+        if len(made) <= warm_up:
+            raise ValueError(f"{worker} made {len(made)} steps, {warm_up} of them warm-up")
+    begin_s = max(made[warm_up - 1].time_s for made in steps.values())
+    end_s = min(made[-1].time_s for made in steps.values())
+    times: list[float] = []
+    rates: list[float] = []
+    examples: list[float] = []
+    for worker, made in steps.items():
+        timed = [e for e in made if begin_s <= e.time_s <= end_s]
+        if len(timed) < 2:
+            raise ValueError(f"{worker} made {len(timed)} steps while all workers trained")
+        span_s = timed[-1].time_s - timed[0].time_s
+        times += [b.time_s - a.time_s for a, b in pairwise(timed)]
+        rates.append((len(timed) - 1) / span_s)
+        examples.append(sum(e["examples"] for e in timed[1:]) / span_s)
+    rate = np.mean(rates) if run.trainer.synchronous else np.sum(rates)
+    return Steps(tuple(times), float(rate), float(np.sum(examples)))
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A point estimate and its bootstrap confidence interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+    def named(self, metric: str) -> Iterator[tuple[str, float]]:
+        """As measurements, which hold one number each: `metric`, and its ends beside it."""
+        yield metric, self.estimate
+        yield f"{metric}_low", self.low
+        yield f"{metric}_high", self.high
+
+
+def bootstrap(
+    statistic: Callable[..., np.ndarray], *samples: Sequence[float], seed: int = 1
+) -> Interval:
+    """Percentile bootstrap of `statistic(*samples, axis=-1)`, 95 %; same input, same interval.
+
+    Each sample is resampled by itself. What is paired belongs into one sample, as the pairs'
+    ratios. The interval is too narrow below about ten values.
+    """
+    arrays = tuple(np.asarray(sample, dtype=float) for sample in samples)
+    found = stats.bootstrap(
+        arrays,
+        statistic,
+        n_resamples=RESAMPLES,
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        vectorized=True,
+        random_state=np.random.default_rng(seed),  # type: ignore[call-arg] - `rng` from 1.15 on
+    ).confidence_interval
+    return Interval(float(statistic(*arrays, axis=-1)), float(found.low), float(found.high))
+
+
+def ratio_of_medians(values: Sequence[float], base: Sequence[float]) -> Interval:
+    """How many times `base` the values are, by the medians of two samples."""
+
+    def ratio(a: np.ndarray, b: np.ndarray, axis: int) -> np.ndarray:
+        return np.median(a, axis=axis) / np.median(b, axis=axis)
+
+    return bootstrap(ratio, values, base)
+
+
+def mean_ratio(ratios: Sequence[float]) -> Interval:
+    """Geometric mean of the ratios of pairs: a pair turned round must give its inverse."""
+
+    def geometric(a: np.ndarray, axis: int) -> np.ndarray:
+        return np.exp(np.mean(np.log(a), axis=axis))
+
+    return bootstrap(geometric, ratios)
+
+
+class RecordedClock:
+    """A clock for pytest-benchmark that passes the times which a run has recorded.
+
+    What is timed happens in other processes, so there is nothing to time here; each call of
+    `replay` lets one recorded step pass. pytest-benchmark then stores and compares real step times.
+    """
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.left: list[float] = []
+
+    def load(self, times_s: Sequence[float]) -> int:
+        """Take new times; returns how many rounds they give."""
+        self.now_s = 0.0  # small numbers keep their digits
+        self.left = list(reversed(times_s))
+        return len(times_s)
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def replay(self) -> None:
+        """Let the next recorded time pass; no time when none is left (--benchmark-disable)."""
+        self.now_s += self.left.pop() if self.left else 0.0

@@ -1,0 +1,101 @@
+"""The command line of the suite: options, and their values checked before anything starts."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reference_trainers import BY_NAME
+from suite.harness import backends
+from suite.harness.errors import BadInput
+from suite.harness.rows import FLAVOURS
+
+LARGEST_SEED = 2**31 - 1  # what both numpy and TensorFlow take
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the user asked for, checked; empty tuples and None mean: not asked for."""
+
+    trainers: tuple[str, ...]
+    backends: tuple[str, ...]
+    keras: tuple[str, ...]
+    workers: int | None
+    data: str | None
+    run_dir: str | None
+    python: str | None
+    spawn: str
+    deadline_scale: float
+    seed: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Settings:
+        lists = {k: tuple(values[k]) for k in ("trainers", "backends", "keras")}
+        return cls(**{**values, **lists})
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Strings throughout: argparse's own refusals are several lines long and exit late."""
+    group = parser.getgroup("tf-distribute-conformance")
+    add = group.addoption
+    add("--trainer", action="append", default=[], metavar="NAME", help="only this trainer")
+    add(
+        "--backend", action="append", default=[], metavar="NAME", help="only this: auto, ring, nccl"
+    )
+    add("--keras", action="append", default=[], metavar="FLAVOUR", help="keras2, tf_keras, keras3")
+    add("--workers", metavar="N", help="training workers of every cluster (ps not counted)")
+    add("--data", metavar="NPZ", help="MNIST as Keras' mnist.npz (default: its cache, else digits)")
+    add("--run-dir", metavar="DIR", help="where the run goes (default: reports/runs/<time>)")
+    add("--python", metavar="PATH", help="interpreter of the tasks (default: pytest's own)")
+    add("--spawn", default="fork", metavar="HOW", help="fork (default) or exec: plain processes")
+    add("--deadline-scale", default="1", metavar="X", help="stretch every deadline by this factor")
+    add("--seed", metavar="N", help="of data order and weights (default: drawn, and reported)")
+
+
+def _known(option: str, given: list[str], known: Any) -> tuple[str, ...]:
+    for name in given:
+        if name not in known:
+            raise BadInput(f"{option} {name}: unknown; choose from {', '.join(known)}")
+    return tuple(dict.fromkeys(given))
+
+
+def _number(option: str, text: str | None, kind: type, least: float, most: float) -> Any:
+    if text is None:
+        return None
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if value is None or not least <= value <= most:
+        wanted = "a whole number" if kind is int else "a number"
+        raise BadInput(f"{option} {text}: must be {wanted} from {least:g} to {most:g}")
+    return value
+
+
+def read(options: argparse.Namespace) -> Settings:
+    """Settings from the parsed options; BadInput, in one line, for a value that cannot be."""
+    workers = _number("--workers", options.workers, int, 1, 64)
+    scale = _number("--deadline-scale", options.deadline_scale, float, 0.01, 1000)
+    seed = _number("--seed", options.seed, int, 0, LARGEST_SEED)
+    if options.data is not None and not Path(options.data).is_file():
+        raise BadInput(f"--data {options.data}: no such file; give an .npz as Keras' mnist.npz")
+    return Settings(
+        trainers=_known("--trainer", options.trainer, BY_NAME),
+        backends=_known("--backend", options.backend, backends.BY_NAME),
+        keras=_known("--keras", options.keras, FLAVOURS),
+        workers=workers,
+        data=options.data and str(Path(options.data).resolve()),
+        run_dir=options.run_dir,
+        python=options.python,
+        spawn=_known("--spawn", [options.spawn], ("fork", "exec"))[0],
+        deadline_scale=scale,
+        seed=secrets.randbelow(LARGEST_SEED) if seed is None else seed,
+    )

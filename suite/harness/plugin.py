@@ -1,0 +1,190 @@
+"""The pytest plug-in: options in, cases for tests, verdicts and measurements out.
+
+Order of a session: check what was asked for, find interpreter, data and network, start importing
+TensorFlow, collect, run, end everything, look for leaks, write the run directory, sum it up.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suite.harness import leaks, options, reporting, wiring
+from suite.harness.cases import Needs, select
+from suite.harness.controller import Controller
+from suite.harness.errors import BadInput
+from suite.harness.fixtures import *  # noqa: F403 - pytest finds fixtures in a plug-in's namespace
+from suite.harness.process import ROOT
+from suite.harness.progress import Progress
+from suite.harness.recording import Recorder
+from suite.harness.session import SESSION
+
+META = ROOT / "suite" / "meta"
+ORDER = ("meta", "conformance", "faults", "benchmarks")  # timings last, when nothing imports
+MARKERS = (
+    "claim(*ids): the promises of claims.toml that this test can refute",
+    "cases(events, flags, families, distributed, synchronous, backends): which trainers it is for",
+    "timing: measures; left out when several processes of pytest share the machine",
+    "long: minutes on its own; left out unless -m asks for it",
+)
+SETTLED = pytest.StashKey[wiring.Settled]()
+RECORDER = pytest.StashKey[Recorder]()
+PROGRESS = pytest.StashKey[Progress]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    options.add_options(parser)
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Whether this is a worker of pytest-xdist, which runs what the controller decided."""
+    return hasattr(config, "workerinput")
+
+
+def is_parallel(config: pytest.Config) -> bool:
+    return is_worker(config) or bool(getattr(config.option, "numprocesses", None))
+
+
+def needs_tensorflow(config: pytest.Config) -> bool:
+    """Tests of the harness need neither TensorFlow nor a run directory."""
+    return not all(_in_meta(config, argument) for argument in config.args)
+
+
+def _in_meta(config: pytest.Config, argument: str) -> bool:
+    path = config.invocation_params.dir / argument.split("::")[0]
+    return path.resolve().is_relative_to(META)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    for line in MARKERS:
+        config.addinivalue_line("markers", line)
+    if is_worker(config):
+        carried = config.workerinput["tf_distribute_conformance"]  # type: ignore[attr-defined]
+        if carried is not None:
+            settled = wiring.Settled(**carried)
+            prefix = config.workerinput["workerid"] + "-"  # type: ignore[attr-defined]
+            config.stash[SESSION] = wiring.build(settled, Progress(None), prefix)
+        return
+    if getattr(config.option, "dist", "no") == "load":
+        config.option.dist = "loadgroup"  # tests that share a run must share a process
+    if not needs_tensorflow(config):
+        return
+    try:
+        settled = wiring.settle(options.read(config.option))
+        progress = Progress(None)
+        session = wiring.build(settled, progress)
+    except BadInput as error:
+        raise pytest.UsageError(str(error)) from error
+    config.stash[SETTLED] = settled
+    config.stash[SESSION] = session
+    config.stash[PROGRESS] = progress
+    config.stash[RECORDER] = Recorder(Path(settled.directory))
+    config.pluginmanager.register(Controller(config, session, config.stash[RECORDER]))
+    if not config.option.xmlpath:
+        config.option.xmlpath = str(Path(settled.directory) / "junit.xml")
+
+
+def pytest_configure_node(node: Any) -> None:
+    """Hand what was settled to a worker of pytest-xdist."""
+    settled = node.config.stash.get(SETTLED, None)
+    node.workerinput["tf_distribute_conformance"] = settled and asdict(settled)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    config = session.config
+    if SETTLED in config.stash and not is_parallel(config) and not config.option.collectonly:
+        # pytest points descriptor 1 elsewhere while a test runs; the copy stays where it is now.
+        config.stash[PROGRESS].stream = os.fdopen(os.dup(1), "w")
+        config.stash[SESSION].engine.warm(*config.stash[SESSION].engine.flavours)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    session = config.stash.get(SESSION, None)
+    return wiring.header(session) if session else []
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "case" not in metafunc.fixturenames:
+        return
+    session = metafunc.config.stash.get(SESSION, None)
+    marker = metafunc.definition.get_closest_marker("cases")
+    if session is None or marker is None:
+        raise pytest.UsageError(f"{metafunc.definition.nodeid} needs @pytest.mark.cases")
+    cases = select(Needs(**marker.kwargs), session.settings, session.engine.flavours)
+    grouped = [
+        pytest.param(c, id=c.id, marks=pytest.mark.xdist_group(f"{c.trainer.name}-{c.keras}"))
+        for c in cases
+    ]
+    # No row of those asked for can do it: left out below, since pytest would call it a skip.
+    nothing = pytest.param(None, id="none")
+    metafunc.parametrize("case", grouped or [nothing], indirect=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    session = config.stash.get(SESSION, None)
+    if session is None:
+        return
+    left_out = [i for i in items if _left_out(config, i)]
+    items[:] = sorted((i for i in items if i not in set(left_out)), key=_place)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+    try:
+        session.claims.check(
+            c for i in items for mark in i.iter_markers("claim") for c in mark.args
+        )
+    except BadInput as error:
+        raise pytest.UsageError(str(error)) from error
+    if [a.rstrip("/") for a in config.args] == ["suite"]:
+        names = {getattr(i, "originalname", i.name) for i in [*items, *left_out]}
+        stale = session.expectations.check_against(names)
+        if stale:
+            raise pytest.UsageError("; ".join(stale))
+
+
+def _left_out(config: pytest.Config, item: pytest.Item) -> bool:
+    return bool(
+        ("case" in getattr(item, "fixturenames", ()) and reporting.case_of(item) is None)
+        or (item.get_closest_marker("long") and not config.option.markexpr)
+        or (item.get_closest_marker("timing") and is_parallel(config))
+    )
+
+
+def _place(item: pytest.Item) -> int:
+    folder = item.path.parent.name
+    return ORDER.index(folder) if folder in ORDER else len(ORDER)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, Any, None]:
+    outcome = yield
+    reporting.judge(item, call, outcome.get_result())
+
+
+def pytest_report_teststatus(
+    report: pytest.TestReport | pytest.CollectReport,
+) -> tuple[str, str, str] | None:
+    return reporting.status(report) if isinstance(report, pytest.TestReport) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End everything that this process started; a worker tells the controller what was left."""
+    held = session.config.stash.get(SESSION, None)
+    if held is None:
+        return
+    directories = [zygote.directory for zygote in held.engine.zygotes.values()]
+    held.engine.stop()
+    left = leaks.directories(directories)
+    if is_worker(session.config):
+        session.config.workeroutput["leaks"] = left  # type: ignore[attr-defined]
+    else:
+        session.config.stash[RECORDER].leaks += left

@@ -1,0 +1,46 @@
+"""Numbers about losses: how soon the others notice, how soon training goes on. Pure, no verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from suite.harness.run import Event, Run
+
+
+def fault_of(run: Run) -> Event:
+    """The first fault; ValueError in a run that had none."""
+    faults = run.of("fault_started")
+    if not faults:
+        raise ValueError("nothing was hurt in this run")
+    return faults[0]
+
+
+def noticed_s(run: Run) -> Iterator[tuple[str, float]]:
+    """Each other worker that ended by itself, and its seconds from the fault to its end."""
+    fault = fault_of(run)
+    for task in run.workers:
+        ends = [e for e in run.of("exited", task) if e.time_s > fault.time_s]
+        if task != fault.task and ends and not ends[0]["ended_by_harness"]:
+            yield task, ends[0].time_s - fault.time_s
+
+
+def hung(run: Run) -> list[str]:
+    """The other workers that had to be ended from outside."""
+    fault = fault_of(run)
+    noticed = dict(noticed_s(run))
+    ended = {e.task for e in run.of("exited") if e.time_s > fault.time_s}
+    return [t for t in run.workers if t != fault.task and t in ended and t not in noticed]
+
+
+def trained_again_s(run: Run) -> float:
+    """Seconds from the start of the last task that came back to the first step of all of them."""
+    back = [e for e in run.of("spawned") if e.attempt]
+    steps = [e for e in run.of("step") if e.attempt and e.time_s > back[-1].time_s]
+    first = {e.task: e.time_s for e in reversed(steps)}
+    return max(first.values()) - back[-1].time_s
+
+
+def cost_in_loss(run: Run, reference: Run) -> float:
+    """Last training loss of the run minus that of the reference: what an interruption has cost."""
+    last = [r.of("epoch", r.workers[0])[-1]["metrics"]["loss"] for r in (run, reference)]
+    return last[0] - last[1]

@@ -1,0 +1,132 @@
+"""The history of one cluster: what its tasks wrote, what the harness did to them, how they ended.
+
+Everything that judges or measures reads a Run and nothing else, so that a check can be tried on a
+made-up history and a second engine can stand beside the local one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reference_trainers import Trainer
+from suite.harness import backends
+
+COMMON = ("event", "time_s", "task", "attempt")
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of the history; `time_s` is CLOCK_MONOTONIC, so all of a machine's tasks compare."""
+
+    name: str
+    time_s: float
+    task: str
+    attempt: int
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, key: str) -> Any:
+        return self.data[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.data.get(key, default)
+
+    @classmethod
+    def parse(cls, line: str) -> Event:
+        """Read one JSON line; ValueError when it is not an event."""
+        record = json.loads(line)
+        try:
+            name, time_s, task, attempt = (record.pop(key) for key in COMMON)
+        except (KeyError, AttributeError) as error:
+            raise ValueError(f"not an event ({error} is missing): {line[:200]}") from error
+        return cls(name, float(time_s), task, int(attempt), record)
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "event": self.name,
+                "time_s": self.time_s,
+                "task": self.task,
+                "attempt": self.attempt,
+                **self.data,
+            }
+        )
+
+
+class Tail:
+    """Reads the lines that have been added to an event file since the last look."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.offset = 0
+        self.partial = b""
+
+    def read(self) -> list[Event]:
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        self.offset += len(data)
+        *complete, self.partial = (self.partial + data).split(b"\n")
+        return [Event.parse(line.decode()) for line in complete if line]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One cluster's life, over all attempts of its tasks."""
+
+    trainer: Trainer
+    tasks: tuple[str, ...]
+    workers: tuple[str, ...]  # the tasks that train, in order
+    backend: str
+    keras: str
+    events: tuple[Event, ...]
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    directory: Path = Path(".")
+    logs: Mapping[tuple[str, int], Path] = field(default_factory=dict)
+    commands: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, name: str, task: str | None = None, attempt: int | None = None) -> list[Event]:
+        """Events of one name in time order, of one task and incarnation where these are given."""
+        return [
+            e
+            for e in self.events
+            if e.name == name
+            and (task is None or e.task == task)
+            and (attempt is None or e.attempt == attempt)
+        ]
+
+    def exit_of(self, task: str, attempt: int | None = None) -> Event | None:
+        """How the task's last (or that) incarnation ended; None while it lives."""
+        exits = self.of("exited", task, attempt)
+        spawned = self.of("spawned", task, attempt)
+        if not exits or (attempt is None and spawned and exits[-1].attempt < spawned[-1].attempt):
+            return None
+        return exits[-1]
+
+    def log(self, task: str, attempt: int | None = None) -> str:
+        """What the task printed; of its last incarnation unless another is named."""
+        attempts = [a for t, a in self.logs if t == task]
+        wanted = attempt if attempt is not None else max(attempts, default=0)
+        path = self.logs.get((task, wanted))
+        return path.read_text(errors="replace") if path and path.exists() else ""
+
+    @property
+    def collective(self) -> str:
+        """The implementation that TensorFlow really chose: ring, nccl or none."""
+        return backends.actual(self.log(task) for task in self.workers)
+
+    @property
+    def attempts(self) -> int:
+        """How often the most restarted task was started."""
+        return 1 + max((e.attempt for e in self.events), default=0)
+
+
+def in_order(events: Iterable[Event]) -> tuple[Event, ...]:
+    """One history from many files; the sort is stable, so a task's own order survives ties."""
+    return tuple(sorted(events, key=lambda e: e.time_s))

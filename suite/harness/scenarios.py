@@ -1,0 +1,292 @@
+"""What happens to a cluster, as plain functions from `launch` to the histories it leaves behind.
+
+A scenario only orchestrates: it starts, waits for events, hurts and restarts, and leaves it to the
+checks to judge. Fakes go through the same scenarios as TensorFlow does. Sizes are the smallest on
+which the properties can be told; none is a benchmark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from reference_trainers import BY_NAME, Trainer
+from suite.harness.cases import Case
+from suite.harness.cluster import Cluster
+from suite.harness.engine import Engine
+from suite.harness.run import Run
+from suite.harness.waiting import wait_until
+
+# Three epochs in which a workload of any kind visibly learns, at a rate that makes it sure to.
+WORK = {"epochs": 3, "steps-per-epoch": 15, "batch-size": 64, "learning-rate": 0.005}
+# Asynchronous workers share a number of steps, and one may be up later than another: enough steps
+# for all. (A worker that is not up when the chief has finished would wait for the chief for ever.)
+ASYNCHRONOUS_STEPS = 200
+TRAIN, TEST = 4096, 1024  # examples of the data that are enough for it; fewer start sooner
+NEVER = 100_000  # steps per epoch of a run that is to be ended from outside
+FEW = 5  # steps that show that a worker trains
+
+
+class Launch(Protocol):
+    """What a scenario is given: clusters of one case, and a directory of its own."""
+
+    @property
+    def engine(self) -> Engine: ...
+    @property
+    def case(self) -> Case: ...
+    @property
+    def directory(self) -> Path: ...
+    def __call__(self, trainer: Any = None, **how: Any) -> Cluster: ...
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A run and the one that it is held against."""
+
+    run: Run
+    reference: Run
+
+
+@dataclass(frozen=True)
+class Continued:
+    """A run and the one that went on from what it had saved."""
+
+    run: Run
+    then: Run
+
+
+@dataclass(frozen=True)
+class Intruded:
+    """A run and the name of the task that tried to join it."""
+
+    run: Run
+    stranger: str
+
+
+def runs_of(outcome: object) -> list[Run]:
+    """All histories in what a scenario gave."""
+    if isinstance(outcome, Run):
+        return [outcome]
+    parts = [getattr(outcome, f.name) for f in fields(outcome)]  # type: ignore[arg-type]
+    return [part for part in parts if isinstance(part, Run)]
+
+
+# --- pieces --------------------------------------------------------------------------------------
+
+
+def work(launch: Launch, trainer: Trainer | None = None, **flags: Any) -> dict[str, Any]:
+    """WORK on a part of the data, changed by `flags` (`batch_size=32`), as far as it is taken."""
+    trainer = trainer or launch.case.trainer
+    given = {k.replace("_", "-"): v for k, v in flags.items()}
+    wanted = {**WORK, "data": part_of_data(launch, TRAIN, TEST), **given}
+    if not trainer.synchronous and "steps-per-epoch" not in given:
+        wanted["steps-per-epoch"] = ASYNCHRONOUS_STEPS
+    optional = {f for row in BY_NAME.values() for f in row.flags}
+    return {k: v for k, v in wanted.items() if k not in optional or k in trainer.flags}
+
+
+def part_of_data(launch: Launch, train: int, test: int) -> Path:
+    """A data file with the first examples of the session's; its indices are those of the file."""
+    whole = Path(launch.engine.defaults["data"])
+    path = launch.directory / f"{whole.stem}-{train}-{test}.npz"
+    if not path.exists():
+        with np.load(whole) as data:
+            counts = {"train": train, "test": test}
+            arrays = {key: data[key][: counts[key.split("_")[1]]] for key in data.files}
+        np.savez(path, **arrays)
+    return path
+
+
+def give_time(cluster: Cluster, seconds: float, seen: Callable[[Run], object]) -> None:
+    """Wait until something is seen, but not longer; whether it came is for a check to judge."""
+
+    def look() -> object:
+        cluster.alive()  # takes in what has been written since
+        return seen(cluster.run())
+
+    with contextlib.suppress(TimeoutError):
+        wait_until("what may come", look, seconds)
+
+
+def quiet_s(launch: Launch) -> float:
+    """How long nothing may happen before we believe that it waits: longer than starting takes."""
+    return launch.engine.deadlines.detect_s / 20
+
+
+def endless_work(launch: Launch, **flags: Any) -> dict[str, Any]:
+    """Work that does not end by itself: for scenarios that are over when something was seen."""
+    return work(launch, epochs=1, steps_per_epoch=NEVER, **flags)
+
+
+def wait_all_step(cluster: Cluster, attempt: int | None = None, after_s: float = 0.0) -> None:
+    """Until every worker has made a few steps, of that incarnation, after that time."""
+    for worker in cluster.workers:
+        cluster.wait_for(
+            "step", worker, attempt=attempt, at_least=FEW, where=lambda e: e.time_s > after_s
+        )
+
+
+def wait_started(cluster: Cluster, tasks: tuple[str, ...] | list[str], attempt: int = 0) -> None:
+    for task in tasks:
+        cluster.wait_for("started", task, attempt=attempt)
+
+
+def complete(launch: Launch, trainer: Trainer | None = None, **how: Any) -> Run:
+    """Start all, wait for the end."""
+    with launch(trainer, **how) as cluster:
+        cluster.start()
+        return cluster.complete()
+
+
+def trained(launch: Launch, trainer: Trainer | None = None, **how: Any) -> Run:
+    """Start all, wait until every worker has told its weights after the last epoch.
+
+    For scenarios that look at training alone: leaving Keras' fit may take seconds more, in which
+    tf.data's tuner sleeps and nothing can wake it.
+    """
+    steps = how["flags"]["epochs"] * how["flags"]["steps-per-epoch"]
+    with launch(trainer, **how) as cluster:
+        cluster.start()
+        for worker in cluster.workers:
+            cluster.wait_for(
+                "weights",
+                worker,
+                where=lambda e: e["when"] == "epoch" and e["global_step"] >= steps,
+                within_s=launch.engine.deadlines.run_s,
+            )
+        return cluster.run()
+
+
+def single(trainer: Trainer) -> Trainer:
+    """One process without a strategy, for this trainer; a program from elsewhere is its own."""
+    if trainer.name in BY_NAME:
+        return BY_NAME["single_process"]
+    return replace(trainer, jobs=(), role="none", backends=("none",))
+
+
+# --- nothing goes wrong --------------------------------------------------------------------------
+
+
+def healthy(launch: Launch) -> Run:
+    """Undisturbed, with everything on: one run for every check that can read it."""
+    directory = launch.directory / "model"
+    flags = work(launch, evaluate=True, export=launch.directory / "export" / "saved", save_every=20)
+    if launch.case.trainer.keras:
+        flags.pop("save-every", None)  # there it would replace the backup of every epoch
+    return complete(launch, flags=flags, model_dir=directory)
+
+
+def baseline(launch: Launch) -> Run:
+    """One process on the same work: what `healthy` of several workers is compared with."""
+    one = single(launch.case.trainer)
+    return trained(launch, one, backend="none", jobs=(), flags=work(launch, one))
+
+
+def chief_job(launch: Launch) -> Run:
+    """The chief is a job of its own, beside one worker fewer."""
+    workers = len(launch.engine.topology(launch.case.trainer).workers)
+    others = (("worker", workers - 1),) if workers > 1 else ()
+    flags = work(launch, epochs=1, steps_per_epoch=FEW)
+    return complete(launch, jobs=(("chief", 1), *others), flags=flags)
+
+
+def late_worker(launch: Launch) -> Run:
+    """The last task starts only when all others have been up for a while."""
+    return _late(launch, -1)
+
+
+def late_chief(launch: Launch) -> Run:
+    """The chief starts only when all others have been up for a while."""
+    return _late(launch, 0)
+
+
+def _late(launch: Launch, worker: int) -> Run:
+    """That one of the workers starts last; the run is over when all have made a few steps."""
+    with launch(flags=endless_work(launch)) as cluster:
+        late = cluster.workers[worker]
+        others = [task for task in cluster.tasks if task != late]
+        cluster.start(*others)
+        wait_started(cluster, others)
+        give_time(cluster, quiet_s(launch), lambda run: run.of("step"))
+        cluster.start(late)
+        wait_all_step(cluster)
+        return cluster.run()
+
+
+def alone(launch: Launch) -> Run:
+    """The same program as one process that is told nothing of a cluster."""
+    flags = work(launch, epochs=1, steps_per_epoch=5)
+    with launch(jobs=(), flags=flags) as cluster:
+        cluster.start()
+        return cluster.finish()
+
+
+def intruder(launch: Launch) -> Intruded:
+    """While the cluster trains, a task starts that believes to be one worker more."""
+    workers = len(launch.engine.topology(launch.case.trainer).workers)
+    with launch(workers=workers + 1, flags=endless_work(launch)) as cluster:
+        seen_by_stranger = cluster.plan
+        stranger = cluster.workers[-1]
+        topology = seen_by_stranger.topology.with_workers(workers)
+        cluster.plan = replace(seen_by_stranger, topology=topology)
+        cluster.start()
+        wait_all_step(cluster)
+        with changed_plan(cluster, seen_by_stranger):
+            cluster.start(stranger)
+        up = cluster.wait_for("started", stranger)
+        give_time(
+            cluster,
+            quiet_s(launch),
+            lambda run: run.exit_of(stranger) or run.of("step", stranger),
+        )
+        wait_all_step(cluster, after_s=up.time_s)
+        return Intruded(cluster.run(), stranger)
+
+
+@contextlib.contextmanager
+def changed_plan(cluster: Cluster, plan: Any) -> Iterator[None]:
+    """Another idea of the cluster, for the tasks that are started meanwhile."""
+    own, cluster.plan = cluster.plan, plan
+    yield
+    cluster.plan = own
+
+
+def large_batch(launch: Launch) -> Compared:
+    """Some steps of all workers, and of one process with the batch of all of them together."""
+    small = {"epochs": 2, "steps_per_epoch": 5, "optimizer": "momentum", "learning_rate": 0.01}
+    small["dump_weights"] = True
+    run = trained(launch, flags=work(launch, **small))
+    one = single(launch.case.trainer)
+    flags = work(launch, one, **small, batch_size=WORK["batch-size"] * len(run.workers))
+    return Compared(run, trained(launch, one, backend="none", jobs=(), flags=flags))
+
+
+def audited(launch: Launch, autoshard: str | None = None) -> Run:
+    """Whole passes over few data, with the ids of all examples told."""
+    batch, steps = 32, 5
+    workers = len(launch.engine.topology(launch.case.trainer).workers)
+    data = part_of_data(launch, batch * steps * workers, TEST)
+    flags = {"data": data, "epochs": 2, "batch_size": batch, "audit_input": True}
+    # Without sharding a pass takes every worker as many times longer as there are workers.
+    steps *= workers if autoshard == "off" else 1
+    return trained(launch, flags=work(launch, **flags, steps_per_epoch=steps, autoshard=autoshard))
+
+
+def audited_off(launch: Launch) -> Run:
+    """`audited` with sharding turned off."""
+    return audited(launch, autoshard="off")
+
+
+def continued(launch: Launch) -> Continued:
+    """A run to its end, and one more on the same directory."""
+
+    def once() -> Run:
+        flags = work(launch, epochs=1, steps_per_epoch=10, optimizer="momentum")
+        return complete(launch, flags=flags, model_dir=launch.directory / "model")
+
+    return Continued(once(), once())
