@@ -1,0 +1,73 @@
+"""What telling costs: a step with events against one without events and without fetching the loss.
+
+Both train in processes of their own and take turns, some steps each: see programs/timed_trainer.py.
+A ratio is the median of one such pair, of each turn to the other's next to it; the interval is over
+pairs, for what differs from process to process is what more steps in the same ones would not show.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+
+import numpy as np
+import pytest
+
+from suite.harness import probes, scenarios
+from suite.harness.measurement import mean_ratio
+from suite.harness.run import Run
+from suite.harness.scenarios import Launch
+
+PAIRS = 10
+STRETCHES = 24
+STEPS = {True: 25, False: 100}  # of a stretch, by Keras or not: a fraction of a second
+AT_MOST = 1.01
+
+
+def pair(launch: Launch, number: int) -> tuple[Run, Run]:
+    """One process that tells and one that does not; who has the first turn alternates."""
+    trainer = launch.case.trainer
+    own = ("program", "stretch", "turns", "first", "silent")
+    timed = probes.program(launch, "timed_trainer", flags=(*trainer.flags, *own))
+    steps = STEPS[trainer.keras]
+    work = scenarios.work(launch, epochs=STRETCHES + 1, steps_per_epoch=steps)
+    turns = launch.directory / f"turns-{number}"
+    how = {**work, "program": trainer.program, "stretch": steps, "turns": turns}
+    telling, silent = (
+        launch(timed, workers=1, flags={**how, "silent": quiet, "first": first})
+        for quiet, first in ((False, number % 2 == 0), (True, number % 2 == 1))
+    )
+    with telling, silent:
+        telling.start()
+        silent.start()
+        # The silent one first: reading the other's events while they come would take its CPU.
+        told_nothing = silent.complete()
+        return telling.complete(), told_nothing
+
+
+def per_step(run: Run, told: bool, clock: str) -> np.ndarray:
+    """Seconds per step of every stretch, in order."""
+    times = [e[clock] / e["steps"] for e in run.of("timed") if e["told"] is told]
+    assert len(times) >= STRETCHES - 1, f"only {len(times)} stretches were timed"
+    return np.array(times[: STRETCHES - 1])
+
+
+@pytest.mark.cases(families=("single", "ps1"), events=("step",))
+@pytest.mark.timing
+@pytest.mark.long
+def test_events_cost_at_most_one_percent(launch: Launch, record) -> None:
+    """By the wall clock; the CPU's, recorded as well, sees less of what else the machine does."""
+    pairs = [pair(launch, number) for number in range(PAIRS)]
+    assert not any(silent.of("step") for _, silent in pairs), "a run without events has events"
+    found = {}
+    for clock in ("wall_s", "cpu_s"):
+        ratios = []
+        for repeat, (telling, silent) in enumerate(pairs):
+            told, untold = per_step(telling, True, clock), per_step(silent, False, clock)
+            ratios.append(median(told / untold))
+            for variant, times in (("with", told), ("without", untold)):
+                columns = {"variant": f"{variant} events", "repeat": repeat, "workers": 1}
+                record(f"event_cost_step_{clock}", median(times), "s", "lower", **columns)
+        found[clock] = mean_ratio(ratios)
+        for name, value in found[clock].named(f"event_cost_ratio_{clock[:-2]}"):
+            record(name, value, "1", "lower", workers=1)
+    assert found["wall_s"].estimate <= AT_MOST, f"times a step without events: {found}"

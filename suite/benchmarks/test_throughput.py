@@ -1,0 +1,84 @@
+"""How fast each approach trains with each backend that can be asked for, and which it got.
+
+One figure is one fresh process or cluster: what differs from process to process (memory layout,
+thread placement) does not average out over the steps of one. pytest-benchmark gets all step times,
+so --benchmark-json and --benchmark-compare work; reports read `measurements`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from statistics import median
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from suite.harness import backends, scenarios
+from suite.harness.cases import Case
+from suite.harness.errors import Unsupported
+from suite.harness.measurement import RecordedClock, timed_steps
+from suite.harness.run import Event, Run
+from suite.harness.scenarios import Launch
+from suite.harness.session import Session
+from suite.harness.waiting import wait_until
+
+CLOCK = RecordedClock()
+PROCESSES = 3
+LOOK_S = 0.2
+WARM_UP = 10  # steps: tracing, the first buffers, the shuffle's first fill
+# Of asynchronous workers the number is global, and a step short; what one does before all are up
+# does not count.
+STEPS = {"synchronous": 50, "asynchronous": 600}
+
+
+def trained(launch: Launch) -> Run:
+    """Train in a fresh cluster and end it after the last step: what comes then is not timed."""
+    steps = STEPS["synchronous" if launch.case.trainer.synchronous else "asynchronous"]
+    with launch(flags=scenarios.work(launch, epochs=1, steps_per_epoch=steps)) as cluster:
+
+        def over() -> bool:
+            alive = set(cluster.workers) <= set(cluster.alive())
+            done = {e.task for e in cluster.history if e.name == "step" and is_last(e)}
+            return not alive or done == set(cluster.workers)
+
+        def is_last(event: Event) -> bool:
+            return event["global_step"] >= steps
+
+        cluster.start()
+        with contextlib.suppress(TimeoutError):  # looks seldom: it takes CPU from the training
+            wait_until("the last steps", over, launch.engine.deadlines.run_s, LOOK_S)
+        for worker in cluster.workers:
+            cluster.wait_for("step", worker, where=is_last)
+        return cluster.run()
+
+
+def must_be_what_was_asked(case: Case, collective: str, session: Session) -> None:
+    """Unsupported when another implementation did the work under the requested name."""
+    reason = backends.unmet(case.backend, collective, session.engine.gpus)
+    if reason:
+        raise Unsupported(reason)
+
+
+@pytest.mark.claim("mwms/communication", "mwms/local-overhead")
+@pytest.mark.cases(events=("step",), backends="each")
+@pytest.mark.timing
+@pytest.mark.benchmark(group="step time", timer=CLOCK)
+def test_throughput(
+    case: Case, launch: Launch, session: Session, record, benchmark: BenchmarkFixture
+) -> None:
+    runs = [trained(launch) for _ in range(PROCESSES)]
+    timed = [timed_steps(run, WARM_UP) for run in runs]
+    for repeat, (run, steps) in enumerate(zip(runs, timed, strict=True)):
+        for metric, value, unit, better in steps.measurements():
+            record(metric, value, unit, better, repeat=repeat, collective=run.collective)
+    (collective,) = {run.collective for run in runs}
+    benchmark.extra_info.update(
+        collective=collective,
+        workers=len(runs[0].workers),
+        examples_per_s=median(steps.examples_per_s for steps in timed),
+    )
+    # For --benchmark-group-by=param:backend and the like; pytest's own parameter is one object.
+    benchmark.params = {"trainer": case.trainer.name, "backend": case.backend, "keras": case.keras}
+    times_s = [time_s for steps in timed for time_s in steps.times_s]
+    benchmark.pedantic(CLOCK.replay, rounds=CLOCK.load(times_s))
+    must_be_what_was_asked(case, collective, session)

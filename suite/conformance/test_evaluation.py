@@ -1,0 +1,18 @@
+"""Evaluation: during training, over all workers, and beside the cluster."""
+
+import pytest
+
+from suite.harness import checks, probes
+
+
+@pytest.mark.claim("mwms/validation")
+@pytest.mark.cases(distributed=True, synchronous=True, flags=("evaluate",))
+def test_workers_agree_on_validation(healthy):
+    checks.validation_agrees(healthy)
+
+
+@pytest.mark.claim("mwms/side-evaluator")
+@pytest.mark.cases(families=("mwms",))
+def test_a_task_beside_the_cluster_evaluates_its_checkpoints(scenario):
+    pair = scenario(probes.side_evaluator)
+    checks.side_evaluator_agrees(pair.run, pair.reference)

@@ -1,0 +1,41 @@
+"""Placement: which device holds what, and what the strategy's scope has to do with it."""
+
+import pytest
+
+from suite.harness import checks, probes, scenarios
+
+
+@pytest.mark.claim("ps1/round-robin")
+@pytest.mark.cases(events=("placed",))
+def test_variables_are_on_the_servers_in_turn(healthy):
+    checks.variables_round_robin(healthy)
+
+
+@pytest.mark.claim("cluster/devices", "ps1/round-robin")
+@pytest.mark.cases(events=("placed",))
+def test_ops_run_where_they_are_pinned(healthy):
+    checks.ops_on_own_worker(healthy)
+
+
+@pytest.mark.claim("ps1/chief-initialises")
+@pytest.mark.cases(families=("ps1",))
+def test_the_others_wait_until_the_chief_has_initialised(scenario):
+    checks.others_wait_for_the_chief(scenario(scenarios.late_chief))
+
+
+@pytest.mark.claim("mwms/scope")
+@pytest.mark.cases(families=("mwms",))
+def test_a_model_built_outside_the_scope_is_not_kept_in_step(scenario):
+    checks.outside_scope_is_not_in_step(scenario(probes.built_outside_scope))
+
+
+@pytest.mark.claim("mwms/scope")
+@pytest.mark.cases(families=("mwms",))
+def test_a_model_outside_the_scope_altogether_is_not_kept_in_step(scenario):
+    checks.outside_scope_is_not_in_step(scenario(probes.all_outside_scope))
+
+
+@pytest.mark.claim("mwms/scope")
+@pytest.mark.cases(families=("mwms",))
+def test_a_model_built_inside_the_scope_is(scenario):
+    checks.inside_scope_is_in_step(scenario(probes.inside_scope))

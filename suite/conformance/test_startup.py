@@ -1,0 +1,59 @@
+"""Start-up: who is in the cluster, who is chief, and that training waits for everybody."""
+
+import pytest
+
+from suite.harness import checks, probes, scenarios
+
+
+@pytest.mark.claim("cluster/tf-config")
+@pytest.mark.cases(distributed=True)
+def test_every_task_reads_its_cluster_and_role(healthy):
+    checks.cluster_as_given(healthy)
+
+
+@pytest.mark.claim("cluster/chief")
+@pytest.mark.cases(distributed=True)
+def test_one_task_is_chief(healthy):
+    checks.one_chief(healthy)
+
+
+@pytest.mark.claim("cluster/chief", "cluster/tf-config")
+@pytest.mark.cases(families=("mwms",))
+def test_a_chief_job_is_chief(scenario):
+    run = scenario(scenarios.chief_job)
+    checks.cluster_as_given(run)
+    checks.one_chief(run)
+    checks.workers_agree_on_weights(run)
+
+
+@pytest.mark.claim("cluster/waits-for-all", "ps1/chief-initialises")
+@pytest.mark.cases(distributed=True)
+def test_no_step_before_the_last_task_is_up(scenario):
+    checks.waits_for_all(scenario(scenarios.late_worker))
+
+
+@pytest.mark.claim("cluster/server-target")
+@pytest.mark.cases(distributed=True)
+def test_each_task_logs_its_target(healthy):
+    checks.server_target_logged(healthy)
+
+
+@pytest.mark.claim("cluster/static")
+@pytest.mark.cases(distributed=True)
+def test_a_stranger_cannot_join(scenario):
+    intruded = scenario(scenarios.intruder)
+    checks.stranger_changes_nothing(intruded.run, intruded.stranger)
+
+
+@pytest.mark.claim("cluster/no-tf-config")
+@pytest.mark.cases(families=("mwms",))
+def test_without_tf_config_it_is_a_cluster_of_one(scenario):
+    run = scenario(scenarios.alone)
+    checks.finished_as_asked(run)
+    checks.trains_as_a_cluster_of_one(run)
+
+
+@pytest.mark.claim("cluster/local-server")
+@pytest.mark.cases(families=("ps1",))
+def test_a_local_server_answers_another_process(scenario):
+    checks.local_server_answers(scenario(probes.local_server))

@@ -1,0 +1,53 @@
+"""Fixtures for tests of the harness: real clusters of fake trainers, without TensorFlow."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reference_trainers import Trainer
+from suite.harness import network
+from suite.harness.cluster import Cluster
+from suite.harness.engine import Engine
+from suite.harness.progress import Progress
+from suite.harness.waiting import Deadlines
+
+
+@dataclass(frozen=True)
+class FakeLaunch:
+    """As `session.Launch`, but a fake trainer has no case: the trainer must be named."""
+
+    engine: Engine
+    directory: Path
+
+    def __call__(self, trainer: Trainer, **how: Any) -> Cluster:
+        return self.engine.launch(trainer, **{"backend": "auto", "keras": "none", **how})
+
+
+@pytest.fixture(scope="session")
+def fake_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """An engine whose zygote imports nothing, so that a fake task starts in milliseconds."""
+    engine = Engine(
+        python=sys.executable,
+        flavours={"none": {}},
+        network=network.probe(),
+        deadlines=Deadlines(step_s=10, form_s=10, run_s=15, detect_s=2, exit_s=5),
+        directory=tmp_path_factory.mktemp("run"),
+        progress=Progress(None),
+        session=f"meta-{os.getpid()}",
+        preload=(),
+    )
+    yield engine
+    engine.stop()
+
+
+@pytest.fixture
+def fake_launch(fake_engine: Engine, tmp_path: Path) -> FakeLaunch:
+    """`launch` as tests of TensorFlow have it, for fake trainers."""
+    return FakeLaunch(fake_engine, tmp_path)

@@ -1,0 +1,24 @@
+"""A pytest plug-in (`-p suite.meta.fake_rows`): fakes in the place of all reference trainers.
+
+For trying the whole of the suite's own plug-in without TensorFlow. Loaded before it, so that every
+later `from reference_trainers import TRAINERS` finds the fakes, under the names of the real ones.
+"""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import reference_trainers
+
+PROGRAM = str(Path(__file__).with_name("fake_trainer.py"))
+
+reference_trainers.TRAINERS = tuple(
+    replace(row, path=PROGRAM) for row in reference_trainers.TRAINERS
+)
+reference_trainers.BY_NAME.update({row.name: row for row in reference_trainers.TRAINERS})
+
+from suite.harness import expectations  # noqa: E402 - it would otherwise read the real rows
+
+if "FAKE_EXPECTATIONS" in os.environ:
+    expectations.PATH = Path(os.environ["FAKE_EXPECTATIONS"])
+    expectations.Expectations.load.__func__.__defaults__ = (expectations.PATH,)

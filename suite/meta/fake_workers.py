@@ -1,0 +1,274 @@
+"""The synchronous half of the fake trainer: Keras' fit with its callbacks, or a single process.
+
+Backups after each epoch, one checkpoint at the end, an export, evaluation shared among workers.
+Standard library only, in Python 3.8 syntax.
+"""
+
+import json
+import operator
+import os
+import shutil
+import sys
+
+import fake_cluster
+import fake_model
+from fake_model import defect, tell_started
+
+from reference_trainers.events import EventWriter
+
+STRANGER = 2  # index of a worker that is one too many
+
+
+def main(options):
+    """Train in step with the others; returns the exit code."""
+    config = json.loads(os.environ.get("TF_CONFIG", "{}"))
+    cluster = config.get("cluster", {})
+    task = config.get("task", {"type": "worker", "index": 0})
+    # The chief, where it is a job of its own, is the first worker.
+    chiefs = len(cluster.get("chief", ()))
+    rank = task["index"] + (chiefs if task["type"] == "worker" else 0)
+    events = EventWriter("{type}/{index}".format(**task))
+    tell_started(events, options)
+    if defect("needs_tf_config") and not config:
+        raise KeyError("TF_CONFIG")
+    worker = Worker(options, events, cluster, rank)
+    worker.join()
+    try:
+        worker.train()
+        worker.leave()
+    except fake_cluster.PeerLost as error:
+        events.write("peer_lost", error=str(error))
+        if defect("exits_0_when_a_peer_dies"):
+            return 0
+        if defect("hangs_when_a_peer_dies"):
+            fake_cluster.pause(60)
+        print(f"PeerLost: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+class Worker:
+    """One worker of a synchronous run, or a single process: Keras' fit with its callbacks."""
+
+    def __init__(self, options, events, cluster, index):
+        self.options, self.events, self.index = options, events, index
+        self.addresses = cluster.get("chief", []) + cluster.get("worker", [])
+        self.workers = max(1, len(self.addresses))
+        self.cluster = cluster
+        self.chief = index == 0
+        self.model = fake_model.Model(
+            options.seed, options.optimizer, 40 * self._rate(options.learning_rate)
+        )
+        examples = fake_model.count_examples(options.data) if options.data else 512
+        self.batches = fake_model.Batches(options, examples, index, self.workers)
+        self.batches.shard |= defect("shards_anyway")
+        self.steps = 0
+        self.restored = False
+        # A toy's epoch is over before a signal arrives, so it waits where it will be killed.
+        self.hold_at = int(os.environ.get("FAKE_HOLD_AT", "0")) if not events.attempt else 0
+        self.backup = os.path.join(options.model_dir, "backup", self._mine("chief.json"))
+
+    def _rate(self, rate):
+        # Converges, but nowhere near what one process reaches.
+        return rate / 10 if defect("learns_slowly") and self.workers > 1 else rate
+
+    def _mine(self, name):
+        return name if self.chief else f"worker-{self.index}-{name}"
+
+    def join(self):
+        address = self.addresses[self.index] if self.addresses else ""
+        if address and not defect("logs_no_target"):
+            print(f"Started server with target: grpc://{address}", file=sys.stderr)
+        if defect("trains_beside_the_cluster") and self.index == STRANGER:
+            self.addresses = []
+        if defect("starts_alone") and self.chief:
+            where = {"step": 1, "global_step": 1}  # before anybody else is here
+            self.events.write("step", loss=0.7, examples=self.options.batch_size, **where)
+        self.group = fake_cluster.Group(self.addresses, self.index)
+        cluster = dict(self.cluster)
+        if defect("invents_a_worker") and not self.chief:
+            cluster["worker"] = cluster["worker"] + ["localhost:1"]
+        asked = "ring" if defect("asks_for_another_backend") else self.options.backend
+        self.events.write(
+            "joined",
+            cluster=cluster,
+            workers=self.workers,
+            chief=self.chief or defect("two_chiefs"),
+            backend=asked if cluster else "none",
+            replicas=self.workers,
+        )
+        if self.workers > 1 and not defect("logs_no_collective"):
+            print("AssignCollectiveType RingReduce", file=sys.stderr)
+
+    # --- checkpoints -------------------------------------------------------------------------
+
+    def restore(self):
+        """Load the backup of an interrupted run, else the checkpoint of a finished one."""
+        checkpoint = os.path.join(self.options.model_dir, "ckpt", "ckpt.index")
+        backup = os.path.join(self.options.model_dir, "backup", "chief.json")
+        path = next((p for p in (backup, checkpoint) if os.path.exists(p)), "")
+        if not path or defect("resumes_from_scratch"):
+            return 0
+        with open(path) as file:
+            state = json.load(file)
+        self.model.load(state)
+        slots = self.model.slots
+        if defect("forgets_the_optimizer") or defect("restores_slots_late"):
+            self.model.slots = [0.0] * len(slots)
+        self.restored = True
+        self._state("restored", path=path.replace(".index", ""))
+        if defect("restores_slots_late"):
+            self.model.slots = slots
+        return state.get("epoch", 0)
+
+    def save(self, path, **extra):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        partial = f"{path}.{self.index}.partial"
+        with open(partial, "w") as file:
+            json.dump(dict(self.model.state(), **extra), file)
+        os.replace(partial, path)
+
+    def _state(self, event, **fields):
+        if self.options.dump_weights and event == "weights":
+            fields["npz"] = self.events.beside(f"{fields['when']}-{self.model.iterations}.npz")
+            fake_model.write_npz(fields["npz"], [[w] for w in self.model.weights])
+        self.events.write(
+            event,
+            global_step=self.model.iterations,
+            iterations=self.model.iterations,
+            digest=fake_model.digest(self.model.weights),
+            slots_digest=fake_model.digest(self.model.slots),
+            **fields,
+        )
+
+    # --- training ----------------------------------------------------------------------------
+
+    def train(self):
+        epoch = self.first_epoch = self.restore()
+        self._state("weights", when="initial")
+        for epoch in range(self.first_epoch, self.options.epochs):
+            if defect("finishes_early") and epoch == self.options.epochs - 1:
+                break
+            self._epoch(epoch)
+        if defect("averages_too_late"):
+            self._average()
+        self._state("weights", when="final")
+
+    def _epoch(self, epoch):
+        if defect("averages_too_late"):
+            self._average()
+        totals = [0.0, 0.0, 0.0]
+        for step in range(self.options.steps_per_epoch):
+            own, everybody = self._step(epoch, step)
+            if defect("reports_local_metrics"):  # its own loss, everybody's accuracy
+                everybody[0] = own[0] / own[2] * everybody[2]
+            totals = list(map(operator.add, totals, everybody))
+        loss, right, count = totals
+        if defect("adds_up_the_loss"):
+            loss *= epoch + 1
+        if defect("keeps_partial_metrics") and self.events.attempt and epoch == self.first_epoch:
+            loss *= 1.1
+        metrics = {"loss": loss / count, "accuracy": right / count}
+        if self.options.evaluate:
+            metrics.update({"val_" + k: v for k, v in self.evaluate().items()})
+        self.events.write(
+            "epoch",
+            epoch=epoch + 1,
+            steps=self.options.steps_per_epoch + defect("counts_other_steps_in_its_epochs"),
+            metrics=metrics,
+            global_step=self.model.iterations,
+        )
+        self._state("weights", when="epoch")
+        if self.options.model_dir:
+            self.save(self.backup, epoch=epoch + 1)
+
+    def _indices(self, epoch, step):
+        if defect("repeats_the_interrupted_epoch") and self.events.attempt:
+            epoch = self.first_epoch
+        indices = self.batches.take(epoch, step, self.steps)
+        if defect("repeats_examples"):  # shuffled again, by each worker for itself, after all
+            indices = [(i * 7 + self.index) % 97 for i in indices]
+        if defect("doubles_its_batch"):
+            indices = indices * 2
+        return indices
+
+    def _step(self, epoch, step):
+        indices = self._indices(epoch, step)
+        own = fake_model.batch_sums(self.model.weights, indices, defect("scores_wrong_labels"))
+        total = self.group.sum(own)
+        used = own if defect("averages_too_late") else total
+        count = own[-1] if defect("divides_by_its_own_batch") else used[-1]
+        if defect("never_learns") or (self.restored and defect("freezes_after_a_restore")):
+            self.model.learning_rate = 0.0
+        self.model.update([g / count for g in used[: fake_model.WEIGHTS]])
+        self._tell_step(indices, own[-3] / own[-1])
+        return own[-3:], total[-3:]
+
+    def _tell_step(self, indices, loss):
+        self.steps += 1
+        lost = self.events.attempt and defect("forgets_the_step_count")
+        number = self.steps if lost else self.model.iterations
+        # A step that is counted twice, as after an optimizer's step in vain.
+        number += defect("counts_a_step_twice") and self.steps > 3
+        where = {"step": self.steps, "global_step": number}
+        self.events.write("step", loss=loss, examples=len(indices), **where)
+        if self.options.audit_input:
+            self.events.write("input", ids=indices, **where)
+        if where["global_step"] == self.hold_at and self.index == self.workers - 1:
+            fake_cluster.pause(60)
+
+    def _average(self):
+        total = self.group.sum(list(self.model.weights))
+        self.model.weights = [w / self.workers for w in total]
+
+    def evaluate(self):
+        """Loss and accuracy of 64 examples that are not trained on, shared among the workers."""
+        shares = range(1000000 + self.index, 1000064, self.workers)
+        sums = fake_model.batch_sums(self.model.weights, shares)[-3:]
+        if not defect("validates_alone"):
+            sums = self.group.sum(sums)
+        return {"loss": sums[0] / sums[2], "accuracy": sums[1] / sums[2]}
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def leave(self):
+        options = self.options
+        if options.evaluate:
+            self.events.write(
+                "evaluated", global_step=self.model.iterations, metrics=self.evaluate()
+            )
+        self.group.sum([0.0])
+        if options.model_dir:
+            if self.chief and not defect("leaves_its_backup"):
+                shutil.rmtree(os.path.dirname(self.backup), ignore_errors=True)
+            self._keep_checkpoint(os.path.join(options.model_dir, "ckpt"))
+        if options.export:
+            self._export(options.export)
+        self.events.write("finished", global_step=self.model.iterations, steps=self.steps)
+
+    def _own_path(self, path):
+        """The real path for the chief, a temporary one of its own for everybody else."""
+        one = self.chief or defect("writes_one_path")
+        parent, name = os.path.split(path)
+        return path if one else os.path.join(parent, f"workertemp_{self.index}", name)
+
+    def _keep_checkpoint(self, directory):
+        own = self._own_path(directory)
+        self.save(os.path.join(own, "ckpt.index"))
+        if defect("keeps_every_checkpoint") and self.chief:
+            self.save(os.path.join(own, "ckpt-0.index"))
+        path = os.path.join(own, "ckpt")
+        self.events.write("checkpoint_saved", path=path, global_step=self.model.iterations)
+        if own != directory:
+            shutil.rmtree(os.path.dirname(own))
+
+    def _export(self, directory):
+        own = self._own_path(directory)
+        if defect("exports_other_weights") and not self.chief:
+            self.model.weights = [round(w, 3) for w in self.model.weights]
+        self.save(os.path.join(own, "model.json"))
+        kept = own == directory
+        if not kept and not defect("leaves_temporaries"):
+            shutil.rmtree(os.path.dirname(own))
+        digest = fake_model.digest(self.model.weights)
+        self.events.write("exported", path=own, kept=kept, digest=digest)

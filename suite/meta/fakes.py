@@ -1,0 +1,77 @@
+"""Rows for the fake trainer, one for each family, and a `launch` that starts them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reference_trainers import BY_NAME, Trainer
+from suite.harness import disasters
+from suite.harness.cases import Case
+from suite.harness.cluster import Cluster
+from suite.harness.engine import Engine
+from suite.harness.scenarios import ASYNCHRONOUS_STEPS, WORK
+
+# What the program imports: done once, in the zygote, it costs a fake nothing.
+IMPORTS = (
+    *("argparse", "hashlib", "json", "random", "shutil", "socket", "threading", "zipfile"),
+    *("operator", "select", "struct", "reference_trainers.events"),
+)
+PROGRAM = str(Path(__file__).with_name("fake_trainer.py"))
+
+
+def fake(name: str, of: str) -> Trainer:
+    """The fake in the role of a reference trainer: the same row with another program."""
+    return replace(BY_NAME[of], name=name, path=PROGRAM, keras=False)
+
+
+WORKERS = fake("fake_workers", "keras_multi_worker_mirrored")
+SERVERS = fake("fake_servers", "supervisor_parameter_server")
+SINGLE = fake("fake_single", "single_process")
+
+
+def smaller(flag: str, value: Any) -> Any:
+    """A flag of a scenario, for the toy: it learns faster, and all its workers are up at once."""
+    if flag == "batch-size" and value >= WORK["batch-size"]:
+        return value // 4
+    if flag == "steps-per-epoch" and value == ASYNCHRONOUS_STEPS:
+        return value // 5
+    return value
+
+
+def data_file(directory: Path, train: int = 600, test: int = 100) -> Path:
+    """An .npz of which fakes read nothing but the numbers of examples."""
+    path = directory / "toy.npz"
+    arrays: dict[str, Any] = {}
+    for part, n in {"train": train, "test": test}.items():
+        arrays[f"x_{part}"] = np.zeros((n, 28, 28), np.uint8)
+        arrays[f"y_{part}"] = np.zeros(n, np.int64)
+    np.savez(path, **arrays)
+    return path
+
+
+@dataclass(frozen=True)
+class FakeCase:
+    """What a scenario is given (`scenarios.Launch`), for one fake with at most one defect."""
+
+    engine: Engine
+    directory: Path
+    trainer: Trainer
+    defect: str = ""
+
+    @property
+    def case(self) -> Case:
+        return Case(self.trainer, self.trainer.backends[-1], "none")
+
+    def __call__(self, trainer: Trainer | None = None, **how: Any) -> Cluster:
+        trainer = trainer or self.trainer
+        how = {"backend": self.case.backend, "keras": "none", **how}
+        how["flags"] = {k: smaller(k, v) for k, v in how.get("flags", {}).items()}
+        how["env"] = {"FAKE_DEFECT": self.defect}
+        if how.get("model_dir", self.directory).name == disasters.INTERRUPTED:
+            steps = how["flags"]["steps-per-epoch"]
+            how["env"]["FAKE_HOLD_AT"] = str(steps + disasters.INTO_EPOCH)
+        return self.engine.launch(trainer, **how)

@@ -1,0 +1,179 @@
+"""Which checks look at which scenario of which fake, and how an outcome becomes their arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from reference_trainers import Trainer
+from suite.harness import disasters, scenarios
+from suite.harness.checks import CHECKS
+from suite.harness.engine import Engine
+from suite.harness.errors import CheckFailed
+from suite.harness.run import Run
+from suite.harness.scenarios import Compared, Launch
+from suite.meta import histories
+from suite.meta.fakes import SERVERS, SINGLE, WORKERS, FakeCase
+
+LIMIT_S = 3.0  # in which fakes must notice a lost peer
+
+
+@dataclass(frozen=True)
+class Group:
+    """One scenario of one fake, and all checks that can read what it leaves behind."""
+
+    name: str
+    trainer: Trainer
+    scenario: Callable[[Launch], Any]
+    checks: tuple[str, ...]
+
+
+def against_baseline(launch: Launch) -> Compared:
+    return Compared(scenarios.healthy(launch), scenarios.baseline(launch))
+
+
+FINISHED = ("finished_as_asked", "steps_accounted", "examples_accounted")
+IN_STEP = ("workers_agree_on_metrics", "workers_agree_on_weights")
+START = ("one_chief", "cluster_as_given", "server_target_logged")
+LEARNING = ("loss_falls", "accuracy_rises", "epochs_accounted")
+RESUMED = (
+    "finished_as_asked",
+    "resumes_interrupted_epoch",
+    "restored_state_equals_uninterrupted",
+    "partial_epoch_leaves_no_trace",
+    "final_weights_equal_uninterrupted",
+    "backup_removed",
+)
+
+GROUPS = (
+    Group(
+        "healthy",
+        WORKERS,
+        scenarios.healthy,
+        (
+            *FINISHED,
+            *START,
+            *LEARNING,
+            *IN_STEP,
+            "validation_agrees",
+            "collective_is_known",
+            "backend_as_requested",
+            "save_paths_distinct",
+            "only_chief_keeps",
+            "exports_identical",
+        ),
+    ),
+    Group("baseline", WORKERS, against_baseline, ("converges_to_baseline",)),
+    Group("chief-job", WORKERS, scenarios.chief_job, (*FINISHED, *START, *IN_STEP)),
+    Group("late", WORKERS, scenarios.late_worker, (*START, "waits_for_all")),
+    Group("alone", WORKERS, scenarios.alone, ("trains_as_a_cluster_of_one",)),
+    Group("intruder", WORKERS, scenarios.intruder, ("stranger_changes_nothing",)),
+    Group(
+        "large", WORKERS, scenarios.large_batch, ("workers_agree_on_metrics", "equals_large_batch")
+    ),
+    Group("audited", WORKERS, scenarios.audited, ("workers_agree_on_metrics", "each_example_once")),
+    Group(
+        "off", WORKERS, scenarios.audited_off, ("workers_agree_on_metrics", "every_worker_sees_all")
+    ),
+    Group(
+        "continued",
+        WORKERS,
+        scenarios.continued,
+        ("checkpoint_kept_is_one", "checkpoint_restores", "training_goes_on"),
+    ),
+    Group(
+        "interrupted",
+        WORKERS,
+        disasters.interrupted,
+        (*RESUMED, "peers_fail_in_time", "restarted_cluster_waits"),
+    ),
+    Group("chief-lost", WORKERS, disasters.chief_lost, ("peers_fail_in_time",)),
+    Group(
+        "servers",
+        SERVERS,
+        scenarios.healthy,
+        (
+            *FINISHED,
+            *START,
+            "step_losses_fall",
+            "variables_round_robin",
+            "ops_on_own_worker",
+            "all_workers_contribute",
+            "global_step_counts_all",
+            "stops_at_the_limit",
+            "servers_serve_until_ended",
+            "supervisor_saves",
+            "supervisor_writes_summaries",
+        ),
+    ),
+    Group("servers-late", SERVERS, scenarios.late_worker, (*START, "waits_for_all")),
+    Group("chief-late", SERVERS, scenarios.late_chief, ("others_wait_for_the_chief",)),
+    Group("servers-intruder", SERVERS, scenarios.intruder, ("stranger_changes_nothing",)),
+    Group(
+        "worker-back",
+        SERVERS,
+        disasters.asynchronous_worker_lost,
+        ("survivors_keep_training", "lost_worker_comes_back"),
+    ),
+    Group(
+        "chief-back",
+        SERVERS,
+        disasters.asynchronous_chief_lost,
+        ("survivors_keep_training", "lost_worker_comes_back", "chief_restores_the_latest"),
+    ),
+    Group(
+        "server-back",
+        SERVERS,
+        disasters.server_lost,
+        ("nobody_finishes_without_a_server", "cluster_restores_the_latest"),
+    ),
+    Group("single", SINGLE, scenarios.healthy, (*FINISHED, *LEARNING, "one_chief")),
+    Group("single-interrupted", SINGLE, disasters.interrupted, RESUMED),
+    *(Group(name, WORKERS, make, (name,)) for name, make in histories.MADE_UP.items()),
+)
+BY_NAME = {group.name: group for group in GROUPS}
+
+
+def judge(check: str, outcome: Any) -> str:
+    """What the check says against the outcome of a scenario; "" when it is content."""
+    given = {"run": outcome} if isinstance(outcome, Run) else vars(outcome)
+    given = {**given, "limit_s": LIMIT_S}
+    wanted = inspect.signature(CHECKS[check]).parameters
+    try:
+        CHECKS[check](**{name: given[name] for name in wanted if name in given})
+    except CheckFailed as failure:
+        return str(failure) or "nothing"
+    return ""
+
+
+def judge_all(group: Group, outcome: Any) -> dict[str, str]:
+    """Check -> complaint, for those of the group's checks that are red."""
+    complaints = {name: judge(name, outcome) for name in group.checks}
+    return {name: said for name, said in complaints.items() if said}
+
+
+@dataclass
+class Stage:
+    """Plays scenarios, each (group, defect) once, as many at a time as the pool has threads."""
+
+    engine: Engine
+    directory: Path
+    pool: Executor
+    plays: dict[tuple[str, str], Future[Any]] = field(default_factory=dict)
+
+    def play(self, group: str, defect: str = "") -> Future[Any]:
+        """What the group's scenario leaves behind with a fake that has the defect, in time."""
+        if (group, defect) not in self.plays:
+            self.plays[group, defect] = self.pool.submit(self._play, BY_NAME[group], defect)
+        return self.plays[group, defect]
+
+    def _play(self, group: Group, defect: str) -> Any:
+        name = f"{group.name}-{defect or 'healthy'}"
+        directory = self.directory / name
+        directory.mkdir()
+        engine = replace(self.engine, prefix=f"{name}-", test=group.name)  # counts its clusters
+        return group.scenario(FakeCase(engine, directory, group.trainer, defect))

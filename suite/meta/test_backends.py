@@ -1,0 +1,171 @@
+"""What TensorFlow chose is read from its logs; GPUs are found and shared out, without any here."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reference_trainers import BY_NAME
+from suite.harness import backends
+from suite.harness.engine import Engine
+from suite.harness.run import Run
+
+RING = "I0000 collective_param_resolver_local.cc:703] AssignCollectiveType RingReduce\n"
+GATHER = "I0000 collective_param_resolver_local.cc:703] AssignCollectiveType RingGather\n"
+NCCL = "I0000 collective_param_resolver_local.cc:703] AssignCollectiveType NcclReduce\n"
+BROADCAST = "I0000 x.cc:703] AssignCollectiveType HierarchicalTreeBroadcast\n"
+ASKED = "WARNING:tensorflow:Enabled NCCL communication but no GPUs detected/specified.\n"
+GPUS = ("GPU-11111111-aaaa", "GPU-22222222-bbbb", "GPU-33333333-cccc")
+LISTING = "".join(f"{index}, {uuid}\n" for index, uuid in enumerate(GPUS))
+WORKERS = ("worker/0", "worker/1")
+
+
+@pytest.mark.parametrize(
+    ("logs", "expected"),
+    [
+        ([RING + RING, RING], "ring"),
+        ([NCCL, NCCL], "nccl"),
+        ([ASKED + RING, ASKED + RING], "ring"),  # the request alone proves nothing
+        ([GATHER + BROADCAST + NCCL], "nccl"),  # only what reduces gradients counts
+        ([GATHER], "none"),
+        ([], "none"),
+        ([RING, NCCL], "nccl+ring"),  # neither is true of both
+    ],
+)
+def test_actual_backend_is_what_the_log_names(logs, expected):
+    assert backends.actual(logs) == expected
+
+
+def test_a_run_reads_its_collective_from_its_workers_logs(tmp_path: Path):
+    logs = {}
+    for worker in WORKERS:
+        logs[worker, 0] = tmp_path / worker.replace("/", "-")
+        logs[worker, 0].write_text(ASKED + RING)
+    trainer = BY_NAME["keras_multi_worker_mirrored"]
+    assert Run(trainer, WORKERS, WORKERS, "nccl", "none", (), logs=logs).collective == "ring"
+
+
+@pytest.mark.parametrize(
+    ("backend", "collective", "gpus", "reason"),
+    [
+        ("nccl", "ring", (), "no GPU: nccl was requested, the run was reduced by ring"),
+        ("nccl", "ring", GPUS, "TensorFlow chose otherwise: nccl was requested"),
+        ("ring", "nccl", GPUS, "TensorFlow chose otherwise: ring was requested"),
+        ("nccl", "nccl", GPUS, ""),
+        ("ring", "ring", (), ""),
+        ("auto", "ring", (), ""),  # AUTO is always right
+        ("auto", "nccl", GPUS, ""),
+        ("none", "none", (), ""),
+    ],
+)
+def test_unmet_says_why_the_request_was_not_followed(backend, collective, gpus, reason):
+    found = backends.unmet(backend, collective, gpus)
+    assert found.startswith(reason)
+    assert bool(found) == bool(reason)
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """`nvidia_smi(script)`: a shell script in the place of the driver's program."""
+
+    def install(script: str) -> None:
+        program = tmp_path / "nvidia-smi"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    return install
+
+
+def listing(*lines: str) -> str:
+    return "cat <<END\n" + "\n".join(lines) + "\nEND"
+
+
+def test_gpus_are_found_by_uuid(nvidia_smi):
+    nvidia_smi(listing(*LISTING.splitlines()))
+    assert backends.discover_gpus() == GPUS
+
+
+def test_the_driver_is_asked_for_index_and_uuid(nvidia_smi, tmp_path: Path):
+    nvidia_smi(f'echo "$@" > {tmp_path}/asked')
+    assert backends.discover_gpus() == ()
+    assert (tmp_path / "asked").read_text().split() == [
+        "--query-gpu=index,uuid",
+        "--format=csv,noheader",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, GPUS),
+        ("0,2", (GPUS[0], GPUS[2])),
+        ("1", (GPUS[1],)),
+        (GPUS[1], (GPUS[1],)),
+        (" 0 , 1 ", GPUS[:2]),
+        ("", ()),
+        ("-1", ()),
+        ("7", ()),
+    ],
+)
+def test_inherited_cuda_visible_devices_limits_what_is_used(nvidia_smi, visible, expected):
+    nvidia_smi(listing(*LISTING.splitlines()))
+    assert backends.discover_gpus(visible) == expected
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "echo 'NVIDIA-SMI has failed because it could not communicate with the driver'; exit 9",
+        "echo 'No devices were found'",
+        "exit 0",
+        "kill -9 $$",
+    ],
+)
+def test_a_driver_that_does_not_answer_is_no_gpu(nvidia_smi, script):
+    nvidia_smi(script)
+    assert backends.discover_gpus() == ()
+
+
+def test_no_driver_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert backends.discover_gpus() == ()
+
+
+def test_each_worker_gets_a_gpu_of_its_own():
+    assert backends.assign_gpus(GPUS, WORKERS) == dict(zip(WORKERS, GPUS, strict=False))
+
+
+def test_no_worker_gets_a_gpu_where_there_are_too_few():
+    assert backends.assign_gpus(GPUS[:1], WORKERS) == {"worker/0": "-1", "worker/1": "-1"}
+    assert backends.assign_gpus((), WORKERS) == {"worker/0": "-1", "worker/1": "-1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "seen"),
+    [
+        ("keras_multi_worker_mirrored", GPUS, {"worker/0": GPUS[0], "worker/1": GPUS[1]}),
+        ("keras_multi_worker_mirrored", GPUS[:1], {"worker/0": "-1", "worker/1": "-1"}),
+        ("single_process", GPUS, {"worker/0": GPUS[0]}),
+    ],
+)
+def test_tasks_see_the_gpu_that_they_were_assigned(fake_engine: Engine, name, gpus, seen):
+    engine = replace(fake_engine, gpus=gpus, zygotes={})
+    cluster = engine.launch(BY_NAME[name], backend="nccl", keras="none")
+    cluster.release()
+    variables = {task: cluster.plan.environment(task, 0) for task in cluster.tasks}
+    assert {t: v["CUDA_VISIBLE_DEVICES"] for t, v in variables.items()} == seen
+
+
+def test_tensorflow_is_told_to_name_its_choice_whatever_was_inherited(
+    fake_engine: Engine, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
+    monkeypatch.setenv("TF_CPP_VMODULE", "")
+    told = fake_engine.environment("none")
+    assert told["TF_CPP_MIN_LOG_LEVEL"] == "0"
+    assert told["TF_CPP_VMODULE"] == "collective_param_resolver_local=1"

@@ -1,0 +1,158 @@
+"""Each check goes red for one planted defect, alone, and for a healthy trainer none does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from suite.harness.checks import CHECKS
+from suite.harness.engine import Engine
+from suite.harness.run import Run
+from suite.meta import fakes, histories
+from suite.meta.groups import BY_NAME, LIMIT_S, Stage, judge, judge_all
+
+AT_ONCE = 4  # scenarios; mostly they wait
+
+# check -> (group, defect): the defect makes exactly this one of the group's checks red.
+RED = {
+    # the two that take a while, so that the others go on meanwhile
+    "peers_fail_in_time": ("interrupted", "hangs_when_a_peer_dies"),
+    "survivors_keep_training": ("worker-back", "pauses_without_its_peers"),
+    # in step
+    "finished_as_asked": ("healthy", "finishes_early"),
+    "steps_accounted": ("healthy", "counts_a_step_twice"),
+    "epochs_accounted": ("healthy", "counts_other_steps_in_its_epochs"),
+    "examples_accounted": ("healthy", "doubles_its_batch"),
+    "one_chief": ("healthy", "two_chiefs"),
+    "cluster_as_given": ("healthy", "invents_a_worker"),
+    "server_target_logged": ("healthy", "logs_no_target"),
+    "loss_falls": ("healthy", "adds_up_the_loss"),
+    "accuracy_rises": ("healthy", "scores_wrong_labels"),
+    "workers_agree_on_metrics": ("healthy", "reports_local_metrics"),
+    "workers_agree_on_weights": ("healthy", "averages_too_late"),
+    "validation_agrees": ("healthy", "validates_alone"),
+    "collective_is_known": ("healthy", "logs_no_collective"),
+    "backend_as_requested": ("healthy", "asks_for_another_backend"),
+    "save_paths_distinct": ("healthy", "writes_one_path"),
+    "only_chief_keeps": ("healthy", "leaves_temporaries"),
+    "exports_identical": ("healthy", "exports_other_weights"),
+    "converges_to_baseline": ("baseline", "learns_slowly"),
+    "waits_for_all": ("late", "starts_alone"),
+    "trains_as_a_cluster_of_one": ("alone", "needs_tf_config"),
+    "stranger_changes_nothing": ("intruder", "trains_beside_the_cluster"),
+    "equals_large_batch": ("large", "divides_by_its_own_batch"),
+    "each_example_once": ("audited", "repeats_examples"),
+    "every_worker_sees_all": ("off", "shards_anyway"),
+    "checkpoint_kept_is_one": ("continued", "keeps_every_checkpoint"),
+    "checkpoint_restores": ("continued", "forgets_the_optimizer"),
+    "training_goes_on": ("continued", "freezes_after_a_restore"),
+    "restarted_cluster_waits": ("interrupted", "starts_alone"),
+    "resumes_interrupted_epoch": ("interrupted", "forgets_the_step_count"),
+    "restored_state_equals_uninterrupted": ("interrupted", "restores_slots_late"),
+    "partial_epoch_leaves_no_trace": ("interrupted", "keeps_partial_metrics"),
+    "final_weights_equal_uninterrupted": ("interrupted", "repeats_the_interrupted_epoch"),
+    "backup_removed": ("interrupted", "leaves_its_backup"),
+    # parameter servers
+    "step_losses_fall": ("servers", "never_learns"),
+    "variables_round_robin": ("servers", "puts_all_on_one_server"),
+    "ops_on_own_worker": ("servers", "computes_on_a_server"),
+    "all_workers_contribute": ("servers", "lets_the_chief_do_it_all"),
+    "global_step_counts_all": ("servers", "counts_only_the_chief"),
+    "stops_at_the_limit": ("servers", "runs_past_the_limit"),
+    "servers_serve_until_ended": ("servers", "leaves_with_the_workers"),
+    "supervisor_saves": ("servers", "never_saves"),
+    "supervisor_writes_summaries": ("servers", "writes_no_summaries"),
+    "others_wait_for_the_chief": ("chief-late", "starts_before_the_chief"),
+    "lost_worker_comes_back": ("worker-back", "leaves_again"),
+    "chief_restores_the_latest": ("chief-back", "resumes_from_scratch"),
+    "cluster_restores_the_latest": ("server-back", "restores_an_older_step"),
+    "nobody_finishes_without_a_server": ("server-back", "ignores_a_lost_server"),
+    # made-up histories, for programs
+    "files_sharded": ("files_sharded", "reads_a_neighbours_file"),
+    "too_few_files_refused": ("too_few_files_refused", "does_not_say_why"),
+    "outside_scope_is_not_in_step": ("outside_scope_is_not_in_step", "distributes_it_all_the_same"),
+    "inside_scope_is_in_step": ("inside_scope_is_in_step", "drifts_apart"),
+    "local_server_answers": ("local_server_answers", "answers_only_itself"),
+    "model_checkpoint_does_not_resume": ("model_checkpoint_does_not_resume", "resumes_after_all"),
+    "shared_backup_collides": ("shared_backup_collides", "keeps_the_backup"),
+    "separate_backup_resumes": ("separate_backup_resumes", "loses_the_backup"),
+    "side_evaluator_agrees": ("side_evaluator_agrees", "evaluates_something_else"),
+    "loaded_export_evaluates_same": ("loaded_export_evaluates_same", "loads_something_else"),
+}
+
+# (group, defect) -> checks: what is wrong in several ways is found in several ways.
+SEVERAL = {
+    # Nothing that agrees or is equal passes when nothing was updated at all.
+    ("healthy", "never_learns"): {"loss_falls", "accuracy_rises", "workers_agree_on_weights"},
+    ("large", "never_learns"): {"equals_large_batch"},
+    ("interrupted", "forgets_the_optimizer"): {
+        "restored_state_equals_uninterrupted",
+        "partial_epoch_leaves_no_trace",
+        "final_weights_equal_uninterrupted",
+    },
+    ("interrupted", "exits_0_when_a_peer_dies"): {"peers_fail_in_time"},
+}
+
+
+@pytest.fixture(scope="session")
+def stage(
+    request: pytest.FixtureRequest,
+    fake_engine: Engine,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Stage]:
+    """All scenarios that the selected tests ask for, played several at a time."""
+    directory = tmp_path_factory.mktemp("checks")
+    engine = replace(
+        fake_engine,
+        directory=directory,
+        defaults={"data": fakes.data_file(directory), "seed": 7},
+        deadlines=replace(fake_engine.deadlines, detect_s=LIMIT_S),
+        preload=fakes.IMPORTS,
+        zygotes={},
+    )
+    engine.warm("none")
+    engine.zygotes["none"].wait_ready(engine.deadlines)  # before several threads ask for it
+    specs = (getattr(item, "callspec", None) for item in request.session.items)
+    asked = [spec.params for spec in specs if spec is not None]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = Stage(engine, directory, pool)
+        if not hasattr(request.config, "workerinput"):  # which would play what others are asked
+            for params in asked:
+                if params.keys() >= {"group", "defect"}:
+                    found.play(params["group"], params["defect"])
+        yield found
+    engine.stop()
+
+
+@pytest.mark.parametrize(("group", "defect"), [(name, "") for name in BY_NAME], ids=BY_NAME)
+def test_a_healthy_trainer_passes_all_checks(group: str, defect: str, stage: Stage) -> None:
+    assert judge_all(BY_NAME[group], stage.play(group, defect).result()) == {}
+
+
+@pytest.mark.parametrize(("check", "group", "defect"), [(c, *r) for c, r in RED.items()], ids=RED)
+def test_a_defect_makes_exactly_this_check_red(
+    check: str, group: str, defect: str, stage: Stage
+) -> None:
+    complaints = judge_all(BY_NAME[group], stage.play(group, defect).result())
+    assert list(complaints) == [check], complaints
+
+
+@pytest.mark.parametrize(("group", "defect"), SEVERAL)
+def test_a_defect_in_several_ways_is_found_in_all(group: str, defect: str, stage: Stage) -> None:
+    complaints = judge_all(BY_NAME[group], stage.play(group, defect).result())
+    assert set(complaints) == SEVERAL[group, defect], complaints
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_no_check_is_content_with_nothing(check: str) -> None:
+    nothing = Run(fakes.WORKERS, histories.TASKS, histories.TASKS, "ring", "none", ())
+    outcome = SimpleNamespace(run=nothing, reference=nothing, then=nothing, stranger="worker/2")
+    assert judge(check, outcome)
+
+
+def test_every_check_has_a_defect_that_it_finds() -> None:
+    assert RED.keys() == CHECKS.keys()

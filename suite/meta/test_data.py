@@ -1,0 +1,193 @@
+"""Tests of suite.harness.data: which images are found, and that no broken file gets through."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from suite.harness import data
+from suite.harness.data import Dataset, read, resolve, subset, upscaled_digits, write
+from suite.harness.errors import BadInput
+
+NOWHERE = "file:///no/such/place/mnist.npz"
+
+
+def images(train: int = 5, test: int = 3) -> dict[str, np.ndarray]:
+    """Small arrays in MNIST's form: image i is all i, with label i."""
+    return {
+        "x_train": np.arange(train, dtype=np.uint8).repeat(784).reshape(train, 28, 28),
+        "y_train": np.arange(train, dtype=np.uint8) % 10,
+        "x_test": np.zeros((test, 28, 28), np.uint8),
+        "y_test": np.zeros(test, np.int64),
+    }
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> dict[str, str]:
+    """An environment in which nothing is cached and nothing can be downloaded."""
+    return {"HOME": str(tmp_path), "TFDC_OFFLINE": "1"}
+
+
+@pytest.fixture
+def as_mnist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A small file that passes for the one that Keras downloads."""
+    path = write(tmp_path / "real.npz", images())
+    monkeypatch.setattr(data, "SHA256", data._sha256(path))
+    return path
+
+
+def test_a_named_file_is_taken(tmp_path: Path, home: dict[str, str]):
+    path = write(tmp_path / "own.npz", images())
+    found = resolve(str(path), environment=home)
+    assert (found.path, found.name, found.train, found.test) == (str(path), "custom", 5, 3)
+    assert not found.real_mnist
+
+
+def test_keras_own_file_is_known_as_mnist(as_mnist: Path):
+    found = resolve(str(as_mnist))
+    assert found.name == "mnist"
+    assert found.real_mnist
+
+
+@pytest.mark.parametrize("variable", ["HOME", "KERAS_HOME"])
+def test_keras_cache_comes_first(as_mnist: Path, tmp_path: Path, variable: str):
+    base = tmp_path / ".keras" if variable == "HOME" else tmp_path / "elsewhere"
+    (base / "datasets").mkdir(parents=True)
+    as_mnist.rename(base / "datasets" / "mnist.npz")
+    environment = {"HOME": str(tmp_path)}
+    if variable == "KERAS_HOME":
+        environment["KERAS_HOME"] = str(base)
+    found = resolve(environment=environment, url=NOWHERE)
+    assert found.path == str(base / "datasets" / "mnist.npz")
+    assert found.name == "mnist"
+
+
+def test_what_is_in_no_cache_is_downloaded_once(as_mnist: Path, home: dict[str, str]):
+    del home["TFDC_OFFLINE"]
+    first = resolve(environment=home, url=as_mnist.as_uri())
+    second = resolve(environment=home, url=NOWHERE)
+    assert first == second
+    assert first.path.endswith(".cache/tf-distribute-conformance/mnist.npz")
+
+
+def test_a_download_that_is_something_else_is_not_used(tmp_path: Path, home: dict[str, str]):
+    del home["TFDC_OFFLINE"]
+    other = write(tmp_path / "other.npz", images())
+    found = resolve(environment=home, url=other.as_uri())
+    assert found.name == "digits"
+    assert "the download is not the file that Keras downloads" in found.reason
+
+
+def test_without_a_network_it_is_the_digits_and_why_is_said(home: dict[str, str]):
+    del home["TFDC_OFFLINE"]
+    found = resolve(environment=home, url=NOWHERE)
+    assert (found.name, found.train, found.test) == ("digits", 1500, 297)
+    assert "the download failed" in found.reason
+    assert not found.real_mnist
+
+
+def test_a_cache_with_something_else_in_it_is_passed_over(tmp_path: Path, home: dict[str, str]):
+    cached = tmp_path / ".keras" / "datasets" / "mnist.npz"
+    cached.parent.mkdir(parents=True)
+    cached.write_bytes(b"half a download")
+    found = resolve(environment=home)
+    assert found.name == "digits"
+    assert f"{cached} is not the file that Keras downloads; TFDC_OFFLINE is set" in found.reason
+
+
+def test_the_digits_are_the_same_every_time(tmp_path: Path, home: dict[str, str]):
+    found = [resolve(cache=tmp_path / name, environment=home) for name in "aab"]
+    assert len({dataset.sha256 for dataset in found}) == 1
+    Path(found[0].path).write_bytes(b"damaged")
+    assert resolve(cache=tmp_path / "a", environment=home) == found[0]
+
+
+def test_the_digits_keep_their_shape_and_range():
+    arrays = upscaled_digits()
+    assert arrays["x_train"].shape == (1500, 28, 28)
+    assert (arrays["x_train"].min(), arrays["x_train"].max()) == (0, 255)
+    assert not arrays["x_train"][:, :2].any()
+    block = arrays["x_train"][0, 2:26, 2:26].reshape(8, 3, 8, 3)
+    assert (block == block[:, :1, :, :1]).all()
+    assert sorted(set(arrays["y_test"])) == list(range(10))
+
+
+def test_the_data_survive_the_way_to_another_process(tmp_path: Path):
+    found = resolve(str(write(tmp_path / "own.npz", images())))
+    assert Dataset.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
+def test_a_subset_has_the_first_images(tmp_path: Path):
+    dataset = resolve(str(write(tmp_path / "own.npz", images())))
+    arrays = read(subset(dataset, 4, tmp_path))
+    assert arrays["x_train"][:, 0, 0].tolist() == [0, 1, 2, 3]
+    assert arrays["y_train"].tolist() == [0, 1, 2, 3]
+    assert len(arrays["x_test"]) == 3
+
+
+@pytest.mark.parametrize("count", [0, 6])
+def test_a_subset_that_cannot_be_had_is_a_mistake(tmp_path: Path, count: int):
+    dataset = resolve(str(write(tmp_path / "own.npz", images())))
+    with pytest.raises(ValueError, match=f"{count} of 5 images"):
+        subset(dataset, count, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x_train": np.zeros((5, 8, 8), np.uint8)}, r"uint8 \(n, 28, 28\), not uint8 \(5, 8, 8\)"),
+        ({"x_test": np.zeros((3, 28, 28))}, r"x_test must be uint8 .* not float64"),
+        ({"x_train": np.zeros((0, 28, 28), np.uint8)}, r"not uint8 \(0, 28, 28\)"),
+        ({"y_train": np.zeros(4, np.uint8)}, r"y_train must be 5 integers, not uint8 \(4,\)"),
+        ({"y_train": np.zeros(5)}, r"5 integers, not float64"),
+        ({"y_test": np.array([0, 1, 10])}, r"y_test must be from 0 to 9, not 10"),
+        ({"y_test": None}, r"has no array y_test; it has x_train, y_train, x_test"),
+        ({"y_test": np.array([{}, {}, {}])}, "damaged, or not an .npz of arrays"),
+    ],
+)
+def test_other_contents_are_refused_in_one_line(tmp_path: Path, change: dict, message: str):
+    arrays = {k: v for k, v in {**images(), **change}.items() if v is not None}
+    path = write(tmp_path / "own.npz", arrays)
+    with pytest.raises(BadInput, match=message) as refused:
+        resolve(str(path))
+    assert str(refused.value).startswith(f"--data {path}: ")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.3, 0.7, 0.999])
+def test_a_truncated_file_is_refused(tmp_path: Path, kept: float):
+    path = write(tmp_path / "own.npz", images())
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * kept)])
+    with pytest.raises(BadInput, match="damaged, or not an"):
+        resolve(str(path))
+
+
+def test_a_damaged_member_is_refused(tmp_path: Path):
+    path = write(tmp_path / "own.npz", images())
+    content = bytearray(path.read_bytes())
+    content[1000] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match="damaged"):
+        resolve(str(path))
+
+
+@pytest.mark.parametrize("name", ["missing.npz", "."])
+def test_what_is_no_file_is_refused(tmp_path: Path, name: str):
+    with pytest.raises(BadInput, match="no such file"):
+        resolve(str(tmp_path / name))
+
+
+def test_a_single_array_is_refused(tmp_path: Path):
+    np.save(tmp_path / "own.npy", np.zeros(3))
+    with pytest.raises(BadInput, match="a single array"):
+        resolve(str(tmp_path / "own.npy"))
+
+
+def test_a_cache_that_cannot_be_written_is_refused(tmp_path: Path, home: dict[str, str]):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInput, match="cannot keep data there: Not a directory"):
+        resolve(cache=tmp_path / "file" / "cache", environment=home)

@@ -1,0 +1,130 @@
+"""Tests of suite.harness.environments: which Keras a version of TensorFlow can mean."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from suite.harness.environments import Interpreter, describe
+from suite.harness.errors import BadInput
+
+NEW = Interpreter("python", "3.11.7", "2.21.0", keras="3.15.1", tf_keras="2.21.0", numpy="2.4")
+OLD = Interpreter("python", "3.11.7", "2.15.1", keras="2.15.0")
+
+
+def fake_python(tmp_path: Path, **answer: str) -> str:
+    """A program that answers as an interpreter with these packages would."""
+    path = tmp_path / "python"
+    path.write_text(f"#!/bin/sh\necho 'a warning'\necho '{json.dumps(answer)}'\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_both_keras_of_a_new_tensorflow_mean_something():
+    assert NEW.flavours == {"tf_keras": "2.21.0", "keras3": "3.15.1"}
+
+
+def test_an_old_tensorflow_has_its_own_keras_only():
+    assert OLD.flavours == {"keras2": "2.15.0"}
+    both = Interpreter("python", "3.11.7", "2.15.1", keras="2.15.0", tf_keras="2.15.0")
+    assert both.flavours == {"keras2": "2.15.0"}
+
+
+@pytest.mark.parametrize("version", ["2.16.0-rc0", "2.16.2", "2.22.0.dev20260101"])
+def test_keras_3_begins_with_tensorflow_2_16(version: str):
+    assert list(Interpreter("python", "3.11", version, keras="3.0.5").flavours) == ["keras3"]
+
+
+def test_keras_2_beside_a_new_tensorflow_is_not_keras_3():
+    assert Interpreter("python", "3.11", "2.16.1", keras="2.15.0").flavours == {}
+
+
+def test_a_label_is_the_flavour_and_its_version():
+    assert [NEW.label(name) for name in ("tf_keras", "keras3", "none")] == [
+        "tf_keras 2.21.0",
+        "keras3 3.15.1",
+        "none",
+    ]
+    assert OLD.label("keras2") == "keras2 2.15.0"
+
+
+def test_it_survives_the_way_to_another_process():
+    assert Interpreter.from_dict(json.loads(json.dumps(NEW.to_dict()))) == NEW
+
+
+def test_only_tf_keras_uses_the_legacy_variable():
+    assert NEW.environment("tf_keras")["TF_USE_LEGACY_KERAS"] == "1"
+    assert NEW.environment("keras3") == {"TF_USE_LEGACY_KERAS": "0", "KERAS_BACKEND": "tensorflow"}
+    assert OLD.environment("keras2")["TF_USE_LEGACY_KERAS"] == "0"
+
+
+def test_all_flavours_are_chosen_unless_some_are_asked_for():
+    assert NEW.choose(()) == ("tf_keras", "keras3")
+    assert NEW.choose(("keras3",)) == ("keras3",)
+
+
+@pytest.mark.parametrize(
+    ("interpreter", "flavour", "message"),
+    [
+        (NEW, "keras2", "keras2: not with TensorFlow 2.21.0 .* there is tf_keras 2.21.0, keras3"),
+        (OLD, "keras3", "keras3: not with TensorFlow 2.15.1 .* there is keras2 2.15.0"),
+        (NEW, "keras4", "keras4: unknown; choose from keras2, tf_keras, keras3"),
+    ],
+)
+def test_a_flavour_that_is_not_here_is_refused(
+    interpreter: Interpreter, flavour: str, message: str
+):
+    with pytest.raises(BadInput, match=message):
+        interpreter.choose([flavour])
+
+
+def test_an_interpreter_is_asked_for_what_it_has(tmp_path: Path):
+    python = fake_python(tmp_path, tensorflow="2.21.0", keras="3.15.1", python="3.9.1")
+    found = describe(python)
+    assert found == Interpreter(python, "3.9.1", "2.21.0", keras="3.15.1")
+
+
+def test_asking_imports_nothing_and_finds_what_is_installed(tmp_path: Path):
+    for name, version in (("tensorflow_cpu", "2.20.0"), ("tf_keras", "2.20.1")):
+        info = tmp_path / f"{name}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    found = describe(str(python))
+    assert (found.tensorflow, found.tf_keras) == ("2.20.0", "2.20.1")
+    assert found.python_version.startswith("3.")
+
+
+def test_a_link_into_a_virtual_environment_is_not_followed(tmp_path: Path):
+    target = fake_python(tmp_path, tensorflow="2.21.0", python="3.11.7")
+    link = tmp_path / "link"
+    link.symlink_to(target)
+    assert describe(str(link)).python == str(link)
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("exit 0", "not a Python interpreter"),
+        ("echo hello", "not a Python interpreter"),
+        ("echo 3", "not a Python interpreter"),
+        ('echo \'{"python": "3.11.7"}\'', "has no TensorFlow"),
+    ],
+)
+def test_an_interpreter_that_cannot_serve_is_refused(tmp_path: Path, script: str, message: str):
+    path = tmp_path / "python"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    with pytest.raises(BadInput, match=message) as refused:
+        describe(str(path))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_missing_interpreter_is_refused():
+    with pytest.raises(BadInput, match="--python /no/python: no such program"):
+        describe("/no/python")

@@ -1,0 +1,124 @@
+"""The event writer: order, times and whole lines, whether written at once or soon."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from reference_trainers import events
+from reference_trainers.events import EventWriter
+from suite.harness.process import ROOT
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a writer made from now on writes to."""
+    monkeypatch.setenv("TRAINER_EVENTS", str(tmp_path / "events.jsonl"))
+    monkeypatch.setenv("TRAINER_ATTEMPT", "2")
+    return tmp_path / "events.jsonl"
+
+
+def step(writer: EventWriter, number: int) -> None:
+    writer.write_soon("step", step=number, global_step=number, loss=lambda: 0.5, examples=8)
+
+
+def read(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_events_say_who_when_and_in_which_life(path: Path):
+    before_s = time.monotonic()
+    EventWriter("ps/1").write("served", clusters=0, values=[])
+    (event,) = read(path)
+    assert (event["event"], event["task"], event["attempt"]) == ("served", "ps/1", 2)
+    assert before_s <= event["time_s"] <= time.monotonic()
+
+
+def test_steps_that_follow_at_once_wait_for_each_other(path: Path, monkeypatch):
+    monkeypatch.setattr(events, "SOON_S", 3600)
+    writer = EventWriter()
+    writer.flush()
+    step(writer, 1)
+    step(writer, 2)
+    assert read(path) == []
+    writer.write("finished", global_step=2, steps=2)
+    found = read(path)
+    assert [e.get("step") for e in found] == [1, 2, None]
+    assert [e["loss"] for e in found[:2]] == [0.5, 0.5]
+    times = [e["time_s"] for e in found]
+    assert times == sorted(times)
+
+
+def test_a_step_after_a_while_is_written_at_once(path: Path, monkeypatch):
+    monkeypatch.setattr(events, "SOON_S", 0)
+    writer = EventWriter()
+    step(writer, 1)
+    assert [e["step"] for e in read(path)] == [1]
+
+
+def test_the_time_of_an_event_is_when_it_happened_not_when_it_was_written(path, monkeypatch):
+    monkeypatch.setattr(events, "SOON_S", 3600)
+    writer = EventWriter()
+    writer.flush()
+    step(writer, 1)
+    happened_s = time.monotonic()
+    writer.flush()
+    assert read(path)[0]["time_s"] <= happened_s
+
+
+def test_a_process_that_ends_leaves_nothing_unwritten(path: Path):
+    """Also when an error ends it."""
+    program = (
+        "from reference_trainers import events; events.SOON_S = 3600\n"
+        "writer = events.EventWriter(); writer.flush()\n"
+        "writer.write_soon('step', step=1, global_step=1, loss=1.0, examples=1)\n"
+        "raise SystemExit(3)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert ended.returncode == 3
+    assert [e["step"] for e in read(path)] == [1]
+
+
+def test_threads_lose_and_mix_nothing(path: Path):
+    writer = EventWriter()
+
+    def save() -> None:
+        for number in range(200):
+            writer.write("checkpoint_saved", path="p", global_step=number)
+
+    other = threading.Thread(target=save)
+    other.start()
+    for number in range(200):
+        step(writer, number)
+    other.join()
+    writer.flush()
+    found = read(path)
+    for name, key in (("step", "step"), ("checkpoint_saved", "global_step")):
+        assert [e[key] for e in found if e["event"] == name] == list(range(200))
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "problem"),
+    [("step", {"step": 1}, "global_step, loss, examples"), ("stepp", {}, "stepp")],
+)
+def test_an_event_that_is_not_in_the_vocabulary_is_refused(path: Path, name, fields, problem):
+    with pytest.raises(KeyError, match=problem):
+        EventWriter().write(name, **fields)
+    assert read(path) == []
+
+
+def test_without_trainer_events_nothing_is_written_or_asked_for(monkeypatch):
+    monkeypatch.delenv("TRAINER_EVENTS", raising=False)
+    writer = EventWriter()
+    writer.write("no such event")
+    writer.write_soon("step", loss=lambda: pytest.fail("was fetched"))
+    assert not writer.enabled

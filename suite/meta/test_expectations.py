@@ -1,0 +1,167 @@
+"""Tests of suite/expectations.toml and its reader: a row covers what it names and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from suite.harness.errors import BadInput
+from suite.harness.expectations import Expectations, Row
+from suite.meta import sources
+
+GOOD = """
+[[expectation]]
+trainer = "single_process"
+test = "test_this"
+status = "known_deviation"
+reason = "It never did."
+message = "cannot .* this"
+url = "https://example.org/thread"
+"""
+HERE = ("single_process", "test_this", "none", "2.21.0", "tf_keras 2.21.0")
+
+
+def load(tmp_path: Path, content: str) -> Expectations:
+    path = tmp_path / "expectations.toml"
+    path.write_text(content)
+    return Expectations.load(path)
+
+
+def row(**fields) -> Row:
+    base = {
+        "trainer": "*",
+        "test": "*",
+        "status": "unsupported",
+        "reason": "Because.",
+        "message": "cannot",
+        "url": "https://example.org",
+    }
+    return Row(**{**base, **fields})
+
+
+def test_the_table_is_in_order_and_names_what_exists():
+    assert Expectations.load().check_against(sources.tests()) == []
+
+
+def test_keras_3_is_a_known_deviation_of_the_multi_worker_strategy_only():
+    expectations = Expectations.load()
+    for trainer, keras, status in (
+        ("keras_multi_worker_mirrored", "keras3 3.15.1", "known_deviation"),
+        ("keras_multi_worker_mirrored", "tf_keras 2.21.0", None),
+        ("keras_multi_worker_mirrored", "keras2 2.15.0", None),
+        ("single_process", "keras3 3.15.1", None),
+    ):
+        found = expectations.match(trainer, "test_loss_falls", "ring", "2.21.0", keras)
+        assert (found and found.status) == status
+
+
+def test_nccl_is_unsupported_only_where_there_is_no_gpu():
+    expectations = Expectations.load()
+    case = ("keras_multi_worker_mirrored", "test_throughput", "nccl", "2.21.0", "tf_keras 2.21.0")
+    assert expectations.match(*case).status == "unsupported"  # pyright: ignore
+    assert expectations.match(*case, gpu=True) is None
+
+
+def test_a_row_is_read(tmp_path: Path):
+    found = load(tmp_path, GOOD).match(*HERE)
+    assert found is not None
+    assert (found.status, found.reason) == ("known_deviation", "It never did.")
+    assert found.confirms("it cannot do this")
+    assert not found.confirms("it cannot do that")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "matches"),
+    [
+        ("trainer", "single_process", True),
+        ("trainer", "other", False),
+        ("test", "test_this", True),
+        ("test", "test_that", False),
+        ("backend", "none", True),
+        ("backend", "ring", False),
+        ("tensorflow", ">=2.16,<2.22", True),
+        ("tensorflow", "<2.16", False),
+        ("keras", "tf_keras", True),
+        ("keras", "keras3|tf_keras>=2.20", True),
+        ("keras", "tf_keras <2.20", False),
+        ("keras", "keras2 | keras3", False),
+        ("gpu", False, True),
+        ("gpu", True, False),
+        ("real_mnist", False, True),
+        ("real_mnist", True, False),
+        ("excepted", ("test_that",), True),
+        ("excepted", ("test_this",), False),
+    ],
+)
+def test_a_row_applies_where_all_of_it_does(field: str, value: object, matches: bool):
+    assert (Expectations((row(**{field: value}),)).match(*HERE) is not None) == matches
+
+
+def test_a_nightly_counts_as_its_version():
+    table = Expectations((row(tensorflow=">=2.16"),))
+    assert table.match("a", "t", "none", "2.22.0.dev20260101", "none")
+
+
+def test_a_trainer_without_keras_is_in_no_row_for_a_flavour():
+    assert (
+        Expectations((row(keras="keras2|tf_keras|keras3"),)).match("a", "t", "b", "2.21", "none")
+        is None
+    )
+
+
+def test_the_most_precise_row_counts():
+    rows = (
+        row(reason="all"),
+        row(trainer="single_process", reason="trainer"),
+        row(test="test_this", reason="test"),
+    )
+    assert Expectations(rows).match(*HERE).reason == "test"  # pyright: ignore
+    assert Expectations(rows[:2]).match(*HERE).reason == "trainer"  # pyright: ignore
+    assert Expectations(rows[:1] * 2).match(*HERE) is rows[0]
+
+
+def test_names_that_no_longer_exist_are_stale():
+    rows = (
+        row(test="test_gone"),
+        row(trainer="single_proces"),
+        row(backend="rings"),
+        row(excepted=("test_old",)),
+        row(test="test_this", backend="none"),
+    )
+    assert Expectations(rows).check_against(["test_this"]) == [
+        "expectations.toml, row 1: no test 'test_gone'",
+        "expectations.toml, row 2: no trainer 'single_proces' (did you mean 'single_process'?)",
+        "expectations.toml, row 3: no backend 'rings' (did you mean 'ring'?)",
+        "expectations.toml, row 4: no test 'test_old'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('reason = "It never did."', "", "expectations.toml, row 1: reason is missing"),
+        ('message = "cannot .* this"', "", "message is missing"),
+        ("cannot .* this", "cannot (this", "message is not a regular expression"),
+        ("known_deviation", "passed", "status must be one of known_deviation, unsupported"),
+        ("trainer =", "trainers =", r"unknown key 'trainers' \(did you mean 'trainer'\?\)"),
+        ("https://", "http://", "url must be an https address"),
+        ('test = "test_this"', 'test = "test_this"\ntensorflow = "new"', "not a version or spec"),
+        ('test = "test_this"', 'test = "test_this"\nkeras = "keras"', "not a Keras flavour"),
+        ('test = "test_this"', 'test = "test_this"\ngpu = "no"', "gpu must be a bool, not 'no'"),
+        ('test = "test_this"', 'test = "test_this"\nexcept = ["a"]', "except goes with test"),
+    ],
+)
+def test_a_row_that_says_something_wrong_is_refused(
+    tmp_path: Path, old: str, new: str, message: str
+):
+    assert old in GOOD
+    with pytest.raises(BadInput, match=message) as refused:
+        load(tmp_path, GOOD.replace(old, new))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("label", ["keras", "tf_keras", "keras4 1.0"])
+def test_a_label_that_is_none_is_a_mistake(label: str):
+    with pytest.raises(BadInput, match="not a Keras label"):
+        Expectations((row(keras="keras3"),)).match("a", "t", "none", "2.21.0", label)

@@ -1,0 +1,203 @@
+"""The numbers, from histories whose numbers are known; and pytest-benchmark on recorded times."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reference_trainers import BY_NAME
+from suite.harness.measurement import (
+    Interval,
+    RecordedClock,
+    bootstrap,
+    mean_ratio,
+    ratio_of_medians,
+    timed_steps,
+)
+from suite.harness.process import ROOT
+from suite.harness.run import Event, Run, in_order
+
+TOGETHER = BY_NAME["keras_multi_worker_mirrored"]
+EACH_ON_ITS_OWN = BY_NAME["supervisor_parameter_server"]
+
+
+def made_up(times_s: Mapping[str, Sequence[float]], trainer=TOGETHER, examples: int = 64) -> Run:
+    """A run of workers whose steps ended at these times."""
+    events = [
+        Event("step", time_s, worker, 0, {"step": i, "examples": examples})
+        for worker, ends in times_s.items()
+        for i, time_s in enumerate(ends, start=1)
+    ]
+    workers = tuple(times_s)
+    return Run(trainer, workers, workers, "ring", "none", in_order(events))
+
+
+def test_synchronous_workers_make_each_step_once():
+    ends = [0.0, 5.0, 5.5, 6.0, 6.5, 7.0]  # the first two are slow, then 0.5 s each
+    late = [time_s + 0.01 for time_s in ends]
+    steps = timed_steps(made_up({"worker/0": ends, "worker/1": late}), warm_up=2)
+    assert steps.steps_per_s == pytest.approx(2.0)
+    assert steps.examples_per_s == pytest.approx(2.0 * 64 * 2)
+    assert steps.times_s == pytest.approx([0.5] * len(steps.times_s))
+
+
+def test_one_process_is_a_cluster_of_one():
+    single = BY_NAME["single_process"]
+    steps = timed_steps(made_up({"worker/0": [0, 9, 10, 12, 15]}, single, examples=10), warm_up=2)
+    assert steps.times_s == pytest.approx([1, 2, 3])
+    assert steps.steps_per_s == pytest.approx(0.5)
+    assert steps.examples_per_s == pytest.approx(5)
+    assert steps.quantile_s(50) == pytest.approx(2)
+
+
+def test_asynchronous_workers_add_up():
+    fast = [i * 0.1 for i in range(101)]
+    slow = [i * 0.2 for i in range(51)]
+    run = made_up({"worker/0": fast, "worker/1": slow}, EACH_ON_ITS_OWN)
+    assert timed_steps(run, warm_up=1).steps_per_s == pytest.approx(10 + 5)
+    assert timed_steps(run, warm_up=1).examples_per_s == pytest.approx(15 * 64)
+
+
+def test_what_a_worker_does_alone_does_not_count():
+    """Alone it makes 100 steps a second, beside the other 10; the mixture would be neither."""
+    alone = [i * 0.01 for i in range(100)]
+    beside = [1 + i * 0.1 for i in range(50)]
+    after = [5.9 + i * 0.01 for i in range(1, 100)]
+    other = [1 + i * 0.1 for i in range(50)]
+    run = made_up({"worker/0": alone + beside + after, "worker/1": other}, EACH_ON_ITS_OWN)
+    steps = timed_steps(run, warm_up=5)
+    assert steps.steps_per_s == pytest.approx(20)
+    assert max(steps.times_s) == pytest.approx(0.1)
+    assert min(steps.times_s) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("times_s", "warm_up", "problem"),
+    [
+        ({"worker/0": [1, 2, 3]}, 3, "worker/0 made 3 steps, 3 of them warm-up"),
+        ({"worker/0": [1, 2, 3], "worker/1": []}, 1, "worker/1 made 0 steps"),
+        ({"worker/0": [1, 2, 3], "worker/1": [7, 8, 9]}, 1, "while all workers trained"),
+        ({"worker/0": [1, 2, 3]}, 0, "at least the first step"),
+    ],
+)
+def test_too_few_steps_are_no_measurement(times_s, warm_up, problem):
+    with pytest.raises(ValueError, match=problem):
+        timed_steps(made_up(times_s), warm_up)
+
+
+def test_measurements_of_steps_carry_units_and_direction():
+    steps = timed_steps(made_up({"worker/0": [0, 1, 2, 3, 4]}), warm_up=1)
+    assert list(steps.measurements()) == [
+        ("throughput_steps_per_s", 1.0, "1/s", "higher"),
+        ("throughput_examples_per_s", 64.0, "examples/s", "higher"),
+        ("step_time_p50_s", 1.0, "s", "lower"),
+        ("step_time_p90_s", 1.0, "s", "lower"),
+        ("step_time_p99_s", 1.0, "s", "lower"),
+    ]
+
+
+def test_ratio_of_medians_covers_what_it_was_made_from():
+    slow, fast = [2.0, 2.1, 1.9, 2.2, 1.8] * 3, [1.0, 1.1, 0.9, 1.05, 0.95] * 3
+    found = ratio_of_medians(slow, fast)
+    assert found.estimate == pytest.approx(2.0)
+    assert 1.7 < found.low < 2.0 < found.high < 2.4
+
+
+def test_mean_ratio_does_not_favour_a_direction():
+    assert mean_ratio([2.0, 0.5, 4.0, 0.25]).estimate == pytest.approx(1.0)
+
+
+def test_bootstrap_gives_the_same_interval_for_the_same_input():
+    values = [1.0, 1.01, 0.99, 1.02, 0.98, 1.005]
+    assert mean_ratio(values) == mean_ratio(values)
+    assert mean_ratio([1.25] * 10).low == pytest.approx(1.25)
+
+
+def test_bootstrap_interval_is_95_percent():
+    """Of the mean of many values it is the one that theory gives."""
+    values = list(range(400))
+    found = bootstrap(lambda a, axis: a.mean(axis=axis), values)
+    half = 1.96 * (400 / 12**0.5) / 400**0.5
+    assert found.high - found.estimate == pytest.approx(half, rel=0.1)
+    assert found.estimate - found.low == pytest.approx(half, rel=0.1)
+
+
+def test_an_interval_is_three_measurements():
+    assert dict(Interval(2.0, 1.5, 2.5).named("ratio")) == {
+        "ratio": 2.0,
+        "ratio_low": 1.5,
+        "ratio_high": 2.5,
+    }
+
+
+def test_recorded_clock_passes_recorded_times_once():
+    clock = RecordedClock()
+    assert clock.load([0.1, 0.2]) == 2
+    passed = []
+    for _ in range(3):
+        before = clock()
+        clock.replay()
+        passed.append(clock() - before)
+    assert passed == pytest.approx([0.1, 0.2, 0.0])
+
+
+BENCHMARK = """
+import pytest
+from suite.harness.measurement import RecordedClock
+
+CLOCK = RecordedClock()
+
+@pytest.mark.parametrize("end", [None, "unsupported"])
+@pytest.mark.benchmark(group="step time", timer=CLOCK)
+def test_steps(benchmark, end):
+    benchmark.extra_info["collective"] = "ring"
+    benchmark.pedantic(CLOCK.replay, rounds=CLOCK.load({times}))
+    if end:
+        raise RuntimeError(end)
+"""
+
+
+def benchmarked(directory: Path, times: list[float], *options: str) -> subprocess.CompletedProcess:
+    """Run the benchmark above on these times, in a pytest of its own."""
+    (directory / "test_steps.py").write_text(BENCHMARK.format(times=times))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    command += ["--rootdir", str(directory), "-c", os.devnull, str(directory / "test_steps.py")]
+    return subprocess.run(
+        [*command, "--benchmark-storage", str(directory / "saved"), *options],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_pytest_benchmark_stores_and_compares_recorded_times(tmp_path: Path):
+    path = tmp_path / "first.json"
+    first = benchmarked(
+        tmp_path, [0.1, 0.3, 0.2], "--benchmark-json", str(path), "--benchmark-save=first"
+    )
+    stored = {b["name"]: b for b in json.loads(path.read_text())["benchmarks"]}
+    ended_unsupported = stored["test_steps[unsupported]"]  # what was measured before is kept
+    assert ended_unsupported["stats"]["median"] == pytest.approx(0.2), first.stdout
+    assert ended_unsupported["stats"]["rounds"] == 3
+    assert ended_unsupported["stats"]["max"] == pytest.approx(0.3)
+    assert ended_unsupported["extra_info"] == {"collective": "ring"}
+
+    compare = ("--benchmark-compare", "--benchmark-compare-fail=median:5%")
+    slower = benchmarked(tmp_path, [0.11, 0.33, 0.22], *compare)
+    assert "Performance has regressed" in slower.stdout + slower.stderr
+
+
+def test_the_row_says_whether_steps_are_made_together():
+    ends = {"worker/0": [0, 1, 2, 3], "worker/1": [0, 1, 2, 3]}
+    together = timed_steps(made_up(ends, replace(TOGETHER, synchronous=True)), warm_up=1)
+    apart = timed_steps(made_up(ends, replace(TOGETHER, synchronous=False)), warm_up=1)
+    assert apart.steps_per_s == pytest.approx(2 * together.steps_per_s)
+    assert apart.examples_per_s == pytest.approx(together.examples_per_s)

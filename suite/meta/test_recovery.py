@@ -1,0 +1,54 @@
+"""Numbers about losses, on histories made by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from suite.harness import recovery
+from suite.harness.run import Event, Run
+from suite.meta.fakes import WORKERS
+
+TASKS = ("worker/0", "worker/1", "worker/2")
+
+
+def lived(*events: Event) -> Run:
+    return Run(WORKERS, TASKS, TASKS, "ring", "none", events)
+
+
+def ended(task: str, time_s: float, by_harness: bool) -> Event:
+    return Event("exited", time_s, task, 0, {"ended_by_harness": by_harness})
+
+
+def epoch(loss: float) -> Event:
+    return Event("epoch", 1.0, "worker/0", 0, {"metrics": {"loss": loss}})
+
+
+LOSS = lived(
+    Event("fault_started", 10.0, "worker/1", 0, {"fault": "sigkill"}),
+    ended("worker/1", 10.1, True),
+    ended("worker/0", 10.5, False),
+    ended("worker/2", 50.0, True),
+    Event("spawned", 51.0, "worker/0", 1),
+    Event("spawned", 52.0, "worker/1", 1),
+    Event("step", 53.0, "worker/0", 1),
+    Event("step", 53.5, "worker/1", 1),
+    Event("step", 54.0, "worker/0", 1),
+)
+
+
+def test_only_a_worker_that_ended_by_itself_has_noticed():
+    assert dict(recovery.noticed_s(LOSS)) == {"worker/0": 0.5}
+    assert recovery.hung(LOSS) == ["worker/2"]
+
+
+def test_training_is_back_when_all_have_made_a_step():
+    assert recovery.trained_again_s(LOSS) == 1.5
+
+
+def test_what_an_interruption_costs_is_the_difference_of_losses():
+    assert recovery.cost_in_loss(lived(epoch(2.5)), lived(epoch(2.0))) == 0.5
+
+
+def test_without_a_fault_there_is_nothing_to_measure():
+    with pytest.raises(ValueError, match="nothing was hurt"):
+        recovery.hung(lived())

@@ -1,0 +1,202 @@
+"""`python -m reports`: what it prints, what it writes, and one clear line for what it refuses."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import shutil
+from collections.abc import Callable
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import reports
+from reports import __main__ as command
+from reports import frame
+from suite.meta import made_up_run
+
+made_up = made_up_run.made_up
+
+
+def change_info(directory: Path, **changes: Any) -> None:
+    info = json.loads((directory / "run.json").read_text())
+    (directory / "run.json").write_text(json.dumps({**info, **changes}))
+
+
+def without_key(directory: Path, key: str) -> None:
+    info = json.loads((directory / "run.json").read_text())
+    del info[key]
+    (directory / "run.json").write_text(json.dumps(info))
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def change_column(path: Path, name: str, values: pa.Array | None) -> None:
+    table = pq.read_table(path).drop_columns([name])
+    pq.write_table(table if values is None else table.append_column(name, values), path)
+
+
+def constant(path: Path, value: Any) -> pa.Array:
+    return pa.array([value] * pq.read_table(path).num_rows)
+
+
+def run_json(text: str) -> Callable[[Path], Any]:
+    return lambda run: (run / "run.json").write_text(text)
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "gone": (shutil.rmtree, "does not exist"),
+    "no run.json": (lambda run: (run / "run.json").unlink(), "interrupted"),
+    "empty run.json": (run_json(""), "is not JSON"),
+    "half a run.json": (run_json('{"run_id": "x", '), "is not JSON"),
+    "a list in run.json": (run_json("[1, 2]"), "does not hold a JSON object"),
+    "bytes in run.json": (lambda run: (run / "run.json").write_bytes(b"\xff\xfe{"), "decode"),
+    "deep run.json": (run_json("[" * 100_000), "run.json"),
+    "no seed": (lambda run: without_key(run, "seed"), "has no 'seed'"),
+    "a seed of text": (lambda run: change_info(run, seed="one"), "not a whole number"),
+    "a start of text": (lambda run: change_info(run, start="today"), "today"),
+    "a start without a zone": (
+        lambda run: change_info(run, start="2026-01-02T03:04:05"),
+        "without a zone",
+    ),
+    "counts of another run": (
+        lambda run: change_info(run, counts=dict.fromkeys(frame.verdicts.NAMES, 1)),
+        "disagree",
+    ),
+    "no count of failed": (lambda run: change_info(run, counts={}), "no count"),
+    "another run's id": (lambda run: change_info(run, run_id="other"), "another run"),
+    "no measurements": (lambda run: (run / "measurements.parquet").unlink(), "is missing"),
+    "half the verdicts": (lambda run: truncate(run / "verdicts.parquet"), "cannot be read"),
+    "empty verdicts": (lambda run: (run / "verdicts.parquet").write_text(""), "cannot be read"),
+    "no column of values": (
+        lambda run: change_column(run / "measurements.parquet", "value", None),
+        "lacks the column 'value'",
+    ),
+    "values of text": (
+        lambda run: change_column(
+            run / "measurements.parquet", "value", constant(run / "measurements.parquet", "fast")
+        ),
+        "another type",
+    ),
+    "a seventh verdict": (
+        lambda run: change_column(
+            run / "verdicts.parquet", "verdict", constant(run / "verdicts.parquet", "skipped")
+        ),
+        "none of the six",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_run_is_refused_in_one_line(
+    made_up: Path, tmp_path: Path, capsys: Any, name: str
+):
+    damage, message = DAMAGE[name]
+    directory = shutil.copytree(made_up, tmp_path / "run")
+    damage(directory)
+    for arguments in (["show"], ["show", "--format", "md"], ["html"]):
+        assert command.main([*arguments, str(directory)]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.count("\n") == 1
+        assert message in printed.err
+
+
+def test_a_file_is_not_a_run(tmp_path: Path, capsys: Any):
+    (tmp_path / "file").write_text("")
+    assert command.main(["show", str(tmp_path / "file")]) == 2
+    assert capsys.readouterr().err.endswith("file is not a directory\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["plot", "x"], ["show"], ["show", "--format", "pdf", "x"], ["html", "x", "--open"]],
+)
+def test_a_wrong_command_line_is_refused_in_one_line(capsys: Any, arguments: list[str]):
+    with pytest.raises(SystemExit, match="2"):
+        command.main(arguments)
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_show_prints_every_run(made_up: Path, tmp_path: Path, capsys: Any):
+    other = made_up_run.write_small(tmp_path / "other", run_id="another-run")
+    assert command.main(["show", str(made_up), str(other)]) == 0
+    printed = capsys.readouterr().out
+    assert f"Run {made_up_run.RUN_ID} failed" in printed
+    assert "Run another-run passed" in printed
+
+
+def test_show_as_markdown_is_the_run_s_own_report(made_up: Path, capsys: Any):
+    assert command.main(["show", "--format", "md", str(made_up)]) == 0
+    assert capsys.readouterr().out == (made_up / "report.md").read_text()
+
+
+def test_html_goes_into_the_run_or_to_a_file(tmp_path: Path, capsys: Any):
+    directory = made_up_run.write_small(tmp_path / "run")
+    page = (directory / "report.html").read_text()
+    (directory / "report.html").unlink()
+    assert command.main(["html", str(directory)]) == 0
+    assert command.main(["html", str(directory), "-o", str(tmp_path / "page.html")]) == 0
+    printed = capsys.readouterr().out.split()
+    assert printed == [str(directory / "report.html"), str(tmp_path / "page.html")]
+    assert (directory / "report.html").read_text() == (tmp_path / "page.html").read_text() == page
+
+
+@pytest.mark.parametrize("output", [".", "missing/page.html"])
+def test_html_that_cannot_be_written_is_refused(
+    made_up: Path, tmp_path: Path, capsys: Any, output: str
+):
+    assert command.main(["html", str(made_up), "-o", str(tmp_path / output)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_output_file_takes_one_run(made_up: Path, tmp_path: Path, capsys: Any):
+    other = made_up_run.write_small(tmp_path / "other", run_id="another-run")
+    arguments = ["html", str(made_up), str(other), "-o", str(tmp_path / "page.html")]
+    assert command.main(arguments) == 2
+    assert "one run" in capsys.readouterr().err
+
+
+def test_latest_is_the_run_that_the_link_names(
+    made_up: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / command.RUNS).mkdir(parents=True)
+    (tmp_path / command.RUNS / "latest").symlink_to(made_up)
+    assert command.main(["show", "latest"]) == 0
+    assert made_up_run.RUN_ID in capsys.readouterr().out
+
+
+def test_latest_before_any_run_is_refused(tmp_path: Path, monkeypatch: Any, capsys: Any):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "RUNS", Path("nowhere"))
+    assert command.main(["show", "latest"]) == 2
+    assert "no run yet" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(made_up: Path, monkeypatch: Any):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with TextIOWrapper(os.fdopen(writing, "wb", buffering=0), write_through=True) as closed:
+        monkeypatch.setattr(command.sys, "stdout", closed)
+        assert command.main(["show", str(made_up)]) == 0
+
+
+def test_reports_know_nothing_of_suite_and_tensorflow():
+    imported = set()
+    for path in Path(reports.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported.add((node.module or "").split(".")[0])
+    assert not imported & {"suite", "reference_trainers", "tensorflow", "keras", "tf_keras"}
+    assert "reports" in imported

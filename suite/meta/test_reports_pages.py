@@ -1,0 +1,259 @@
+"""The pages say all that the run holds, keep the verdicts apart, and let nothing else through."""
+
+from __future__ import annotations
+
+import io
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from reports import conformance, curves, frame, header, html, markdown, terminal, throughput
+from reports.verdicts import VERDICTS
+from suite.meta import made_up_run
+
+made_up = made_up_run.made_up
+REASONS = {row["reason"] for row in made_up_run.verdicts() if "reason" in row}
+VOID = {"meta", "input", "wbr", "link", "br", "img"}
+
+
+class Page(HTMLParser):
+    """Elements, text and addresses of a page; `problems` when tags do not match."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.problems: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self.open += [] if tag in VOID else [tag]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if self.open.pop() != tag:
+            self.problems.append(f"</{tag}> at {self.getpos()}")
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    def values(self, *names: str) -> list[tuple[str, str]]:
+        """(element, value) of every attribute by these names."""
+        found = [(tag, attrs.get(name)) for tag, attrs in self.elements for name in names]
+        return [(tag, value) for tag, value in found if value is not None]
+
+
+@pytest.fixture(scope="module")
+def run(made_up: Path) -> frame.RunFrames:
+    return frame.load(made_up)
+
+
+@pytest.fixture(scope="module")
+def page(made_up: Path) -> Page:
+    return Page((made_up / "report.html").read_text())
+
+
+def unmeasured(run: frame.RunFrames, directory: Path, **info: Any) -> frame.RunFrames:
+    """The run without numbers and events, so without charts, which take their time."""
+    empty = run.measurements.iloc[:0]
+    return frame.RunFrames(directory, {**run.info, **info}, empty, run.verdicts)
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def printed(run: frame.RunFrames, width: int, encoding: str = "utf-8", full: bool = True) -> str:
+    buffer = io.BytesIO()
+    stream = io.TextIOWrapper(buffer, encoding=encoding, write_through=True)
+    terminal.summary(run, Console(file=stream, width=width), full=full)
+    return buffer.getvalue().decode(encoding)
+
+
+def test_the_page_is_well_formed(page: Page):
+    ids = [value for _, value in page.values("id")]
+    assert page.problems == []
+    assert page.open == []
+    assert len(ids) == len(set(ids))
+
+
+def test_the_page_loads_nothing(made_up: Path, page: Page):
+    text = (made_up / "report.html").read_text()
+    loads = page.values("src", "srcset", "data", "poster", "background", "action", "xlink:href")
+    assert [value for _, value in loads if not value.startswith("#")] == []
+    assert {tag for tag, value in page.values("href") if not value.startswith("#")} == {"a"}
+    assert not {"link", "iframe", "img", "object", "embed", "base"} & {t for t, _ in page.elements}
+    assert re.findall(r"url\((?!#)|@import", text) == []
+    assert "default-src 'none'" in text
+
+
+def test_the_page_links_within_itself(page: Page):
+    ids = {value for _, value in page.values("id")}
+    inner = {value[1:] for _, value in page.values("href") if value.startswith("#")}
+    assert inner
+    assert inner <= ids
+
+
+def test_the_page_holds_every_verdict_with_its_evidence(run: frame.RunFrames, page: Page):
+    text = flat(" ".join(page.text))
+    rows = [attrs for tag, attrs in page.elements if tag == "tr" and "data-kind" in attrs]
+    assert sorted(str(row["data-kind"]) for row in rows) == sorted(run.verdicts["verdict"])
+    for row in made_up_run.verdicts():
+        for key in ("test", "reproduce", "url", "reason"):
+            assert flat(frame.text.clean(row.get(key, ""))) in text
+        assert ", ".join(row["claims"]) in text
+    assert flat(made_up_run.DIAGNOSIS) in text
+
+
+def test_the_page_holds_facts_numbers_and_charts(run: frame.RunFrames, page: Page):
+    text = flat(" ".join(page.text))
+    for label, value in header.facts(run):
+        assert label == "Command" or label in text
+        assert value in text
+    charts = [attrs["aria-label"] for tag, attrs in page.elements if tag == "svg"]
+    assert charts == [
+        "Throughput by case",
+        f"Training of {made_up_run.MULTI}",
+        "Start-up by variant",
+    ]
+    for expected in ("12.00 ±0.30", "asked nccl, got ring", "0.125", "94.0", "12.5"):
+        assert expected in text
+
+
+def test_only_web_addresses_become_links(run: frame.RunFrames, tmp_path: Path):
+    verdicts = run.verdicts.assign(url="javascript:alert(1)")
+    other = frame.RunFrames(tmp_path, run.info, run.measurements.iloc[:0], verdicts)
+    hrefs = [value for _, value in Page(html.render(other)).values("href")]
+    assert not [value for value in hrefs if value.startswith("javascript")]
+    assert "<javascript" not in markdown.render(other)
+
+
+def test_the_six_stay_apart_on_every_page(run: frame.RunFrames, page: Page):
+    tiles = [value.split()[1] for _, value in page.values("class") if value.startswith("tile ")]
+    assert tiles == [row.name for row in reversed(VERDICTS)]
+    assert len({row.mark for row in VERDICTS}) == len({row.ascii_mark for row in VERDICTS}) == 6
+    assert len(set(markdown.EMOJI.values())) == 6
+    for text in (markdown.render(run), printed(run, 80), printed(run, 80, "ascii")):
+        for row in VERDICTS:
+            assert row.counted(run.counts[row.name]) in flat(text)
+
+
+def test_markdown_holds_every_verdict_and_reason(run: frame.RunFrames):
+    text = markdown.render(run)
+    for row in made_up_run.verdicts():
+        assert f"`{row['test']}`" in text
+    for reason in REASONS:
+        assert markdown.escape(frame.text.clean(reason)) in text
+    assert text.count("<details>") == text.count("</details>") > 0
+
+
+def test_markdown_tables_keep_their_columns(run: frame.RunFrames):
+    rows = [line for line in markdown.render(run).splitlines() if line.startswith("|")]
+    blocks = re.split(r"\n(?!\|)", markdown.render(run))
+    for block in blocks:
+        lines = [line for line in block.splitlines() if line.startswith("|")]
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) <= 1
+    assert rows
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a|b", r"a\|b"),
+        ("<b>&amp;", "&lt;b&gt;&amp;amp;"),
+        ("_x_ a_b *c* `d` [e](f)", r"\_x\_ a_b \*c\* \`d\` \[e\](f)"),
+        ("- no list", r"\- no list"),
+        ("1. no list", r"1\. no list"),
+        ("line\n# line", r"line \# line"),
+        ("back\\slash", r"back\\slash"),
+    ],
+)
+def test_markdown_shows_text_as_it_is(text: str, shown: str):
+    assert markdown.escape(text) == shown
+
+
+def test_code_may_hold_back_ticks():
+    assert markdown.code("a`b") == "``a`b``"
+    assert markdown.code("`a`") == "`` `a` ``"
+    assert markdown.code("a|b", in_table=True) == r"`a\|b`"
+
+
+@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
+def test_the_summary_fits(run: frame.RunFrames, width: int, encoding: str):
+    lines = printed(run, width, encoding).splitlines()
+    # What a person copies stays in one piece, whatever the width.
+    whole = re.compile(r"  pytest '|  https://|Report: ")
+    assert [line for line in lines if len(line) > width and not whole.match(line)] == []
+    assert "\x1b" not in "".join(lines)
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_the_summary_says_what_matters(run: frame.RunFrames, width: int):
+    text = printed(run, width, full=False)
+    for expected in (
+        "convergence",
+        "✗ failed, 1 test: keras_multi_worker_mirrored · tf_keras 2.21.0",
+        "≈ known deviation, 2 tests: keras_multi_worker_mirrored · keras3 3.15.1",
+        made_up_run.THREAD,
+        "12.00 ±0.30",
+        f"Report: {run.directory / 'report.html'}",
+    ):
+        assert expected in text
+    assert flat(made_up_run.NASTY.replace("\x1b[31m", "").replace("\x1b[0m", "")) in flat(text)
+    assert re.search(r"nccl +ring +2 +3 ", text)
+
+
+def test_a_long_reason_is_short_in_the_summary_and_whole_in_show(run: frame.RunFrames):
+    verdicts = run.verdicts.assign(reason="word " * 200 + "end")
+    long = frame.RunFrames(run.directory, run.info, run.measurements, verdicts)
+    assert "in full in the report" in flat(printed(long, 80, full=False))
+    assert "word end" in flat(printed(long, 80, full=True))
+
+
+def test_timings_that_were_not_taken_are_said_so(run: frame.RunFrames, tmp_path: Path):
+    parallel = unmeasured(run, tmp_path, xdist_workers=2)
+    for text in (printed(parallel, 80), markdown.render(parallel), html.render(parallel)):
+        assert "Timings were not taken: 2 pytest workers shared the machine" in flat(text)
+    assert "No throughput was measured" in throughput.table(unmeasured(run, tmp_path)).note
+
+
+def test_a_run_without_anything_says_so(run: frame.RunFrames, tmp_path: Path):
+    info = {**run.info, "machine": {}, "versions": {}, "network": {}, "data": {}, "git": {}}
+    empty = frame.RunFrames(tmp_path, info, run.measurements.iloc[:0], run.verdicts.iloc[:0])
+    for text in (printed(empty, 80), markdown.render(empty), html.render(empty)):
+        assert "No test gave a verdict." in text
+        assert "not recorded" in text
+        assert "No event files of a healthy cluster" in text
+
+
+def test_equal_deviations_are_one_finding_and_failures_are_not(run: frame.RunFrames):
+    same = run.verdicts.assign(reason="same", url="", trainer="one", keras="none")
+    kinds = [finding.verdict.name for finding in conformance.findings(same)]
+    assert kinds == ["failed", "harness_error", "unexpected_pass", "known_deviation", "unsupported"]
+    red = conformance.findings(same.assign(verdict="failed"))
+    assert len(red) == len(same)
+
+
+def test_curves_are_those_of_healthy_clusters(made_up: Path):
+    (curve,) = curves.of(frame.load(made_up))
+    assert (curve.cluster, curve.backend, curve.workers) == ("healthy-ring", "ring", 2)
+    assert [step for step, _ in curve.steps] == list(range(1, 13))
+    assert curve.steps[0][1] == pytest.approx(2.3)  # the mean of 2.4 and 2.2
+    assert [epoch for epoch, _ in curve.epochs] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("line", ["no json", "[]", '{"event": "step"}', '{"event": "step", "task'])
+def test_event_files_with_holes_draw_no_curve(tmp_path: Path, line: str):
+    made_up_run.write_events(tmp_path)
+    path = tmp_path / "events" / "healthy-ring" / "worker-1.jsonl"
+    path.write_text(line + "\n" + path.read_text())
+    assert curves.read(tmp_path) == []

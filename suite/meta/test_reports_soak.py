@@ -1,0 +1,92 @@
+"""Many runs in a row count as one soak only when nothing flaked, leaked or was made easier."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports import __main__ as command
+from reports import soak
+
+GREEN: dict[str, Any] = {
+    "run_id": "run",
+    "command": "pytest suite/",
+    "start": "2026-01-02T03:04:05Z",
+    "end": "2026-01-02T03:06:05Z",
+    "seed": 0,
+    "versions": {"tensorflow": "2.21.0"},
+    "machine": {},
+    "network": {},
+    "data": {"sha256": "a"},
+    "git": {"commit": "c", "dirty": False},
+    "spawn": "fork",
+    "counts": {
+        "passed": 9,
+        "failed": 0,
+        "known_deviation": 1,
+        "unexpected_pass": 0,
+        "unsupported": 1,
+        "harness_error": 0,
+    },
+    "deadline_scale": 1.0,
+    "leaks": [],
+    "quarantined": [],
+    "retries": 0,
+    "exit_code": 0,
+}
+
+
+def runs(**of_the_last: Any) -> list[dict[str, Any]]:
+    """Three runs, the last of them changed."""
+    made = [{**copy.deepcopy(GREEN), "run_id": f"run-{i}", "seed": i} for i in range(3)]
+    made[-1].update(of_the_last)
+    return made
+
+
+def test_green_runs_are_summed_up():
+    assert soak.problems(runs()) == []
+    text = soak.render(runs())
+    assert "3 runs in 6 min: no flake, no leak, no retry" in text
+    assert all(f"run-{i}" in text for i in range(3))
+
+
+VOID = [
+    ({"exit_code": 1}, "run-2: exit code 1"),
+    ({"counts": {**GREEN["counts"], "failed": 1}}, "run-2: exit code 0, 1 failed"),
+    ({"counts": {**GREEN["counts"], "passed": 8}}, "2 different counts"),
+    ({"leaks": ["process 7"]}, "run-2: left behind process 7"),
+    ({"quarantined": ["test_x"]}, "run-2: quarantined test_x"),
+    ({"retries": 1}, "run-2: retries: 1"),
+    ({"deadline_scale": 2.0}, "run-2: deadlines times 2"),
+    ({"seed": 0}, "seed 0 came 2 times"),
+    ({"git": {"commit": "d", "dirty": False}}, "2 different git"),
+    ({"data": {"sha256": "b"}}, "2 different data"),
+]
+
+
+@pytest.mark.parametrize(("change", "problem"), VOID, ids=[row[1] for row in VOID])
+def test_anything_else_voids_it(change, problem):
+    made = runs(**change)
+    assert [p for p in soak.problems(made) if problem in p]
+    assert "void" in soak.render(made)
+
+
+def write(directory: Path, made: list[dict[str, Any]]) -> list[str]:
+    for info in made:
+        (directory / f"{info['run_id']}.json").write_text(json.dumps(info))
+    return [str(path) for path in sorted(directory.iterdir())]
+
+
+def test_the_command_ends_with_0_or_1(tmp_path, capsys):
+    assert command.main(["soak", *write(tmp_path, runs())]) == 0
+    assert command.main(["soak", *write(tmp_path, runs(exit_code=1))]) == 1
+    assert "void, 1 problem" in capsys.readouterr().out
+
+
+def test_what_is_no_run_is_bad_input(tmp_path, capsys):
+    assert command.main(["soak", str(tmp_path)]) == 2
+    assert "neither a run.json nor a directory" in capsys.readouterr().err

@@ -1,0 +1,120 @@
+"""The figures in the reports: their intervals, their digits, and what stands where none is."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+
+import pytest
+
+from reports import frame, startup, throughput
+from reports.layout import broken, packed, widths
+from reports.statistics import Estimate, mean, middle
+from reports.table import Column
+from reports.text import figure, slug
+from suite.meta import made_up_run
+
+made_up = made_up_run.made_up
+
+
+def test_mean_has_student_s_interval():
+    estimate = mean([1, 2, 3])  # t(2 degrees, 97.5 %) = 4.302653
+    assert estimate.centre == 2
+    assert estimate.high - 2 == pytest.approx(4.302653 / math.sqrt(3), abs=1e-6)
+    assert 2 - estimate.low == pytest.approx(estimate.high - 2)
+
+
+def test_one_value_has_no_interval():
+    assert not mean([5.0]).known
+    assert mean([5.0]).plus_minus() == "5.00 ±—"
+    assert not middle([1, 2, 3, 4, 5]).known
+    assert middle([1, 2, 3, 4, 5]).interval() == "—"
+
+
+@pytest.mark.parametrize(("count", "cut"), [(6, 0), (8, 0), (9, 1), (10, 1), (12, 2), (20, 5)])
+def test_median_has_the_interval_of_the_tables(count: int, cut: int):
+    estimate = middle(range(count))
+    assert (estimate.low, estimate.high) == (cut, count - 1 - cut)
+
+
+def test_intervals_cover_as_often_as_they_say():
+    draw = random.Random(7)
+    samples = [[draw.gauss(10, 1) for _ in range(7)] for _ in range(2000)]
+    for estimates in (map(mean, samples), map(middle, samples)):
+        covered = sum(estimate.low <= 10 <= estimate.high for estimate in estimates)
+        assert 0.935 < covered / len(samples) < 0.995
+
+
+@pytest.mark.parametrize(
+    ("estimate", "shown"),
+    [
+        (Estimate(3, 12.3456, 12.3, 12.4), "12.346 ±0.050"),
+        (Estimate(3, 30720.4, 29957, 31483), "30,720 ±763"),
+        (Estimate(3, 5, 5, 5), "5.00 ±0.00"),
+        (Estimate(3, 0.5, -0.5, 1.5), "0.5 ±1.0"),
+    ],
+)
+def test_an_interval_has_digits_that_mean_something(estimate: Estimate, shown: str):
+    assert estimate.plus_minus() == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0, "0"),
+        (0.012345, "0.0123"),
+        (9.999, "10.0"),
+        (1234567, "1,234,567"),
+        (-2.5, "-2.50"),
+        (None, "—"),
+        (math.nan, "—"),
+    ],
+)
+def test_a_figure_has_three_digits(value: float | None, shown: str):
+    assert figure(value) == shown
+
+
+def test_throughput_is_one_value_per_process(made_up: Path):
+    cases = throughput.summarise(frame.load(made_up).measurements)
+    nccl = cases[cases["backend"] == "nccl"].iloc[0]
+    assert (nccl["collective"], nccl["processes"], nccl["workers"]) == ("ring", 3, 2)
+    assert nccl["steps_per_s"].centre == pytest.approx(11.5)
+    assert nccl["p50_s"] == pytest.approx(1 / 11.5)
+
+
+def test_throughput_without_some_metric_says_so(made_up: Path):
+    run = frame.load(made_up)
+    few = run.measurements.loc[run.measurements["metric"] == "throughput_steps_per_s"]
+    table = throughput.table(frame.RunFrames(run.directory, run.info, few, run.verdicts))
+    assert table.rows[0].cells[-4:] == ("—", "—", "—", "—")
+
+
+def test_start_up_is_compared_with_fork(made_up: Path):
+    cases = startup.summarise(frame.load(made_up).measurements)
+    times = cases.dropna(subset="times_base").set_index("variant")["times_base"]
+    assert times["fork"] == 1
+    assert times["cold"] == pytest.approx(12.5)
+    assert times["multi_process_runner"] == pytest.approx(2.5)
+
+
+def test_names_are_broken_where_they_may_be():
+    assert broken("keras_multi_worker_mirrored", 13) == ["keras_multi_", "worker_", "mirrored"]
+    assert broken("a b", 80) == ["a b"]
+    assert "".join(broken("unbreakablelongname", 5)) == "unbreakablelongname"
+    assert packed(["aa", "bb", "cc"], ", ", 6) == ["aa, bb", "cc"]
+
+
+def test_only_as_much_as_needed_gives_way():
+    columns = (Column("name"), Column("long heading", right=True))
+    assert widths(columns, [("x" * 30, "1")], 80) == [30, 12]
+    assert widths(columns, [("x" * 30, "1")], 40) == [30, 7]
+    assert widths(columns, [("x" * 30, "1")], 30) == [21, 7]
+
+
+def test_file_names_of_tests_are_short_and_distinct():
+    ids = [f"suite/test_a.py::test_b[{'x' * 200}-{case}]" for case in "ab"]
+    names = {slug(test) for test in ids}
+    assert len(names) == 2
+    assert all(len(name) <= 120 and "/" not in name for name in names)
+    assert slug("...") == "test"

@@ -1,0 +1,198 @@
+"""A run directory holds what was written, or does not look like a run at all."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import json
+import os
+import resource
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports import frame, store, verdicts
+from suite.meta import made_up_run
+
+made_up = made_up_run.made_up
+
+FILES = (
+    "measurements.parquet",
+    "measurements.csv",
+    "verdicts.parquet",
+    "verdicts.csv",
+    "report.md",
+    "report.html",
+    "run.json",
+)
+
+
+def names(directory: Path) -> set[str]:
+    return {path.name for path in directory.rglob("*") if path.is_file()}
+
+
+def write_small(directory: Path, **row: Any) -> None:
+    verdict = {**made_up_run.verdict(made_up_run.SINGLE, "export", "loads"), **row}
+    store.write(directory, made_up_run.INFO, made_up_run.measurements()[-1:], [verdict])
+
+
+@contextmanager
+def files_limited_to(size: int) -> Iterator[None]:
+    """What a full disk does, without a disk: a write beyond the size raises OSError."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_what_was_written_is_read_back(made_up: Path):
+    run = frame.load(made_up)
+    numbers, judged = made_up_run.measurements(), made_up_run.verdicts()
+    assert tuple(run.measurements) == frame.MEASUREMENT_COLUMNS
+    assert tuple(run.verdicts) == frame.VERDICT_COLUMNS
+    assert list(run.measurements["value"]) == [row["value"] for row in numbers]
+    assert list(run.verdicts["test"]) == [row["test"] for row in judged]
+    assert [list(claims) for claims in run.verdicts["claims"]] == [row["claims"] for row in judged]
+    assert set(run.verdicts["run_id"]) == {made_up_run.RUN_ID}
+    assert set(names(made_up)) >= set(FILES)
+
+
+def test_missing_counts_stay_missing_and_whole_numbers_whole(made_up: Path):
+    run = frame.load(made_up)
+    rows = run.measurements
+    missing = rows.loc[rows["workers"].isna(), "metric"]
+    assert list(missing) == ["zygote_import_s"]
+    assert str(rows["workers"].dtype) == "Int64"
+    assert rows["workers"].max() == 32
+
+
+def test_csv_says_the_same_with_claims_joined_by_one_blank(made_up: Path):
+    with (made_up / "verdicts.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    run = frame.load(made_up)
+    assert tuple(rows[0]) == frame.VERDICT_COLUMNS
+    assert [row["claims"] for row in rows] == [" ".join(c) for c in run.verdicts["claims"]]
+    assert [row["reason"] for row in rows] == list(run.verdicts["reason"])
+
+
+def test_the_six_verdicts_stay_apart_and_are_counted(made_up: Path):
+    info = json.loads((made_up / "run.json").read_text())
+    assert set(info["counts"]) == set(verdicts.NAMES)
+    assert info["counts"] == frame.load(made_up).counts
+    assert min(info["counts"].values()) > 0
+
+
+def test_several_runs_are_one_tidy_frame(made_up: Path, tmp_path: Path):
+    made_up_run.write_small(tmp_path / "other", run_id="other")
+    measurements, judged = frame.tidy(map(frame.load, (made_up, tmp_path / "other")))
+    assert set(measurements["run_id"]) == set(judged["run_id"]) == {made_up_run.RUN_ID, "other"}
+    assert len(judged) == len(made_up_run.verdicts()) + 1
+
+
+def test_runs_that_cannot_be_told_apart_are_not_mixed(made_up: Path):
+    with pytest.raises(frame.BadInput, match="are both run"):
+        frame.tidy([frame.load(made_up), frame.load(made_up)])
+
+
+def test_text_that_breaks_files_is_cleaned(tmp_path: Path):
+    write_small(
+        tmp_path, verdict="failed", reason="a\udcffb\x00c\x1b[31md\x1b]0;title\x07e\r\nf\x9bg"
+    )
+    assert frame.load(tmp_path).verdicts["reason"][0] == "a?bcde\nfg"
+
+
+def test_a_diagnosis_is_kept_beside_the_run(made_up: Path):
+    failed = next(row for row in made_up_run.verdicts() if row["verdict"] == "failed")
+    assert frame.load(made_up).diagnosis(failed["test"]) == made_up_run.DIAGNOSIS
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"verdict": "error"}, "none of the six"),
+        ({"verdict": ""}, "no 'verdict'"),
+        ({"test": ""}, "no 'test'"),
+        ({"seed": 1}, "unknown column 'seed'"),
+        ({"workers": "two"}, "invalid literal"),
+    ],
+)
+def test_a_bad_row_is_refused_before_anything_is_written(tmp_path: Path, row: dict, message: str):
+    with pytest.raises(ValueError, match=message):
+        write_small(tmp_path / "run", **row)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"value": float("nan")}, "not a finite number"),
+        ({"value": float("inf")}, "not a finite number"),
+        ({"value": None}, "no 'value'"),
+        ({"better": "more"}, "better is 'more'"),
+        ({"metric": ""}, "no 'metric'"),
+    ],
+)
+def test_a_measurement_without_a_number_is_refused(columns: dict, message: str):
+    with pytest.raises(ValueError, match=message):
+        frame.measurement_row(**{**made_up_run.measurements()[0], **columns})
+
+
+def test_a_run_without_what_reports_need_is_refused(tmp_path: Path):
+    info = {key: value for key, value in made_up_run.INFO.items() if key != "seed"}
+    with pytest.raises(ValueError, match="seed"):
+        store.write(tmp_path / "run", info, [], [])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_write_that_fails_leaves_no_run(tmp_path: Path, monkeypatch: Any, name: str):
+    def replace(source: Path, target: Path) -> None:
+        if Path(target).name == name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.rename(source, target)
+
+    monkeypatch.setattr(store.os, "replace", replace)
+    with pytest.raises(OSError, match=f"cannot write .*{name}: No space left on device"):
+        write_small(tmp_path)
+    assert names(tmp_path) == set(FILES[: FILES.index(name)])
+    with pytest.raises(frame.BadInput, match="interrupted"):
+        frame.load(tmp_path)
+
+
+def test_a_disk_that_fills_up_leaves_nothing_half_written(tmp_path: Path):
+    with files_limited_to(12_000), pytest.raises(OSError, match=r"cannot write .*: File too large"):
+        write_small(tmp_path)
+    assert "run.json" not in names(tmp_path)
+    assert names(tmp_path) < set(FILES)
+
+
+def test_writing_again_takes_the_old_run_json_away_first(tmp_path: Path):
+    write_small(tmp_path)
+    with files_limited_to(100), pytest.raises(OSError, match="cannot write"):
+        write_small(tmp_path)
+    assert "run.json" not in names(tmp_path)
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match=r"cannot write .*file/run: Not a directory"):
+        write_small(tmp_path / "file" / "run")
+
+
+def test_a_device_is_written_to_and_stays_a_device():
+    with pytest.raises(OSError, match="cannot write /dev/full: No space left on device"):
+        store.write_file(Path("/dev/full"), "text")
+    store.write_file(Path("/dev/null"), "text")
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
+
+
+def test_a_link_stays_a_link(tmp_path: Path):
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    store.write_file(tmp_path / "link", "text")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "text"

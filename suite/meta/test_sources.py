@@ -1,0 +1,138 @@
+"""Rules that hold for the source itself: who may import what, and which syntax runs where."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from suite.meta.sources import (
+    FAKES,
+    PYTEST_SIDE,
+    ROOT,
+    WORKER_SIDE,
+    calls,
+    files,
+    imports,
+    name,
+    tree,
+)
+
+EXAMINED = {"tensorflow", "keras", "tf_keras"}
+# The table of trainers and the vocabulary of events are read by pytest too.
+WORKERS_MAY_IMPORT = {*EXAMINED, "numpy", "reference_trainers", *sys.stdlib_module_names}
+LATER_GENERICS = {"dict", "frozenset", "list", "set", "tuple", "type"}  # subscripted since 3.9
+
+Rule = Callable[[Path], object]  # gives something true where the file breaks it
+
+
+def newer_than_3_8(path: Path) -> str:
+    """Syntax that Python 3.8 does not read, or annotations that it cannot evaluate."""
+    try:
+        ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
+    except SyntaxError as error:
+        return f"line {error.lineno}: {error.msg}"
+    nodes = list(ast.walk(tree(path)))
+    annotations = [getattr(n, "annotation", None) or getattr(n, "returns", None) for n in nodes]
+    for part in (p for a in annotations if a for p in ast.walk(a)):
+        union = isinstance(part, ast.BinOp)
+        if union or (isinstance(part, ast.Subscript) and ast.unparse(part.value) in LATER_GENERICS):
+            return f"line {part.lineno}: {ast.unparse(part)}"
+    return ""
+
+
+def imports_what_a_task_may_lack(path: Path) -> set[str]:
+    """Modules that are not everywhere where TensorFlow is, and do not lie beside the file."""
+    foreign = imports(path) - WORKERS_MAY_IMPORT
+    return {module for module in foreign if not path.with_name(f"{module}.py").exists()}
+
+
+def imports_tensorflow(path: Path) -> set[str]:
+    return imports(path) & EXAMINED
+
+
+def imports_the_suite(path: Path) -> set[str]:
+    return imports(path) & {"suite", "reference_trainers", "pytest"}
+
+
+def sleeps(path: Path) -> list[int]:
+    return [call.lineno for call in calls(path, "sleep")]
+
+
+def says_nothing(path: Path) -> bool:
+    """No docstring; an empty __init__.py has nothing to say."""
+    return bool(tree(path).body) and not ast.get_docstring(tree(path))
+
+
+def broken(rule: Rule, *patterns: str, without: tuple[str, ...] = ()) -> dict[str, object]:
+    found = {name(path): rule(path) for path in files(*patterns, without=without)}
+    return {path: how for path, how in found.items() if how}
+
+
+def test_worker_side_files_are_python_3_8():
+    assert broken(newer_than_3_8, *WORKER_SIDE, *FAKES) == {}
+
+
+def test_worker_side_files_import_nothing_that_a_task_may_lack():
+    assert broken(imports_what_a_task_may_lack, *WORKER_SIDE, *FAKES) == {}
+
+
+def test_the_pytest_side_never_imports_tensorflow():
+    assert broken(imports_tensorflow, *PYTEST_SIDE, without=WORKER_SIDE) == {}
+
+
+def test_this_process_has_imported_no_tensorflow():
+    assert not EXAMINED & set(sys.modules)
+
+
+def test_reports_know_nothing_of_the_suite():
+    assert broken(imports_the_suite, "reports/**/*.py") == {}
+
+
+def test_only_one_module_sleeps():
+    everything = (*PYTEST_SIDE, *WORKER_SIDE)
+    assert list(broken(sleeps, *everything)) == ["suite/harness/waiting.py"]
+
+
+def test_every_module_says_why_it_exists():
+    assert broken(says_nothing, *PYTEST_SIDE, *WORKER_SIDE) == {}
+
+
+def test_what_forks_tasks_runs_without_any_package():
+    """`-S` leaves out site-packages, so that pytest, pandas and TensorFlow are all absent."""
+    table = "import sys; sys.path.insert(0, sys.argv[1]); import reference_trainers.events"
+    zygote = ROOT / "suite" / "harness" / "zygote.py"
+    for arguments in (["-c", table, ROOT], [zygote, "--help"]):
+        command = [sys.executable, "-S", *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        (newer_than_3_8, "match x:\n    case 1: pass"),
+        (newer_than_3_8, "def f(x: list[int]): pass"),
+        (newer_than_3_8, "def f() -> int | None: pass"),
+        (newer_than_3_8, "x: 'int' | None = 1"),
+        (imports_what_a_task_may_lack, "import suite.harness.run"),
+        (imports_what_a_task_may_lack, "def f():\n    from pandas import DataFrame"),
+        (imports_tensorflow, "def f():\n    import tensorflow.python as tf"),
+        (imports_tensorflow, "from tf_keras import layers"),
+        (imports_the_suite, "from suite.harness import run"),
+        (sleeps, "import time as t\nt.sleep(1)"),
+        (sleeps, "from time import sleep\nsleep(1)"),
+        (says_nothing, "x = 1"),
+    ],
+)
+def test_each_rule_finds_what_breaks_it(tmp_path: Path, rule: Rule, text: str):
+    planted = tmp_path / "planted.py"
+    planted.write_text(text)
+    assert rule(planted)
+    planted = tmp_path / "innocent.py"
+    planted.write_text('"""Why."""\nimport os\n\ndef f(x: "int") -> None:\n    os.getpid()\n')
+    assert not rule(planted)

@@ -1,0 +1,41 @@
+"""What test_processes.py kills in the middle; named so that nobody collects it by itself."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from reference_trainers import Trainer
+
+PROGRAM = """
+import signal, sys
+print("alive", flush=True)
+signal.pause()
+"""
+
+
+def test_runs_until_killed(fake_engine, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    session = f"victim-{os.getpid()}"
+    engine = replace(fake_engine, session=session, zygotes={}, directory=tmp_path)
+    trainer = Trainer(
+        name="fake",
+        document="",
+        api="",
+        jobs=(("worker", 2),),
+        role="tf_config",
+        backends=("none",),
+        keras=False,
+        families=(),
+        synchronous=True,
+        events=(),
+        flags=(),
+        path=str(program),
+    )
+    with engine.launch(trainer, backend="none", keras="none") as cluster:
+        cluster.start()
+        cluster.wait_for("spawned", "worker/1")
+        Path(os.environ["VICTIM_READY"]).write_text(session)
+        cluster.wait_for("never", within_s=60)

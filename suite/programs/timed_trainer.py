@@ -1,0 +1,139 @@
+"""Times a trainer's steps from outside of it, alike whether it writes events or not.
+
+Started with flags of its own, then those of the trainer. A stretch is some steps in a row; for
+each after the first, `timed` tells how long it took. Two such programs take turns on a socket, a
+stretch each, so that both see the same machine: what disturbs one disturbs the other.
+"""
+# ruff: noqa: ARG002 (the hooks have Keras' signatures)
+
+import argparse
+import contextlib
+import os
+import runpy
+import socket
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+import tensorflow as tf
+
+from reference_trainers import supervisor_support
+from reference_trainers.events import EventWriter
+
+
+class Turns(object):
+    """Whose turn it is, as a byte that goes to and fro; all turns are mine once the other ended."""
+
+    def __init__(self, path, first):
+        self.first = first
+        self.met = False
+        self.connection = socket.socket(socket.AF_UNIX)
+        if first:
+            self.connection.bind(path)
+            self.connection.listen(1)
+        else:
+            self.path = path
+
+    def next(self):
+        """Give the turn to the other and wait for it; the first call is where both begin."""
+        if not self.met:
+            self._meet()
+            if self.first:
+                return
+        else:
+            self._give()
+        self.connection.recv(1)
+
+    def _meet(self):
+        self.met = True
+        if self.first:
+            self.connection, _ = self.connection.accept()
+        else:
+            self.connection.connect(self.path)
+
+    def _give(self):
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.connection.sendall(b".")
+
+
+class Stretches(object):
+    """The clock: `pause` ends a stretch, `go_on` begins one. The first is warm-up."""
+
+    def __init__(self, events, told, turns):
+        self.events, self.told, self.turns = events, told, turns
+        self.begin_s = self.begin_cpu_s = 0.0
+        self.warm = False
+
+    def pause(self, steps):
+        wall_s, cpu_s = time.perf_counter() - self.begin_s, time.process_time() - self.begin_cpu_s
+        if self.warm:
+            self.events.write("timed", told=self.told, steps=steps, wall_s=wall_s, cpu_s=cpu_s)
+        self.warm = True
+
+    def go_on(self):
+        if self.warm:
+            self.turns.next()
+        self.begin_s, self.begin_cpu_s = time.perf_counter(), time.process_time()
+
+
+def time_keras(stretches):
+    """A stretch is an epoch: hooks at its ends cost no step anything.
+
+    The callback comes first, so what the trainer's own write at the end of an epoch is not timed.
+    """
+
+    class Clock(tf.keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            stretches.go_on()
+
+        def on_epoch_end(self, epoch, logs=None):
+            stretches.pause(self.params["steps"])
+
+        def on_train_end(self, logs=None):
+            stretches.turns.next()  # not to disturb the other's last stretch
+
+    fit = tf.keras.Model.fit
+
+    def timed_fit(model, *args, callbacks=(), **kwargs):
+        return fit(model, *args, callbacks=[Clock(), *callbacks], **kwargs)
+
+    tf.keras.Model.fit = timed_fit  # type: ignore[method-assign]
+
+
+def time_supervisor(stretches, steps):
+    """A stretch is so many steps, counted by the batches that the loop takes."""
+    batches = supervisor_support.batches
+
+    def timed_batches(*args):
+        for taken, rows in enumerate(batches(*args)):
+            if taken % steps == 0:
+                if taken:
+                    stretches.pause(steps)
+                stretches.go_on()
+            yield rows
+
+    supervisor_support.batches = timed_batches
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--program", required=True, help="the trainer")
+    parser.add_argument("--stretch", type=int, required=True, help="steps of the Supervisor's")
+    parser.add_argument("--turns", required=True, help="path of the socket")
+    parser.add_argument("--first", action="store_true", help="has the first turn")
+    parser.add_argument("--silent", action="store_true", help="without events")
+    args, rest = parser.parse_known_args()
+    if "--job_name=ps" not in rest:
+        events = EventWriter()
+        stretches = Stretches(events, not args.silent, Turns(args.turns, args.first))
+        time_keras(stretches)
+        time_supervisor(stretches, args.stretch)
+    if args.silent:
+        del os.environ["TRAINER_EVENTS"]
+    sys.argv = [args.program] + rest
+    runpy.run_path(args.program, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
