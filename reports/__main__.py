@@ -1,0 +1,159 @@
+"""`python -m reports`: one row of COMMANDS for each report.
+
+Exit codes: 0 done, 1 for runs that a report finds wanting, 2 for what cannot be read, written or
+understood, with one line on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rich.console import Console
+
+from reports import frame, markdown, soak, terminal
+from reports.frame import BadInput, RunFrames
+
+BAD_INPUT = 2
+LATEST = "latest"
+RUNS = Path("reports") / "runs"
+
+
+@dataclass(frozen=True)
+class Command:
+    """One report: its name, what it says about itself, its options, what it does with the runs."""
+
+    name: str
+    help: str
+    run: Callable[[list[Any], argparse.Namespace], int | None]  # gives the exit code; None is 0
+    options: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = ()
+    load: Callable[[Path], Any] = frame.load  # what it reads of each run
+
+
+def show(runs: list[RunFrames], options: argparse.Namespace) -> None:
+    """Print the runs one after the other."""
+    if options.format == "md":
+        sys.stdout.write("\n".join(markdown.render(run) for run in runs))
+        return
+    console = Console()
+    with console.capture() as printed:  # Rich would end the process when `head` closes the pipe
+        for number, run in enumerate(runs):
+            if number:
+                console.print()
+            terminal.summary(run, console, full=True)
+    sys.stdout.write(printed.get())
+
+
+def html(runs: list[RunFrames], options: argparse.Namespace) -> None:
+    """Write each run's page."""
+    from reports import html as page  # draws with Matplotlib, which takes a second to import
+    from reports import store
+
+    if options.output and len(runs) > 1:
+        raise BadInput("-o takes the page of one run; without it each run's goes to its directory")
+    for run in runs:
+        path = options.output or run.directory / "report.html"
+        if path.is_dir() or not path.parent.is_dir():
+            raise BadInput(f"{path} cannot be written: {_obstacle(path)}")
+        store.write_file(path, page.render(run))
+        print(path)
+
+
+def _obstacle(path: Path) -> str:
+    return "it is a directory" if path.is_dir() else f"{path.parent} is no directory"
+
+
+def soaked(runs: list[dict[str, Any]], _: argparse.Namespace) -> int:
+    """Sum up many runs of the same thing; 1 when something voids them."""
+    print(soak.render(runs))
+    return 1 if soak.problems(runs) else 0
+
+
+COMMANDS = (
+    Command(
+        "show",
+        "print runs as text or Markdown",
+        show,
+        (
+            (
+                ("--format",),
+                {"choices": ("text", "md"), "default": "text", "help": "default: text"},
+            ),
+        ),
+    ),
+    Command(
+        "html",
+        "write a self-contained page for each run",
+        html,
+        (
+            (
+                ("-o", "--output"),
+                {"type": Path, "metavar": "FILE", "help": "default: report.html in RUN_DIR"},
+            ),
+        ),
+    ),
+    Command("soak", "sum up runs in a row: flakes, leaks, retries", soaked, load=soak.load),
+)
+
+
+class Parser(argparse.ArgumentParser):
+    """Refuses in one line; argparse's own usage lines are what --help is for."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT, f"{self.prog}: {message}\n")
+
+
+def parser() -> Parser:
+    top = Parser("python -m reports", description="Reports on runs of the suite.")
+    commands = top.add_subparsers(metavar="COMMAND", required=True, dest="command")
+    for row in COMMANDS:
+        command = commands.add_parser(row.name, help=row.help, description=row.help)
+        command.set_defaults(row=row)
+        command.add_argument(
+            "run_dirs",
+            nargs="+",
+            metavar="RUN_DIR",
+            help=f"a run's directory, or `{LATEST}` for the one in {RUNS / LATEST}",
+        )
+        for names, settings in row.options:
+            command.add_argument(*names, **settings)
+    return top
+
+
+def run_directory(name: str) -> Path:
+    """The directory that is meant; `latest` is looked for here and beside the package."""
+    if name != LATEST:
+        return Path(name)
+    for root in (Path(), Path(__file__).resolve().parent.parent):
+        if (root / RUNS / LATEST).exists():
+            return (root / RUNS / LATEST).resolve()
+    raise BadInput(f"there is no {RUNS / LATEST}: no run yet")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit code; prints the one line that explains a 2."""
+    options = parser().parse_args(arguments)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a sign
+    try:
+        runs = [options.row.load(run_directory(name)) for name in options.run_dirs]
+        code = options.row.run(runs, options) or 0
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough; Python would complain again while it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (BadInput, OSError) as error:
+        sys.stderr.write(f"python -m reports {options.command}: {error}\n")
+        return BAD_INPUT
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

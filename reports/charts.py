@@ -1,0 +1,226 @@
+"""Charts as inline SVG, drawn with Matplotlib's object interface: no display, no global figure.
+
+Text stays text, so that it scales, can be searched and takes the page's font. Lines and points
+differ in dash and marker as well as colour. Every interval drawn is the one that the tables give.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from html import escape
+from typing import Any
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
+from reports import startup, throughput
+from reports.curves import Curve
+from reports.groups import circumstances, grouped, whole
+from reports.text import plural
+
+COLOURS = ("#2457a6", "#c8641b", "#1d7f55", "#8a3fa0", "#a8283a", "#0d7185")
+MARKERS = ("o", "s", "^", "D", "v", "P")
+DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 2, 2)), (0, (1, 1)), (0, (8, 3)))
+INK, FAINT = "#1c2430", "#d5dae1"
+WIDTH = 10.4  # inches; the page scales it
+STYLE = {
+    "svg.fonttype": "none",
+    "font.family": "sans-serif",
+    "font.size": 9.5,
+    "text.parse_math": False,
+    "text.color": INK,
+    "axes.edgecolor": "#8b95a3",
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.formatter.useoffset": False,
+    "grid.color": FAINT,
+    "grid.linewidth": 0.7,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.major.size": 3,
+    "ytick.major.size": 0,
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+}
+
+
+@contextmanager
+def _figure(height: float, panels: int, name: str) -> Iterator[tuple[list[Axes], list[str]]]:
+    """Axes side by side to draw on; the SVG is in the list afterwards."""
+    drawn: list[str] = []
+    style: Any = {**STYLE, "svg.hashsalt": name}
+    # The salt makes ids, and so the page, the same for the same run.
+    with mpl.rc_context(style):
+        figure = Figure(figsize=(WIDTH, height))
+        axes = figure.subplots(1, panels, squeeze=False)[0]
+        yield list(axes), drawn
+        buffer = io.StringIO()
+        metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        FigureCanvasSVG(figure).print_svg(buffer, metadata=metadata)
+        drawn.append(_inline(buffer.getvalue(), name))
+
+
+def _inline(svg: str, name: str) -> str:
+    """The drawing as an element of a page: no prologue, ids of its own, as wide as its place."""
+    body = svg[svg.index("<svg") :]
+    prefix = re.sub(r"\W+", "-", name)
+    body = re.sub(r'\bid="', f'id="{prefix}-', body)
+    body = re.sub(r'(xlink:href="|url\()#', rf"\g<1>#{prefix}-", body)
+    head, rest = body.split(">", 1)
+    head = re.sub(r'\s(width|height|version)="[^"]*"', "", head)
+    return f'{head} role="img" aria-label="{escape(name)}">{rest}'
+
+
+def _label(*lines: str) -> str:
+    # Matplotlib leaves a label that begins with an underscore out of its legend.
+    return "\n".join(" " + line if line.startswith("_") else line for line in lines)
+
+
+def throughput_chart(measurements: pd.DataFrame) -> str:
+    """Steps/s and examples/s of every case, with interval and each process; "" without any."""
+    cases = throughput.summarise(measurements).to_dict("records")
+    if not cases:
+        return ""
+    labels = [_label(*_case_lines(case)) for case in cases]
+    with _figure(0.9 + 0.62 * len(cases), 2, "Throughput by case") as (axes, drawn):
+        for ax, rate, title in zip(
+            axes, throughput.RATES.values(), ("steps/s", "examples/s"), strict=True
+        ):
+            for place, case in enumerate(cases):
+                _bar(ax, place, case[rate], case["values_per_s"][rate])
+            _finish_bars(ax, labels if ax is axes[0] else [""] * len(labels), title)
+    return drawn[0]
+
+
+def _case_lines(case: dict[str, Any]) -> tuple[str, str]:
+    requested, actual = case["backend"], case["collective"]
+    backend = f"asked {requested}, got {actual}, " if requested != "none" else ""
+    extra = circumstances(case)
+    workers = whole(case["workers"])
+    size = plural(int(workers), "worker") if workers else "workers not recorded"
+    trainer = case["trainer"] + (f", {extra}" if extra else "")
+    keras = "" if case["keras"] in ("", "none") else case["keras"] + ", "
+    return trainer, f"{keras}{backend}{size}"
+
+
+def _bar(ax: Axes, place: int, estimate: Any, values: Sequence[float]) -> None:
+    if estimate is None:
+        ax.text(0, place, " not measured", va="center", color="#66707d")
+        return
+    ax.barh(place, estimate.centre, 0.62, color="#b9cdea", edgecolor=COLOURS[0], linewidth=0.8)
+    ax.plot(values, [place] * len(values), "o", markersize=3, color="#2457a6", alpha=0.55)
+    if estimate.known:
+        error = [[estimate.centre - estimate.low], [estimate.high - estimate.centre]]
+        ax.errorbar(estimate.centre, place, xerr=error, color=INK, capsize=3.5, linewidth=1.3)
+    end = max(estimate.high if estimate.known else 0, estimate.centre, *values)
+    ax.annotate(
+        estimate.plus_minus(), (end, place), (5, 0), textcoords="offset points", va="center"
+    )
+
+
+def _finish_bars(ax: Axes, labels: Sequence[str], title: str) -> None:
+    ax.set_yticks(range(len(labels)), labels)
+    ax.set_ylim(len(labels) - 0.5, -0.5)
+    ax.set_xlim(0, ax.get_xlim()[1] * 1.3)  # room for the figures at the bars' ends
+    ax.grid(axis="y", visible=False)
+    ax.xaxis.set_major_locator(MaxNLocator(5))
+    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    ax.set_title(title)
+
+
+def startup_chart(measurements: pd.DataFrame) -> str:
+    """Every sample of the metrics that compare variants, with median and interval; "" without."""
+    variants = startup.rows(measurements).groupby("metric")["variant"].nunique()
+    compared = [metric for metric, count in variants.items() if count > 1]
+    shown = measurements.loc[measurements["metric"].isin(compared)]
+    samples = list(grouped(shown, startup.KEYS))
+    if not samples:
+        return ""
+    estimates = startup.summarise(shown).to_dict("records")
+    height = 0.8 + 0.42 * len(samples)
+    with _figure(height, 1, "Start-up by variant") as ((ax,), drawn):
+        labels = []
+        for place, row in enumerate(estimates):
+            own = [rows for key, rows in samples if _same(key, row)]
+            values = list(own[0]["value"]) if own else []
+            estimate = row["estimate"]
+            ax.plot(values, [place] * len(values), "o", markersize=4, color="#2457a6", alpha=0.45)
+            ax.plot(estimate.centre, place, "|", markersize=17, markeredgewidth=2.2, color=INK)
+            if estimate.known:
+                ax.hlines(place, estimate.low, estimate.high, color=INK, linewidth=1.4)
+            unit = row["unit"]
+            text = f"median {estimate.centre:.3g} {unit} of {estimate.count}"
+            end = max(values)
+            ax.annotate(text, (end, place), (9, 0), textcoords="offset points", va="center")
+            size = whole(row["workers"])
+            labels.append(_label(circumstances(row), size and plural(int(size), "worker")))
+        _finish_bars(ax, labels, ", ".join(sorted({f"{r['metric']}" for r in estimates})))
+    return drawn[0]
+
+
+def _same(key: Any, row: Any) -> bool:
+    return all(str(key[name]) == str(row[name]) for name in startup.KEYS)
+
+
+def curves_charts(curves: Iterable[Curve]) -> list[tuple[str, str]]:
+    """(approach, SVG) of each trainer: loss per step, loss and accuracy per epoch."""
+    trainers: dict[str, list[Curve]] = {}
+    for curve in curves:
+        trainers.setdefault(curve.trainer, []).append(curve)
+    return [(trainer, _curves(trainer, listed)) for trainer, listed in trainers.items()]
+
+
+def _curves(trainer: str, curves: Sequence[Curve]) -> str:
+    panels: list[tuple[str, str, list]] = [
+        ("loss", "global step", [curve.steps for curve in curves]),
+        ("loss per epoch", "epoch", [_metric(curve, "loss") for curve in curves]),
+        ("accuracy per epoch", "epoch", [_metric(curve, "accuracy") for curve in curves]),
+    ]
+    panels = [panel for panel in panels if any(panel[2])]
+    with _figure(3.1, max(1, len(panels)), f"Training of {trainer}") as (axes, drawn):
+        for ax, (title, across, lines) in zip(axes, panels, strict=False):
+            for place, points in enumerate(lines):
+                _line(ax, place, points, markers=across == "epoch")
+            ax.set_title(title)
+            ax.set_xlabel(across)
+            ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        labels = [_label(curve.label) for curve in curves]
+        handles = [_line(axes[0], place, [(0, math.nan)]) for place in range(len(curves))]
+        axes[0].figure.legend(handles, labels, loc="outside lower left", ncols=3)
+    return drawn[0]
+
+
+def _metric(curve: Curve, name: str) -> list[tuple[int, float]]:
+    return [(epoch, metrics[name]) for epoch, metrics in curve.epochs if name in metrics]
+
+
+def _line(
+    ax: Axes, place: int, points: Sequence[tuple[int, float]], markers: bool = True
+) -> Line2D:
+    """One curve; later ones are thinner and dashed, so that equal ones all stay visible."""
+    which = place % len(COLOURS)
+    (line,) = ax.plot(
+        [x for x, _ in points],
+        [y for _, y in points],
+        color=COLOURS[which],
+        linestyle=DASHES[which],
+        linewidth=max(0.9, 2.2 - 0.4 * place),
+        marker=MARKERS[which] if markers or len(points) == 1 else "",
+        markersize=max(4, 7 - place),
+    )
+    return line

@@ -1,0 +1,35 @@
+"""Measurements taken together: rows that differ in nothing but their value are one sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import pandas as pd
+
+
+def grouped(
+    measurements: pd.DataFrame, keys: Sequence[str]
+) -> Iterator[tuple[Mapping[str, Any], pd.DataFrame]]:
+    """Each combination of the key columns that occurs, in sorted order, with its rows."""
+    if measurements.empty:
+        return
+    for values, rows in measurements.groupby(list(keys), dropna=False, sort=True):
+        yield dict(zip(keys, cast("tuple[Any, ...]", values), strict=True)), rows
+
+
+def whole(value: Any) -> str:
+    """A count; empty where there is none."""
+    return "" if pd.isna(value) else str(int(value))
+
+
+def backends(requested: str, actual: str) -> str:
+    """What was asked for and, where it differs, what TensorFlow really used: `nccl → ring`."""
+    if not actual or requested == actual:
+        return "" if requested == "none" else requested
+    return f"{requested or 'none'} → {actual}"
+
+
+def circumstances(key: Mapping[str, Any]) -> str:
+    """Variant and fault of a sample in one cell; empty when there was neither."""
+    return ", ".join(part for part in (key.get("variant"), key.get("fault")) if part)

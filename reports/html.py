@@ -1,0 +1,91 @@
+"""report.html: the run as one page that opens from disk, with no network and nothing beside it.
+
+The page is laid out in templates/; here is what it shows. Jinja escapes all of it, and only web
+addresses become links, since reasons and addresses are other people's text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from reports import charts, conformance, curves, header, measured, startup, throughput
+from reports.frame import RunFrames
+from reports.groups import whole
+from reports.text import figure
+from reports.verdicts import BY_NAME, VERDICTS
+
+TEMPLATES = Path(__file__).resolve().parent / "templates"
+
+
+def render(run: RunFrames) -> str:
+    """The whole page."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["breakable"] = _breakable
+    environment.tests["web"] = lambda url: str(url).startswith(("https://", "http://"))
+    return environment.get_template("report.html.j2").render(_content(run))
+
+
+def _content(run: RunFrames) -> Mapping[str, Any]:
+    shown = curves.of(run)
+    numbers = run.measurements
+    findings = conformance.findings(run.verdicts)
+    rows = list(_verdicts(run))
+    return {
+        "run_id": run.run_id,
+        "passed": header.passed(run),
+        "outcome": header.outcome(run),
+        "facts": dict(header.facts(run)),
+        "kinds": VERDICTS,
+        "counts": run.counts,
+        "matrix": conformance.matrix(run.verdicts),
+        "claims": conformance.claims(run.verdicts),
+        "separator": conformance.SEPARATOR,
+        "findings": findings,
+        "anchors": {row["test"]: row["anchor"] for row in rows},
+        "verdicts": rows,
+        "approaches": sorted({row["approach"] for row in rows}),
+        "throughput": throughput.table(run),
+        "startup": startup.table(run),
+        "curves": curves.table(shown),
+        "measured": measured.table(run),
+        "throughput_chart": Markup(charts.throughput_chart(numbers)),
+        "startup_chart": Markup(charts.startup_chart(numbers)),
+        "curves_charts": [(name, Markup(svg)) for name, svg in charts.curves_charts(shown)],
+    }
+
+
+def _breakable(name: str) -> Markup:
+    """A name that may be broken after underscores and slashes, as a browser would not do."""
+    return Markup(str(escape(name)).replace("_", "_<wbr>").replace("/", "/<wbr>"))
+
+
+def _verdicts(run: RunFrames) -> Iterator[dict[str, Any]]:
+    """Each verdict with its evidence, the worst first."""
+    order = {row.name: place for place, row in enumerate(VERDICTS)}
+    ranked = run.verdicts.assign(rank=run.verdicts["verdict"].map(order))
+    ranked = ranked.sort_values(["rank", "test"], kind="stable")
+    for number, row in enumerate(ranked.to_dict("records")):
+        claims = row["claims"]
+        yield {
+            **row,
+            "anchor": f"verdict-{number}",
+            "kind": BY_NAME[row["verdict"]],
+            "approach": conformance.approach(row["trainer"], row["keras"]),
+            "property": conformance.property_of(row["test"]),
+            "short": conformance.short_name(row["test"]),
+            "claims": [] if claims is None else list(claims),
+            "workers": whole(row["workers"]),
+            "seconds": figure(row["duration_s"]),
+            "diagnosis": run.diagnosis(row["test"]) if row["verdict"] != "passed" else "",
+        }

@@ -1,0 +1,70 @@
+"""How long a cluster takes to form, and what a worker costs in memory.
+
+The comparison of ways to start (forked from a zygote, plain processes, TensorFlow's own runner)
+stands side by side, the zygote's import apart, since it is paid once and not per cluster.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+
+from reports.frame import RunFrames
+from reports.groups import circumstances, grouped, whole
+from reports.statistics import Estimate, middle
+from reports.table import Column, Row, Table
+from reports.text import MISSING, figure
+
+PREFIXES = ("cluster_", "zygote_", "worker_memory_")
+BASE = "fork"  # the variant that the others are compared with
+KEYS = ("metric", "unit", "workers", "trainer", "variant", "fault")
+COLUMNS = (
+    Column("how"),
+    Column("workers", right=True),
+    Column("n", right=True),
+    Column("median", right=True),
+    Column("95 % interval", right=True),
+    Column(f"times {BASE}", right=True),
+)
+NOTE = f"n: fresh clusters or processes. The interval of a median needs six. times {BASE}: medians."
+
+
+def rows(measurements: pd.DataFrame) -> pd.DataFrame:
+    """The measurements that this report shows."""
+    return measurements.loc[measurements["metric"].str.startswith(PREFIXES)]
+
+
+def summarise(measurements: pd.DataFrame) -> pd.DataFrame:
+    """One row per sample, the shortest first: KEYS, estimate, times_base (NaN: no base)."""
+    found = []
+    for key, values in grouped(rows(measurements), KEYS):
+        estimate = middle(values["value"])
+        found.append({**key, "estimate": estimate, "times_base": math.nan})
+    found.sort(key=lambda row: (row["metric"], row["estimate"].centre))
+    summary = pd.DataFrame(found, columns=[*KEYS, "estimate", "times_base"])
+    for _, same in summary.groupby(["metric", "workers", "trainer"], dropna=False):
+        base = [estimate.centre for estimate in same.loc[same["variant"] == BASE, "estimate"]]
+        if len(base) == 1 and base[0] and len(same) > 1:
+            times = [estimate.centre / base[0] for estimate in same["estimate"]]
+            summary.loc[same.index, "times_base"] = times
+    return summary
+
+
+def table(run: RunFrames) -> Table:
+    """Start-up and memory; the note says so when nothing was measured."""
+    lines = []
+    for row in summarise(run.measurements).to_dict("records"):
+        estimate: Estimate = row["estimate"]
+        times = row["times_base"]
+        cells = (
+            circumstances(row) or row["trainer"] or MISSING,
+            whole(row["workers"]),
+            str(estimate.count),
+            figure(estimate.centre),
+            estimate.interval(),
+            figure(times) if math.isfinite(times) else "",
+        )
+        lines.append(Row(f"{row['metric']} ({row['unit']})", cells))
+    note = NOTE if lines else "No start-up time or memory was measured in this run."
+    return Table("Start-up and memory", COLUMNS, tuple(lines), note).without_empty_columns()
