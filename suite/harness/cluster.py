@@ -17,7 +17,7 @@ from suite.harness import diagnosis
 from suite.harness.errors import DeadlineExceeded, HarnessError, TrainerFailed, Unsupported
 from suite.harness.plan import Plan
 from suite.harness.process import Keeper
-from suite.harness.run import Event, Run, Tail, in_order
+from suite.harness.run import Event, Run, Tail, in_order, of
 from suite.harness.waiting import Deadlines, wait_until
 
 # Exit codes of a trainer; see DESIGN: 2 is the harness's own bad call, 126 and 127 are the shell's.
@@ -40,7 +40,8 @@ class Cluster:
     deadlines: Deadlines
     progress: Progress
     release: Callable[[], None] = lambda: None  # gives leased ports back
-    history: list[Event] = field(default_factory=list)
+    history: list[Event] = field(default_factory=list)  # as it came in, so not yet in order
+    exits: dict[tuple[str, int], Event] = field(default_factory=dict)  # by task and attempt
     attempts: dict[str, int] = field(default_factory=dict)  # of the tasks that were started
     pids: dict[str, int] = field(default_factory=dict)
     ended_by_harness: set[tuple[str, int]] = field(default_factory=set)
@@ -98,8 +99,7 @@ class Cluster:
     def alive(self) -> list[str]:
         """Tasks whose last incarnation runs."""
         self._look()
-        ended = {(e.task, e.attempt) for e in self.history if e.name == "exited"}
-        return [t for t, attempt in self.attempts.items() if (t, attempt) not in ended]
+        return [task for task in self.attempts if self._exit_of(task) is None]
 
     def wait_for(
         self,
@@ -118,11 +118,12 @@ class Cluster:
         """
         wanted = self._name(event, task, at_least)
 
-        def found() -> list[Event] | None:
+        def found() -> tuple[Event, ...] | None:
             alive = self.alive()
-            events = [e for e in self.run().of(event, task, attempt) if where is None or where(e)]
+            came = of(self.history, event, task, attempt)
+            events = [e for e in came if where is None or where(e)]
             if len(events) >= at_least:
-                return events
+                return in_order(events)
             if not {task} & set(alive) if task else not set(self.workers) & set(alive):
                 raise self._failed(f"ended before {wanted}", [task] if task else self.workers)
             return None
@@ -135,8 +136,7 @@ class Cluster:
         def ended() -> dict[str, Event] | None:
             if set(tasks) & set(self.alive()):
                 return None
-            run = self.run()
-            return {t: e for t in tasks if (e := run.exit_of(t, self.attempts[t]))}
+            return {t: e for t in tasks if (e := self._exit_of(t))}
 
         return self._wait(f"{', '.join(tasks)} to end", ended, within_s or self.deadlines.exit_s)
 
@@ -163,9 +163,7 @@ class Cluster:
         def ended() -> bool:
             nonlocal deadline
             alive = set(started) & set(self.alive())
-            run = self.run()
-            ends = [run.exit_of(t, self.attempts[t]) for t in started]
-            failed = [e for e in ends if e and e["code"] != 0]
+            failed = [e for t in started if (e := self._exit_of(t)) and e["code"] != 0]
             if failed:
                 deadline = min(deadline, failed[0].time_s + self.deadlines.detect_s)
             if alive and time.monotonic() > deadline:
@@ -228,8 +226,14 @@ class Cluster:
                 message["ended_by_harness"] = (task, attempt) in self.ended_by_harness
             self._add(Event(kind, time_s, task, attempt, message))
 
+    def _exit_of(self, task: str) -> Event | None:
+        """How its last incarnation ended, as far as was seen at the last look."""
+        return self.exits.get((task, self.attempts[task]))
+
     def _add(self, event: Event) -> None:
         self.history.append(event)
+        if event.name == "exited":
+            self.exits[event.task, event.attempt] = event
         self.progress(self.plan.label, event)
 
     def _own_event(self, name: str, task: str, **data: Any) -> Event:

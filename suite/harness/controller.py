@@ -5,18 +5,19 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
 
-from reports import store, terminal
-from reports.frame import RunFrames
 from suite.harness import leaks, recording, verdicts
 from suite.harness.recording import Recorder
 from suite.harness.reporting import CARRIED
 from suite.harness.session import Session
 from suite.harness.waiting import wait_until
+
+if TYPE_CHECKING:
+    from reports.frame import RunFrames
 
 WIDTH_WITHOUT_TERMINAL = 100
 CANNOT_WRITE = 4
@@ -73,6 +74,9 @@ class Controller:
         if self.problem:
             session.exitstatus = self.exit_code or exitstatus
             return
+        # With pandas and SciPy, which take a second to import: only where a report is written.
+        from reports import store
+
         try:
             self.written = store.write(
                 self.recorder.directory,
@@ -94,6 +98,8 @@ class Controller:
             return
         if self.config.option.dist != "no":
             write("several processes shared this machine (-n): no timings were taken")
+        from reports import terminal
+
         width = None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL
         write("")
         terminal.summary(self.written, Console(file=sys.stdout, width=width))

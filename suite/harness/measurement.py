@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from scipy import stats
 
 from suite.harness.run import Run
 
@@ -92,6 +91,8 @@ def bootstrap(
     ratios. The interval is too narrow below about ten values.
     """
     arrays = tuple(np.asarray(sample, dtype=float) for sample in samples)
+    from scipy import stats  # takes longer to import than most of what is measured
+
     found = stats.bootstrap(
         arrays,
         statistic,

@@ -93,13 +93,7 @@ class Run:
 
     def of(self, name: str, task: str | None = None, attempt: int | None = None) -> list[Event]:
         """Events of one name in time order, of one task and incarnation where these are given."""
-        return [
-            e
-            for e in self.events
-            if e.name == name
-            and (task is None or e.task == task)
-            and (attempt is None or e.attempt == attempt)
-        ]
+        return of(self.events, name, task, attempt)
 
     def exit_of(self, task: str, attempt: int | None = None) -> Event | None:
         """How the task's last (or that) incarnation ended; None while it lives."""
@@ -125,6 +119,19 @@ class Run:
     def attempts(self) -> int:
         """How often the most restarted task was started."""
         return 1 + max((e.attempt for e in self.events), default=0)
+
+
+def of(
+    events: Iterable[Event], name: str, task: str | None = None, attempt: int | None = None
+) -> list[Event]:
+    """Events of one name, of one task and incarnation where these are given, as they stand."""
+    return [
+        e
+        for e in events
+        if e.name == name
+        and (task is None or e.task == task)
+        and (attempt is None or e.attempt == attempt)
+    ]
 
 
 def in_order(events: Iterable[Event]) -> tuple[Event, ...]:

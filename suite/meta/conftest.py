@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,9 @@ from suite.harness.cluster import Cluster
 from suite.harness.engine import Engine
 from suite.harness.progress import Progress
 from suite.harness.waiting import Deadlines
+from suite.meta.sessions import SESSIONS, run_pytest, set_stage
+
+Sessions = Mapping[str, Future[subprocess.CompletedProcess[str]]]
 
 
 @dataclass(frozen=True)
@@ -51,3 +56,29 @@ def fake_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 def fake_launch(fake_engine: Engine, tmp_path: Path) -> FakeLaunch:
     """`launch` as tests of TensorFlow have it, for fake trainers."""
     return FakeLaunch(fake_engine, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def plugin_stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where sessions of the plug-in find their tests, and leave their runs."""
+    directory = tmp_path_factory.mktemp("stage")
+    set_stage(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def sessions(plugin_stage: Path) -> Iterator[Sessions]:
+    """All of SESSIONS, one after the other, in the background."""
+    with ThreadPoolExecutor(1) as pool:
+        yield {
+            name: pool.submit(run_pytest, plugin_stage, "test_verdicts.py", **given(plugin_stage))
+            for name, given in SESSIONS.items()
+        }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def begun(request: pytest.FixtureRequest) -> None:
+    """Begin with what takes longest, if any test asks for it, while others use the other core."""
+    asked = any("sessions" in getattr(item, "fixturenames", ()) for item in request.session.items)
+    if asked and not hasattr(request.config, "workerinput"):  # another worker may have those tests
+        request.getfixturevalue("sessions")

@@ -19,7 +19,7 @@ from suite.harness.scenarios import Compared, Launch
 from suite.meta import histories
 from suite.meta.fakes import SERVERS, SINGLE, WORKERS, FakeCase
 
-LIMIT_S = 3.0  # in which fakes must notice a lost peer
+LIMIT_S = 2.0  # in which fakes must notice a lost peer
 
 
 @dataclass(frozen=True)

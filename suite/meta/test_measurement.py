@@ -169,10 +169,12 @@ def benchmarked(directory: Path, times: list[float], *options: str) -> subproces
     (directory / "test_steps.py").write_text(BENCHMARK.format(times=times))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     command += ["--rootdir", str(directory), "-c", os.devnull, str(directory / "test_steps.py")]
+    # Under pytest-xdist, whose worker this may be, pytest-benchmark measures nothing.
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     return subprocess.run(
         [*command, "--benchmark-storage", str(directory / "saved"), *options],
         cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**inherited, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import resource
-import subprocess
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from xml.etree import ElementTree
 
 import pandas as pd
@@ -18,74 +12,10 @@ import pytest
 
 from suite.harness import leaks, options, wiring
 from suite.harness.errors import BadInput
-from suite.harness.process import ROOT
+from suite.meta.sessions import run_pytest
 
 pytestmark = pytest.mark.xdist_group("sessions")  # they share what the first one gave
 
-TESTS = '''
-"""Tests as the suite has them, one for each verdict."""
-import pytest
-from suite.harness.errors import CheckFailed, Unsupported
-
-@pytest.mark.claim("single/restart-resumes", "mwms/converges")
-@pytest.mark.cases(events=("step",))
-def test_holds(healthy, record):
-    assert healthy.of("step")
-    record("steps", len(healthy.of("step")), "1", better="none")
-
-@pytest.mark.cases(families=("single",))
-def test_fails(healthy):
-    raise CheckFailed("the loss is 3, not 2")
-
-@pytest.mark.cases(families=("single",))
-def test_deviates(healthy):
-    raise CheckFailed("known: the loss is 3, not 2")
-
-@pytest.mark.cases(families=("single",))
-def test_deviates_otherwise(healthy):
-    raise CheckFailed("something new")
-
-@pytest.mark.cases(families=("single",))
-def test_mends_itself(healthy):
-    pass
-
-@pytest.mark.cases(families=("single",))
-def test_cannot(healthy):
-    raise Unsupported("no GPU here")
-
-@pytest.mark.cases(families=("single",))
-def test_cannot_and_nobody_knew(healthy):
-    raise Unsupported("no GPU here")
-
-@pytest.mark.cases(families=("single",))
-def test_harness_breaks(healthy):
-    raise KeyError("a bug of ours")
-
-@pytest.mark.cases(families=("single",))
-def test_is_idle(case):
-    pass
-
-@pytest.mark.timing
-@pytest.mark.cases(families=("single",))
-def test_measures(healthy, record):
-    record("throughput_steps_per_s", 5.0, "1/s", better="higher", collective="none", repeat=1)
-'''
-
-ROWS = """
-[[expectation]]
-trainer = "single_process"
-test = "{test}"
-status = "{status}"
-reason = "it is known"
-message = "{message}"
-url = "https://github.com/tensorflow/tensorflow/issues/1"
-"""
-EXPECTED = {
-    "test_deviates": ("known_deviation", "^known: "),
-    "test_deviates_otherwise": ("known_deviation", "^known: "),
-    "test_mends_itself": ("known_deviation", "^known: "),
-    "test_cannot": ("unsupported", "no GPU"),
-}
 VERDICTS = {
     "test_holds": {"passed"},
     "test_is_idle": {"passed"},
@@ -100,66 +30,16 @@ VERDICTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory) -> Path:
-    """A directory with tests, expectations, and packages that are called as the real ones are."""
-    directory = tmp_path_factory.mktemp("stage")
-    (directory / "test_verdicts.py").write_text(TESTS)
-    (directory / "expectations.toml").write_text(
-        "".join(ROWS.format(test=t, status=s, message=m) for t, (s, m) in EXPECTED.items())
-    )
-    site = directory / "site"
-    for name, version in (("tensorflow", "2.99.0"), ("tf_keras", "2.99.0"), ("keras", "2.99.0")):
-        information = site / f"{name}-{version}.dist-info"
-        information.mkdir(parents=True)
-        (information / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        )
-    package = site / "tensorflow"
-    (package / "python" / "eager").mkdir(parents=True)
-    (package / "python" / "eager" / "context.py").write_text("_context = None\n")
-    (package / "__init__.py").write_text(
-        "from types import SimpleNamespace as N\n"
-        "__version__ = '2.99.0'\n"
-        "class Dense: pass\n"
-        "keras = N(layers=N(Dense=Dense))\n"
-    )
-    return directory
-
-
-def run_pytest(
-    stage: Path, *arguments: str, before: Sequence[str] = (), **how: Any
-) -> subprocess.CompletedProcess[str]:
-    """A session of its own over the stage's tests."""
-    path = os.pathsep.join([str(ROOT), str(stage / "site")])
-    plugins = ["-p", "suite.meta.fake_rows", "-p", "suite.harness.plugin", "-p", "no:cacheprovider"]
-    return subprocess.run(
-        [*before, sys.executable, "-m", "pytest", *plugins, "--rootdir", str(stage), *arguments],
-        env={
-            **os.environ,
-            "PYTHONPATH": path,
-            "FAKE_EXPECTATIONS": str(stage / "expectations.toml"),
-            "TFDC_OFFLINE": "1",
-        },
-        cwd=stage,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        **how,
-    )
-
-
 def by_name(verdicts: pd.DataFrame) -> dict[str, set[str]]:
     names = verdicts["test"].str.extract(r"::(\w+)")[0]
     return verdicts.groupby(names)["verdict"].agg(set).to_dict()
 
 
 @pytest.fixture(scope="module")
-def ended(stage) -> SimpleNamespace:
+def ended(plugin_stage, sessions) -> SimpleNamespace:
     """One session with every verdict in it."""
-    done = run_pytest(stage, "test_verdicts.py", "--run-dir", "run", "--seed", "11")
-    run = stage / "run"
+    done = sessions["whole"].result()
+    run = plugin_stage / "run"
     return SimpleNamespace(
         done=done,
         directory=run,
@@ -224,47 +104,34 @@ def test_nothing_is_left_behind(ended):
     assert not leaks.processes(ended.info["session"])
 
 
-def test_two_processes_find_the_same_and_take_no_timings(stage, ended):
-    done = run_pytest(stage, "test_verdicts.py", "--run-dir", "run2", "-n", "2")
-    verdicts = pd.read_parquet(stage / "run2" / "verdicts.parquet")
-    measured = pd.read_parquet(stage / "run2" / "measurements.parquet")
+def test_two_processes_find_the_same_and_take_no_timings(plugin_stage, sessions, ended):
+    done = sessions["on two"].result()
+    verdicts = pd.read_parquet(plugin_stage / "run2" / "verdicts.parquet")
+    measured = pd.read_parquet(plugin_stage / "run2" / "measurements.parquet")
     assert by_name(verdicts) == {k: v for k, v in VERDICTS.items() if k != "test_measures"}
     assert set(measured["metric"]) == {"steps"}
     assert "no timings were taken" in done.stdout
     assert ended.info["xdist_workers"] == 0
 
 
-def test_a_finished_run_is_not_written_over(stage, ended):
+def test_a_finished_run_is_not_written_over(plugin_stage, ended):
     before = (ended.directory / "run.json").read_text()
-    done = run_pytest(stage, "test_verdicts.py", "--run-dir", "run")
+    done = run_pytest(plugin_stage, "test_verdicts.py", ["--run-dir", "run"])
     assert done.returncode == 4
     assert "holds a finished run" in done.stderr
     assert (ended.directory / "run.json").read_text() == before
 
 
-def test_a_report_that_cannot_be_written_does_not_look_whole(stage):
-    def small_files() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (6_000, 6_000))
-
-    done = run_pytest(
-        stage, "test_verdicts.py", "-k", "test_is_idle and single", "--run-dir", "unwritten",
-        preexec_fn=small_files,
-    )  # fmt: skip
+def test_a_report_that_cannot_be_written_does_not_look_whole(plugin_stage, sessions):
+    done = sessions["small files"].result()
     assert done.returncode == 4, done.stdout
     assert "could not be written" in done.stdout
-    assert not (stage / "unwritten" / "run.json").exists()
-    assert not (stage / "unwritten" / "report.html").exists()
+    assert not (plugin_stage / "unwritten" / "run.json").exists()
+    assert not (plugin_stage / "unwritten" / "report.html").exists()
 
 
-def test_a_disk_that_fills_up_ends_the_run(stage, tmp_path):
-    """A real small disk, which only this session sees."""
-    small = tmp_path / "small"
-    small.mkdir()
-    mount = f'mount -t tmpfs -o size=1m none {small} && exec "$@"'
-    done = run_pytest(
-        stage, "test_verdicts.py", "-k", "single", "--run-dir", str(small / "run"),
-        "--basetemp", str(small / "tmp"), before=["unshare", "-rm", "sh", "-c", mount, "sh"],
-    )  # fmt: skip
+def test_a_disk_that_fills_up_ends_the_run(sessions):
+    done = sessions["small disk"].result()
     assert done.returncode == 4, done.stdout
     assert "the disk is full: no report" in done.stdout
     assert done.stdout.count("HARNESS ERROR") == 1  # the first test that met it was the last
@@ -298,13 +165,13 @@ def test_a_wrong_value_gives_one_line(given, message):
     assert "\n" not in str(caught.value)
 
 
-def test_bad_input_ends_pytest_with_4_before_anything_starts(stage):
-    done = run_pytest(stage, "test_verdicts.py", "--workers", "0", "--run-dir", "none")
+def test_bad_input_ends_pytest_with_4_before_anything_starts(plugin_stage, sessions):
+    done = sessions["bad input"].result()
     assert done.returncode == 4
     assert done.stderr.strip().splitlines() == [
         "ERROR: --workers 0: must be a whole number from 1 to 64"
     ]
-    assert not (stage / "none").exists()
+    assert not (plugin_stage / "none").exists()
 
 
 def test_an_interpreter_without_tensorflow_is_bad_input(tmp_path):
