@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -95,11 +96,19 @@ def part_of_data(launch: Launch, train: int, test: int) -> Path:
     whole = Path(launch.engine.defaults["data"])
     path = launch.directory / f"{whole.stem}-{train}-{test}.npz"
     if not path.exists():
-        with np.load(whole) as data:
-            counts = {"train": train, "test": test}
-            arrays = {key: data[key][: counts[key.split("_")[1]]] for key in data.files}
+        counts = {"train": train, "test": test}
+        arrays: dict[str, Any] = {
+            key: all_of_it[: counts[key.split("_")[1]]] for key, all_of_it in _read(whole)
+        }
         np.savez(path, **arrays)
     return path
+
+
+@cache
+def _read(data: Path) -> tuple[tuple[str, np.ndarray], ...]:
+    """Its arrays by name; to unpack them takes as long as to start a cluster."""
+    with np.load(data) as file:
+        return tuple((key, file[key]) for key in file.files)
 
 
 def give_time(cluster: Cluster, seconds: float, seen: Callable[[Run], object]) -> None:
