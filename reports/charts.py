@@ -144,16 +144,20 @@ def _finish_bars(ax: Axes, labels: Sequence[str], title: str) -> None:
 
 
 def startup_chart(measurements: pd.DataFrame) -> str:
-    """Every sample of the metrics that compare variants, with median and interval; "" without."""
+    """For each metric that compares variants, every sample, median and interval; "" without."""
     variants = startup.rows(measurements).groupby("metric")["variant"].nunique()
     compared = [metric for metric, count in variants.items() if count > 1]
-    shown = measurements.loc[measurements["metric"].isin(compared)]
+    return "".join(
+        _startup(str(metric), measurements.loc[measurements["metric"] == metric])
+        for metric in compared
+    )
+
+
+def _startup(metric: str, shown: pd.DataFrame) -> str:
     samples = list(grouped(shown, startup.KEYS))
-    if not samples:
-        return ""
     estimates = startup.summarise(shown).to_dict("records")
     height = 0.8 + 0.42 * len(samples)
-    with _figure(height, 1, "Start-up by variant") as ((ax,), drawn):
+    with _figure(height, 1, f"Start-up by variant: {metric}") as ((ax,), drawn):
         labels = []
         for place, row in enumerate(estimates):
             own = [rows for key, rows in samples if _same(key, row)]
@@ -169,7 +173,7 @@ def startup_chart(measurements: pd.DataFrame) -> str:
             ax.annotate(text, (end, place), (9, 0), textcoords="offset points", va="center")
             size = whole(row["workers"])
             labels.append(_label(circumstances(row), size and plural(int(size), "worker")))
-        _finish_bars(ax, labels, ", ".join(sorted({f"{r['metric']}" for r in estimates})))
+        _finish_bars(ax, labels, metric)
     return drawn[0]
 
 

@@ -122,7 +122,7 @@ def test_the_page_holds_facts_numbers_and_charts(run: frame.RunFrames, page: Pag
     assert charts == [
         "Throughput by case",
         f"Training of {made_up_run.MULTI}",
-        "Start-up by variant",
+        "Start-up by variant: cluster_first_all_reduce_s",
     ]
     for expected in ("12.00 ±0.30", "asked nccl, got ring", "0.125", "94.0", "12.5"):
         assert expected in text
