@@ -9,11 +9,16 @@ from suite.harness.checks.registry import check, close, equal, require, same, so
 from suite.harness.run import Run
 
 # Both sides compute the same numbers in float32, but add them up in another order: within a batch,
-# and then over workers; a ReLU whose input is all but 0 may then be on in one and off in the other.
-# Keras' own correctness tests allow 4e-5, absolute plus relative, between distributed and not.
+# and then over workers. Keras' own correctness tests allow 4e-5, absolute plus relative, between
+# distributed and not.
 ROUNDING = 4e-5
 # Training must have moved each array by so much more that a gradient which is wrong shows.
 MOVED = 25 * ROUNDING
+# How far apart the weights may end, as a share of how far training has moved them (both as L2 norms
+# of an array). Rounding alone made 3e-6 of it. But a ReLU whose input is all but 0 may be on in one
+# and off in the other, which one seed in nine met: then it was 2e-3, and single weights were as far
+# apart as 4e-5. A worker's share that is lost or counted twice makes it a half or more.
+APART = 1e-2
 
 
 @check
@@ -34,12 +39,11 @@ def equals_large_batch(run: Run, reference: Run) -> None:
         require(found.shape == expected.shape, f"{what} against {expected.shape}")
         moved = float(np.max(np.abs(found - start[i])))
         require(moved > MOVED, f"{what} have moved by {moved:.1e} only, less than {MOVED:g}")
-        apart = np.abs(found - expected)
-        worst = np.unravel_index(int(np.argmax(apart - ROUNDING * np.abs(expected))), apart.shape)
+        apart = float(np.linalg.norm(found - expected) / np.linalg.norm(expected - start[i]))
         require(
-            apart[worst] <= ROUNDING * (1 + abs(expected[worst])),
-            f"{what}: {found[worst]!r} against {expected[worst]!r} at {worst}, {apart[worst]:.1e} "
-            f"apart; {ROUNDING:g} is rounding, training moved them by {moved:.1e}",
+            apart <= APART,
+            f"{what}: {apart:.1e} of the way that training moved them apart from one process'; "
+            f"{APART:g} is what rounding may come to",
         )
 
 
