@@ -27,6 +27,7 @@ class Trainer:
     synchronous: bool
     events: Tuple[str, ...]  # what it writes, beyond started, joined and finished
     flags: Tuple[str, ...]  # what it takes, beyond the flags that all trainers take
+    fit: bool = False  # trains by Keras' Model.fit, with all that comes with it
     services: Tuple[str, ...] = ()  # jobs that never end by themselves
     path: str = ""  # a program elsewhere: a fake or a patched copy
 
@@ -68,6 +69,7 @@ TRAINERS: Tuple[Trainer, ...] = (
         role="none",
         backends=("none",),
         keras=True,
+        fit=True,
         families=("single",),
         synchronous=True,
         events=KERAS_EVENTS,
@@ -81,10 +83,43 @@ TRAINERS: Tuple[Trainer, ...] = (
         role="tf_config",
         backends=("auto", "ring", "nccl"),
         keras=True,
+        fit=True,
         families=("cluster", "mwms"),
         synchronous=True,
         events=KERAS_EVENTS + ("peer_lost",),
         flags=KERAS_FLAGS + ("backend", "autoshard"),
+    ),
+    Trainer(
+        name="custom_loop_multi_worker_mirrored",
+        document=DOCS + "/tutorials/distribute/multi_worker_with_ctl",
+        api="tf.distribute.MultiWorkerMirroredStrategy and strategy.run in a loop of one's own",
+        jobs=(("worker", 2),),
+        role="tf_config",
+        backends=("auto", "ring", "nccl"),
+        keras=True,
+        families=("cluster", "mwms"),
+        synchronous=True,
+        events=(
+            "step",
+            "input",
+            "epoch",
+            "weights",
+            "checkpoint_saved",
+            "restored",
+            "evaluated",
+            "peer_lost",
+        ),
+        flags=(
+            "save-every",
+            "evaluate",
+            "audit-input",
+            "order",
+            "optimizer",
+            "learning-rate",
+            "dump-weights",
+            "backend",
+            "autoshard",
+        ),
     ),
     Trainer(
         name="supervisor_parameter_server",

@@ -136,15 +136,14 @@ class EventsCallback(tf.keras.callbacks.Callback):
         self.weights("epoch")
 
     def weights(self, when):
-        """Write the digest of the model's state, with --dump-weights also the weights."""
-        extra = {}
-        if self._dump:
-            extra["npz"] = self._events.beside("%s-%d.npz" % (when, self._global_step))
-            np.savez(extra["npz"], *keras_support.weights(self.model))
-        self._events.write(
-            "weights",
-            when=when,
-            global_step=self._global_step,
-            **keras_support.state(self.model),
-            **extra,
-        )
+        tell_weights(self._events, when, self._global_step, self.model, dump=self._dump)
+
+
+def tell_weights(events, when, global_step, model, optimizer=None, dump=False):
+    """Write the digest of the model's state; `dump` keeps the weights themselves as well."""
+    extra = {}
+    if dump:
+        extra["npz"] = events.beside("%s-%d.npz" % (when, global_step))
+        np.savez(extra["npz"], *keras_support.weights(model))
+    state = keras_support.state(model, optimizer)
+    events.write("weights", when=when, global_step=global_step, **state, **extra)

@@ -6,7 +6,6 @@ saves, the chief to the real path and the others to a temporary one that is remo
 BackupAndRestore resumes an interrupted run. Without TF_CONFIG it is a cluster of one.
 """
 
-import contextlib
 import os
 import sys
 
@@ -19,22 +18,13 @@ from reference_trainers import (
     keras_checkpoints,
     keras_events,
     keras_support,
+    multi_worker,
     roles,
     workload,
 )
 from reference_trainers.events import EventWriter
 
 NAME = "keras_multi_worker_mirrored"
-
-# What TensorFlow raises on the survivors when a worker is gone, by when and how they notice.
-PEER_ERRORS = (
-    tf.errors.UnavailableError,
-    tf.errors.AbortedError,
-    tf.errors.InternalError,
-    tf.errors.CancelledError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.FailedPreconditionError,
-)
 
 
 def main():
@@ -45,7 +35,7 @@ def main():
         "started", pid=os.getpid(), trainer=NAME, seed=args.seed, **keras_support.versions()
     )
     data = workload.load_data(args.data)
-    with telling_of_lost_peers(events, role):
+    with multi_worker.telling_of_lost_peers(events, role):
         run(args, role, events, data)
 
 
@@ -87,10 +77,10 @@ def run(args, role, events, data):
 
     global_batch = args.batch_size * replicas
     test, test_steps = keras_support.test_dataset(data, global_batch)
-    test = sharded(test, args.autoshard)
+    test = multi_worker.sharded(test, args.autoshard)
     train = keras_support.training_dataset(data, args, global_batch, start.epoch, start.step)
     model.fit(
-        sharded(train, args.autoshard),
+        multi_worker.sharded(train, args.autoshard),
         epochs=args.epochs,
         steps_per_epoch=args.steps_per_epoch,
         callbacks=callbacks,
@@ -109,35 +99,8 @@ def run(args, role, events, data):
         save_checkpoint(args, role, checkpoint, events, global_step)
     if args.export:
         export(args, role, model, events)
-    wait_for_all(strategy)
+    multi_worker.wait_for_all(strategy)
     events.write("finished", global_step=global_step, steps=teller.steps if teller else 0)
-
-
-def sharded(dataset, policy):
-    """The data set with the AutoShardPolicy of that name."""
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = getattr(
-        tf.data.experimental.AutoShardPolicy, policy.upper()
-    )
-    return dataset.with_options(options)
-
-
-def write_path(path, role):
-    """Where this task writes what belongs to `path`: the chief there, others beside it.
-
-    All workers must save, since reading some variables takes a collective of all; but two of them
-    must never write to one place.
-    """
-    if role.chief:
-        return path
-    directory, base = os.path.split(path.rstrip("/"))
-    return os.path.join(directory, "workertemp_%d" % role.index, base)
-
-
-def remove_temporary(path, role):
-    """Remove what a worker other than the chief wrote to `write_path`."""
-    if not role.chief:
-        tf.io.gfile.rmtree(os.path.dirname(path))
 
 
 def resume(args, model, checkpoint, events):
@@ -159,39 +122,18 @@ def resume(args, model, checkpoint, events):
 
 
 def save_checkpoint(args, role, checkpoint, events, global_step):
-    directory = write_path(os.path.join(args.model_dir, "ckpt"), role)
+    directory = multi_worker.write_path(os.path.join(args.model_dir, "ckpt"), role)
     manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=1)
     events.write("checkpoint_saved", path=manager.save(), global_step=global_step)
-    remove_temporary(directory, role)
+    multi_worker.remove_temporary(directory, role)
 
 
 def export(args, role, model, events):
-    directory = write_path(args.export, role)
+    directory = multi_worker.write_path(args.export, role)
     path = keras_checkpoints.save_model(model, directory)
     digest = keras_checkpoints.exported_digest(path) if events.enabled else ""
-    remove_temporary(directory, role)
+    multi_worker.remove_temporary(directory, role)
     events.write("exported", path=path, kept=role.chief, digest=digest)
-
-
-def wait_for_all(strategy):
-    """One last all-reduce: a worker that leaves early looks to the others like one that died."""
-
-    @tf.function
-    def meet():
-        return strategy.reduce("SUM", strategy.run(lambda: tf.constant(1.0)), axis=None)
-
-    meet().numpy()
-
-
-@contextlib.contextmanager
-def telling_of_lost_peers(events, role):
-    """Write `peer_lost` for an error that a lost worker causes, and let the error end the task."""
-    try:
-        yield
-    except PEER_ERRORS as error:
-        if len(role.workers) > 1:
-            events.write("peer_lost", error=workload.reason(error))
-        raise
 
 
 if __name__ == "__main__":

@@ -29,9 +29,9 @@ def is_keras_3():
     return versions()["keras"].startswith("keras 3")
 
 
-def build_and_compile_cnn_model(args):
-    """The document's CNN, built and compiled; under a strategy, call it inside `scope()`."""
-    model = tf.keras.Sequential(
+def build_cnn_model():
+    """The document's CNN; under a strategy, call it inside `scope()`."""
+    return tf.keras.Sequential(
         [
             tf.keras.Input(shape=(28, 28)),
             tf.keras.layers.Reshape(target_shape=(28, 28, 1)),
@@ -41,18 +41,29 @@ def build_and_compile_cnn_model(args):
             tf.keras.layers.Dense(10),
         ]
     )
+
+
+def build_optimizer(args, model):
+    """The optimizer that the flags ask for, with its slots; under a strategy, inside `scope()`."""
     optimizers = {
         "sgd": lambda rate: tf.keras.optimizers.SGD(learning_rate=rate),
         "momentum": lambda rate: tf.keras.optimizers.SGD(learning_rate=rate, momentum=0.9),
         "adam": lambda rate: tf.keras.optimizers.Adam(learning_rate=rate),
     }
+    optimizer = optimizers[args.optimizer](args.learning_rate)
+    # The slots exist from the start, so that a checkpoint restores them before the first step.
+    optimizer.build(model.trainable_variables)
+    return optimizer
+
+
+def build_and_compile_cnn_model(args):
+    """The document's CNN, built and compiled; under a strategy, call it inside `scope()`."""
+    model = build_cnn_model()
     model.compile(
         loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        optimizer=optimizers[args.optimizer](args.learning_rate),
+        optimizer=build_optimizer(args, model),
         metrics=["accuracy"],
     )
-    # The slots exist from the start, so that a checkpoint restores them before the first step.
-    model.optimizer.build(model.trainable_variables)
     return model
 
 
@@ -106,10 +117,14 @@ def slots(optimizer):
     return [v.numpy() for v in optimizer.variables if id(v) not in others]
 
 
-def state(model):
-    """Digests of what training changes: `iterations`, `digest` (weights) and `slots_digest`."""
+def state(model, optimizer=None):
+    """Digests of what training changes: `iterations`, `digest` (weights) and `slots_digest`.
+
+    `optimizer`: of a model that is not compiled.
+    """
+    optimizer = optimizer or model.optimizer
     return {
-        "iterations": int(model.optimizer.iterations.numpy()),
+        "iterations": int(optimizer.iterations.numpy()),
         "digest": workload.digest(weights(model)),
-        "slots_digest": workload.digest(slots(model.optimizer)),
+        "slots_digest": workload.digest(slots(optimizer)),
     }

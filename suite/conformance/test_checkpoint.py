@@ -6,13 +6,13 @@ from suite.harness import checks, probes, scenarios
 
 
 @pytest.mark.claim("mwms/save-needs-all")
-@pytest.mark.cases(distributed=True, synchronous=True, events=("checkpoint_saved", "exported"))
+@pytest.mark.cases(distributed=True, synchronous=True, events=("checkpoint_saved",))
 def test_no_two_workers_write_one_path(healthy):
     checks.save_paths_distinct(healthy)
 
 
 @pytest.mark.claim("mwms/save-needs-all")
-@pytest.mark.cases(distributed=True, synchronous=True, events=("checkpoint_saved", "exported"))
+@pytest.mark.cases(distributed=True, synchronous=True, events=("checkpoint_saved",))
 def test_only_what_the_chief_saved_remains(healthy):
     checks.only_chief_keeps(healthy)
 
@@ -33,21 +33,21 @@ def test_the_latest_checkpoint_restores_and_training_goes_on(scenario):
 
 
 @pytest.mark.claim("mwms/model-checkpoint-no-resume")
-@pytest.mark.cases(families=("mwms",))
+@pytest.mark.cases(families=("mwms",), fit=True)
 def test_model_checkpoint_alone_does_not_resume(scenario):
     pair = scenario(probes.model_checkpoint)
     checks.model_checkpoint_does_not_resume(pair.run, pair.then)
 
 
 @pytest.mark.claim("mwms/backup-dir-exclusive")
-@pytest.mark.cases(families=("mwms",))
+@pytest.mark.cases(families=("mwms",), fit=True)
 def test_a_shared_backup_directory_collides(scenario):
     pair = scenario(probes.shared_backup)
     checks.shared_backup_collides(pair.run, pair.then)
 
 
 @pytest.mark.claim("mwms/backup-dir-exclusive")
-@pytest.mark.cases(families=("mwms",))
+@pytest.mark.cases(families=("mwms",), fit=True)
 def test_a_backup_directory_of_its_own_resumes(scenario):
     pair = scenario(probes.separate_backup)
     checks.separate_backup_resumes(pair.run, pair.then)

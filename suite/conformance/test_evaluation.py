@@ -12,7 +12,7 @@ def test_workers_agree_on_validation(healthy):
 
 
 @pytest.mark.claim("mwms/side-evaluator")
-@pytest.mark.cases(families=("mwms",))
+@pytest.mark.cases(families=("mwms",), fit=True)
 def test_a_task_beside_the_cluster_evaluates_its_checkpoints(scenario):
     pair = scenario(probes.side_evaluator)
     checks.side_evaluator_agrees(pair.run, pair.reference)

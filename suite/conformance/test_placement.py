@@ -24,18 +24,18 @@ def test_the_others_wait_until_the_chief_has_initialised(scenario):
 
 
 @pytest.mark.claim("mwms/scope")
-@pytest.mark.cases(families=("mwms",))
+@pytest.mark.cases(families=("mwms",), fit=True)
 def test_a_model_built_outside_the_scope_is_not_kept_in_step(scenario):
     checks.outside_scope_is_not_in_step(scenario(probes.built_outside_scope))
 
 
 @pytest.mark.claim("mwms/scope")
-@pytest.mark.cases(families=("mwms",))
+@pytest.mark.cases(families=("mwms",), fit=True)
 def test_a_model_outside_the_scope_altogether_is_not_kept_in_step(scenario):
     checks.outside_scope_is_not_in_step(scenario(probes.all_outside_scope))
 
 
 @pytest.mark.claim("mwms/scope")
-@pytest.mark.cases(families=("mwms",))
+@pytest.mark.cases(families=("mwms",), fit=True)
 def test_a_model_built_inside_the_scope_is(scenario):
     checks.inside_scope_is_in_step(scenario(probes.inside_scope))

@@ -9,7 +9,7 @@ SEED = 1_000
 
 
 @pytest.mark.claim("mwms/converges", "single/converges")
-@pytest.mark.cases(families=("mwms", "single"), events=("epoch",))
+@pytest.mark.cases(families=("mwms", "single"), events=("epoch",), fit=True)
 def test_the_documents_figures_are_drawn_from_where_ours_are(case, launch, dataset):
     published.need_real_mnist(dataset)
     name = case.trainer.name

@@ -42,6 +42,7 @@ class Needs:
     families: Sequence[str] = ()
     distributed: bool | None = None
     synchronous: bool | None = None
+    fit: bool | None = None  # trains by Keras' Model.fit
     backends: str = "first"  # of the row: only the first, or each
 
     def met_by(self, row: Trainer) -> bool:
@@ -51,6 +52,7 @@ class Needs:
             and (not self.families or bool(set(self.families) & set(row.families)))
             and self.distributed in (None, bool(row.jobs))
             and self.synchronous in (None, row.synchronous)
+            and self.fit in (None, row.fit)
         )
 
 

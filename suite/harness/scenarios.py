@@ -292,10 +292,10 @@ def audited_off(launch: Launch) -> Run:
 
 
 def continued(launch: Launch) -> Continued:
-    """A run to its end, and one more on the same directory."""
+    """A run to its end, and one on the same directory that is asked for an epoch more."""
 
-    def once() -> Run:
-        flags = work(launch, epochs=1, steps_per_epoch=10, optimizer="momentum")
+    def until(epochs: int) -> Run:
+        flags = work(launch, epochs=epochs, steps_per_epoch=10, optimizer="momentum")
         return complete(launch, flags=flags, model_dir=launch.directory / "model")
 
-    return Continued(once(), once())
+    return Continued(until(1), until(2))

@@ -26,6 +26,11 @@ def chief(run: Run) -> str:
     return run.workers[0]
 
 
+def _kinds(run: Run) -> list[str]:
+    """Of what can be saved, what this trainer saves."""
+    return some("kind of save", [name for name in SAVED if name in run.trainer.events])
+
+
 def _saves(run: Run, name: str) -> dict[str, Event]:
     """The last save of every worker."""
     return {task: some(f"{name} event of {task}", run.of(name, task))[-1] for task in run.workers}
@@ -41,7 +46,7 @@ def _remains(path: str) -> bool:
 def save_paths_distinct(run: Run) -> None:
     """No two workers ever write to one path, nor one below the other's."""
     require(len(run.workers) > 1, "one worker alone shares no path")
-    for name in SAVED:
+    for name in _kinds(run):
         for (one, a), (other, b) in combinations(_saves(run, name).items(), 2):
             first, second = Path(a["path"]), Path(b["path"])
             apart = not first.is_relative_to(second) and not second.is_relative_to(first)
@@ -51,7 +56,7 @@ def save_paths_distinct(run: Run) -> None:
 @check
 def only_chief_keeps(run: Run) -> None:
     """Of all that was saved, what the chief saved to the real path is all that remains."""
-    for name in SAVED:
+    for name in _kinds(run):
         saves = _saves(run, name)
         remaining = {e["path"] for e in saves.values() if _remains(e["path"])}
         equal(f"paths of {name} that remain", remaining, {saves[chief(run)]["path"]})

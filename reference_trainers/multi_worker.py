@@ -1,0 +1,66 @@
+"""What trainers under MultiWorkerMirroredStrategy share: shards, paths to save to, lost peers."""
+
+import contextlib
+import os
+
+import tensorflow as tf
+
+from reference_trainers import workload
+
+# What TensorFlow raises on the survivors when a worker is gone, by when and how they notice.
+PEER_ERRORS = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.InternalError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.FailedPreconditionError,
+)
+
+
+def sharded(dataset, policy):
+    """The data set with the AutoShardPolicy of that name."""
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = getattr(
+        tf.data.experimental.AutoShardPolicy, policy.upper()
+    )
+    return dataset.with_options(options)
+
+
+def write_path(path, role):
+    """Where this task writes what belongs to `path`: the chief there, others beside it.
+
+    All workers must save, since reading some variables takes a collective of all; but two of them
+    must never write to one place.
+    """
+    if role.chief:
+        return path
+    directory, base = os.path.split(path.rstrip("/"))
+    return os.path.join(directory, "workertemp_%d" % role.index, base)
+
+
+def remove_temporary(path, role):
+    """Remove what a worker other than the chief wrote to `write_path`."""
+    if not role.chief:
+        tf.io.gfile.rmtree(os.path.dirname(path))
+
+
+def wait_for_all(strategy):
+    """One last all-reduce: a worker that leaves early looks to the others like one that died."""
+
+    @tf.function
+    def meet():
+        return strategy.reduce("SUM", strategy.run(lambda: tf.constant(1.0)), axis=None)
+
+    meet().numpy()
+
+
+@contextlib.contextmanager
+def telling_of_lost_peers(events, role):
+    """Write `peer_lost` for an error that a lost worker causes, and let the error end the task."""
+    try:
+        yield
+    except PEER_ERRORS as error:
+        if len(role.workers) > 1:
+            events.write("peer_lost", error=workload.reason(error))
+        raise
