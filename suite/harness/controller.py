@@ -123,7 +123,10 @@ class Controller:
             "end": recording.now(),
             "seed": session.settings.seed,
             "versions": recording.versions(session.interpreter),
-            "machine": {**recording.machine(), "disk_free_gib": free_gib(self.recorder)},
+            "machine": {
+                **recording.machine(self.recorder.load_1m),
+                "disk_free_gib": free_gib(self.recorder),
+            },
             "git": recording.git(),
             "network": {"kind": engine.network.kind, "reason": engine.network.reason},
             "session": engine.session,

@@ -35,6 +35,7 @@ class Recorder:
 
     directory: Path
     start: str = field(default_factory=now)
+    load_1m: float = field(default_factory=lambda: round(os.getloadavg()[0], 2))  # before ours
     measurements: list[dict[str, Any]] = field(default_factory=list)
     by_test: dict[str, dict[str, Any]] = field(default_factory=dict)
     leaks: list[str] = field(default_factory=list)
@@ -57,8 +58,8 @@ class Recorder:
         return list(self.by_test.values())
 
 
-def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
+def machine(load_1m: float) -> dict[str, Any]:
+    """What the numbers were measured on; `load_1m` from when the run began."""
     model = ""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -70,7 +71,7 @@ def machine() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "kernel": platform.release(),
-        "load_1m": round(os.getloadavg()[0], 2),
+        "load_1m": load_1m,
     }
 
 
