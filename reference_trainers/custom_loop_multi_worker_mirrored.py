@@ -80,6 +80,11 @@ def run(args, role, events, data):
     teller.weights("initial")
 
     first = int(epoch.numpy()), int(step_in_epoch.numpy())
+    if first[1] >= args.steps_per_epoch:
+        raise workload.BadInput(
+            "--steps-per-epoch: %d, but the checkpoint is at step %d of an epoch"
+            % (args.steps_per_epoch, first[1])
+        )
     train = keras_support.training_dataset(data, args, global_batch, *first)
     iterator = iter(distributed(strategy, train, args))
     while epoch.numpy() < args.epochs:
@@ -91,7 +96,7 @@ def run(args, role, events, data):
             total_loss += loss
             step_in_epoch.assign_add(1)
             teller.step(own, batch)
-            if args.save_every and step_in_epoch.numpy() % args.save_every == 0:
+            if is_due(args, int(step_in_epoch.numpy())):
                 save()
         steps = teller.steps - steps_before
         metrics = {"loss": float(total_loss) / steps, "accuracy": float(accuracy.result())}
@@ -108,6 +113,11 @@ def run(args, role, events, data):
         events.write("evaluated", global_step=teller.global_step, metrics=evaluate())
     multi_worker.wait_for_all(strategy)
     events.write("finished", global_step=teller.global_step, steps=teller.steps)
+
+
+def is_due(args, step):
+    """Whether to save after that step of an epoch; after the last one the epoch counts first."""
+    return args.save_every and step % args.save_every == 0 and step < args.steps_per_epoch
 
 
 def distributed(strategy, dataset, args):
