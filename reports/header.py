@@ -84,10 +84,6 @@ def took(info: Mapping[str, Any]) -> str:
     return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
-def data_name(info: Mapping[str, Any]) -> str:
-    return _text(info["data"], "name")
-
-
 def _text(info: Mapping[str, Any], key: str) -> str:
     value = info.get(key)
     return MISSING if value in (None, "") else str(value)

@@ -126,14 +126,6 @@ def read(path: Path, named: str = "") -> dict[str, np.ndarray]:
     return arrays
 
 
-def subset(dataset: Dataset, count: int, directory: Path) -> Path:
-    """An .npz with the first `count` training and test images, for following single examples."""
-    if not 0 < count <= dataset.train:
-        raise ValueError(f"{count} of {dataset.train} images cannot be had")
-    arrays = {name: values[:count] for name, values in read(Path(dataset.path)).items()}
-    return write(directory / f"{dataset.name}-{count}.npz", arrays)
-
-
 def write(path: Path, arrays: Arrays) -> Path:
     """Write an .npz whole or not at all; the same arrays give the same bytes."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".part-") as directory:

@@ -105,11 +105,6 @@ def command_line(arguments: Sequence[str]) -> str:
     return shlex.join(["pytest", *arguments])
 
 
-def existing_run(directory: Path) -> bool:
-    """Whether a finished run lies there, which a new run must not write over."""
-    return (directory / "run.json").exists()
-
-
 def point_latest_at(directory: Path) -> None:
     """`latest` beside a run under the default place names the newest one."""
     link = directory.parent / "latest"

@@ -44,17 +44,6 @@ class Event:
             raise ValueError(f"not an event ({error} is missing): {line[:200]}") from error
         return cls(name, float(time_s), task, int(attempt), record)
 
-    def to_json(self) -> str:
-        return json.dumps(
-            {
-                "event": self.name,
-                "time_s": self.time_s,
-                "task": self.task,
-                "attempt": self.attempt,
-                **self.data,
-            }
-        )
-
 
 class Tail:
     """Reads the lines that have been added to an event file since the last look."""

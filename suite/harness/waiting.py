@@ -16,7 +16,6 @@ class Deadlines:
     """How long the harness waits for what, in seconds; `--deadline-scale` stretches all of it."""
 
     ready_s: float = 120.0  # an interpreter imports TensorFlow
-    form_s: float = 60.0  # a cluster forms
     step_s: float = 60.0  # the next event of a task that trains
     run_s: float = 240.0  # a whole run
     detect_s: float = 40.0  # survivors notice a lost peer

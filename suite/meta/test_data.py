@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from suite.harness import data
-from suite.harness.data import Dataset, read, resolve, subset, upscaled_digits, write
+from suite.harness.data import Dataset, resolve, upscaled_digits, write
 from suite.harness.errors import BadInput
 
 NOWHERE = "file:///no/such/place/mnist.npz"
@@ -118,21 +118,6 @@ def test_the_digits_keep_their_shape_and_range():
 def test_the_data_survive_the_way_to_another_process(tmp_path: Path):
     found = resolve(str(write(tmp_path / "own.npz", images())))
     assert Dataset.from_dict(json.loads(json.dumps(found.to_dict()))) == found
-
-
-def test_a_subset_has_the_first_images(tmp_path: Path):
-    dataset = resolve(str(write(tmp_path / "own.npz", images())))
-    arrays = read(subset(dataset, 4, tmp_path))
-    assert arrays["x_train"][:, 0, 0].tolist() == [0, 1, 2, 3]
-    assert arrays["y_train"].tolist() == [0, 1, 2, 3]
-    assert len(arrays["x_test"]) == 3
-
-
-@pytest.mark.parametrize("count", [0, 6])
-def test_a_subset_that_cannot_be_had_is_a_mistake(tmp_path: Path, count: int):
-    dataset = resolve(str(write(tmp_path / "own.npz", images())))
-    with pytest.raises(ValueError, match=f"{count} of 5 images"):
-        subset(dataset, count, tmp_path)
 
 
 @pytest.mark.parametrize(
