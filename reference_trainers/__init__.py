@@ -39,6 +39,7 @@ class Trainer:
         )
 
 
+# Of all that train a Keras model; by fit, they export it too.
 KERAS_EVENTS = (
     "step",
     "input",
@@ -47,12 +48,10 @@ KERAS_EVENTS = (
     "checkpoint_saved",
     "restored",
     "evaluated",
-    "exported",
 )
 KERAS_FLAGS = (
     "save-every",
     "evaluate",
-    "export",
     "audit-input",
     "order",
     "optimizer",
@@ -72,8 +71,8 @@ TRAINERS: Tuple[Trainer, ...] = (
         fit=True,
         families=("single",),
         synchronous=True,
-        events=KERAS_EVENTS,
-        flags=KERAS_FLAGS,
+        events=KERAS_EVENTS + ("exported",),
+        flags=KERAS_FLAGS + ("export",),
     ),
     Trainer(
         name="keras_multi_worker_mirrored",
@@ -86,8 +85,8 @@ TRAINERS: Tuple[Trainer, ...] = (
         fit=True,
         families=("cluster", "mwms"),
         synchronous=True,
-        events=KERAS_EVENTS + ("peer_lost",),
-        flags=KERAS_FLAGS + ("backend", "autoshard"),
+        events=KERAS_EVENTS + ("exported", "peer_lost"),
+        flags=KERAS_FLAGS + ("export", "backend", "autoshard"),
     ),
     Trainer(
         name="custom_loop_multi_worker_mirrored",
@@ -99,27 +98,8 @@ TRAINERS: Tuple[Trainer, ...] = (
         keras=True,
         families=("cluster", "mwms"),
         synchronous=True,
-        events=(
-            "step",
-            "input",
-            "epoch",
-            "weights",
-            "checkpoint_saved",
-            "restored",
-            "evaluated",
-            "peer_lost",
-        ),
-        flags=(
-            "save-every",
-            "evaluate",
-            "audit-input",
-            "order",
-            "optimizer",
-            "learning-rate",
-            "dump-weights",
-            "backend",
-            "autoshard",
-        ),
+        events=KERAS_EVENTS + ("peer_lost",),
+        flags=KERAS_FLAGS + ("backend", "autoshard"),
     ),
     Trainer(
         name="supervisor_parameter_server",

@@ -52,14 +52,7 @@ def run(args, role, events, data):
         )
     )
     replicas = strategy.num_replicas_in_sync
-    events.write(
-        "joined",
-        cluster=role.cluster,
-        workers=len(role.workers),
-        chief=role.chief,
-        backend=args.backend,
-        replicas=replicas,
-    )
+    multi_worker.tell_joined(events, role, args.backend, replicas)
     global_batch = args.batch_size * replicas
     tf.keras.utils.set_random_seed(args.seed)
     with strategy.scope():
@@ -187,14 +180,10 @@ def make_evaluation(strategy, model, data, global_batch, args):
 
 def restore(args, role, events, checkpoint):
     """Restore the last checkpoint, if there is one; gives what saves the next."""
-    directory = os.path.join(args.model_dir, "ckpt")
-    model, optimizer = checkpoint.model, checkpoint.optimizer
+    optimizer = checkpoint.optimizer
     keras_checkpoints.model_directory(args.model_dir)
-    path = keras_checkpoints.restore_latest(checkpoint, directory, model)
-    if path and events.enabled:
-        state = keras_support.state(model, optimizer)
-        events.write("restored", path=path, global_step=state["iterations"], **state)
-    own_directory = multi_worker.write_path(directory, role)
+    keras_checkpoints.restore_and_tell(args, checkpoint, events, checkpoint.model, optimizer)
+    own_directory = multi_worker.write_path(os.path.join(args.model_dir, "ckpt"), role)
     manager = tf.train.CheckpointManager(checkpoint, own_directory, max_to_keep=1)
 
     def save():

@@ -103,6 +103,30 @@ def restore_latest(checkpoint, directory, model):
     return path
 
 
+def restore_and_tell(args, checkpoint, events, model, optimizer=None):
+    """Restore the last checkpoint in --model-dir, if there is one, and write `restored`.
+
+    `optimizer`: of a model that is not compiled.
+    """
+    path = restore_latest(checkpoint, os.path.join(args.model_dir, "ckpt"), model)
+    if path and events.enabled:
+        state = keras_support.state(model, optimizer)
+        events.write("restored", path=path, global_step=state["iterations"], **state)
+
+
+def resume(args, model, checkpoint, events):
+    """Find the Position to go on from, and restore what `fit` will not restore by itself.
+
+    A backup means that the last run was interrupted. Without one, the checkpoint of a finished
+    run is restored and training goes on from its weights, as the document shows.
+    """
+    model_directory(args.model_dir)
+    start = backup_position(os.path.join(args.model_dir, "backup"), args, model)
+    if not start.backup:
+        restore_and_tell(args, checkpoint, events, model)
+    return start
+
+
 def backup_callback(directory, args):
     """BackupAndRestore as the flags ask for it: once per epoch, or every --save-every steps."""
     if args.save_every:

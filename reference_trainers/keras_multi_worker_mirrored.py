@@ -49,14 +49,7 @@ def run(args, role, events, data):
         )
     )
     replicas = strategy.num_replicas_in_sync
-    events.write(
-        "joined",
-        cluster=role.cluster,
-        workers=len(role.workers),
-        chief=role.chief,
-        backend=args.backend,
-        replicas=replicas,
-    )
+    multi_worker.tell_joined(events, role, args.backend, replicas)
     tf.keras.utils.set_random_seed(args.seed)
     with strategy.scope():
         # Model building and compiling need to be within `strategy.scope()`.
@@ -65,7 +58,7 @@ def run(args, role, events, data):
 
     start, callbacks = keras_checkpoints.Position(), []
     if args.model_dir:
-        start = resume(args, model, checkpoint, events)
+        start = keras_checkpoints.resume(args, model, checkpoint, events)
         callbacks.append(
             keras_checkpoints.backup_callback(os.path.join(args.model_dir, "backup"), args)
         )
@@ -101,24 +94,6 @@ def run(args, role, events, data):
         export(args, role, model, events)
     multi_worker.wait_for_all(strategy)
     events.write("finished", global_step=global_step, steps=teller.steps if teller else 0)
-
-
-def resume(args, model, checkpoint, events):
-    """Find the Position to go on from, and restore what `fit` will not restore by itself.
-
-    A backup means that the last run was interrupted. Without one, the checkpoint of a finished
-    run is restored and training goes on from its weights, as the document shows.
-    """
-    keras_checkpoints.model_directory(args.model_dir)
-    start = keras_checkpoints.backup_position(os.path.join(args.model_dir, "backup"), args, model)
-    if not start.backup:
-        path = keras_checkpoints.restore_latest(
-            checkpoint, os.path.join(args.model_dir, "ckpt"), model
-        )
-        if path and events.enabled:
-            state = keras_support.state(model)
-            events.write("restored", path=path, global_step=state["iterations"], **state)
-    return start
 
 
 def save_checkpoint(args, role, checkpoint, events, global_step):

@@ -18,6 +18,18 @@ PEER_ERRORS = (
 )
 
 
+def tell_joined(events, role, backend, replicas):
+    """Write `joined`: the cluster has formed, and this is what it looks like from here."""
+    events.write(
+        "joined",
+        cluster=role.cluster,
+        workers=len(role.workers),
+        chief=role.chief,
+        backend=backend,
+        replicas=replicas,
+    )
+
+
 def sharded(dataset, policy):
     """The data set with the AutoShardPolicy of that name."""
     options = tf.data.Options()

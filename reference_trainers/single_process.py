@@ -38,7 +38,7 @@ def main():
     checkpoint = tf.train.Checkpoint(model=model)  # a compiled model brings its optimizer along
     start, callbacks = keras_checkpoints.Position(), []
     if args.model_dir:
-        start = resume(args, model, checkpoint, events)
+        start = keras_checkpoints.resume(args, model, checkpoint, events)
         callbacks.append(
             keras_checkpoints.backup_callback(os.path.join(args.model_dir, "backup"), args)
         )
@@ -75,24 +75,6 @@ def main():
         digest = keras_checkpoints.exported_digest(path) if events.enabled else ""
         events.write("exported", path=path, kept=True, digest=digest)
     events.write("finished", global_step=global_step, steps=teller.steps if teller else 0)
-
-
-def resume(args, model, checkpoint, events):
-    """Find the Position to go on from, and restore what `fit` will not restore by itself.
-
-    A backup means that the last run was interrupted. Without one, the checkpoint of a finished
-    run is restored and training goes on from its weights, as the document shows.
-    """
-    keras_checkpoints.model_directory(args.model_dir)
-    start = keras_checkpoints.backup_position(os.path.join(args.model_dir, "backup"), args, model)
-    if not start.backup:
-        path = keras_checkpoints.restore_latest(
-            checkpoint, os.path.join(args.model_dir, "ckpt"), model
-        )
-        if path and events.enabled:
-            state = keras_support.state(model)
-            events.write("restored", path=path, global_step=state["iterations"], **state)
-    return start
 
 
 if __name__ == "__main__":
