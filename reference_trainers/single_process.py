@@ -59,7 +59,7 @@ def main():
         verbose=2,
     )
 
-    global_step = int(model.optimizer.iterations.numpy())
+    global_step = keras_support.iterations(model)
     if teller:
         teller.weights("final")
     if args.evaluate:

@@ -1,4 +1,4 @@
-"""Agreement: synchronous workers report the same and hold the same."""
+"""Agreement: synchronous replicas report the same and hold the same."""
 
 import pytest
 
@@ -15,3 +15,10 @@ def test_workers_agree_on_metrics(healthy):
 @pytest.mark.cases(distributed=True, synchronous=True, events=("weights",))
 def test_workers_agree_on_weights(healthy):
     checks.workers_agree_on_weights(healthy)
+
+
+@pytest.mark.claim("mirrored/replicas")
+@pytest.mark.cases(flags=("devices",), events=("weights",))
+def test_there_is_a_replica_on_each_device(healthy):
+    checks.replica_on_each_device(healthy)
+    checks.copies_are_in_step(healthy)

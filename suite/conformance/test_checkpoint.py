@@ -17,14 +17,16 @@ def test_only_what_the_chief_saved_remains(healthy):
     checks.only_chief_keeps(healthy)
 
 
-@pytest.mark.claim("mwms/checkpoint-manager")
-@pytest.mark.cases(events=("checkpoint_saved", "epoch"))
+@pytest.mark.claim("mwms/checkpoint-manager", "custom-mirrored/exactly-once")
+@pytest.mark.cases(
+    families=("single", "mwms", "custom-mirrored"), events=("checkpoint_saved", "epoch")
+)
 def test_one_checkpoint_is_kept(scenario):
     pair = scenario(scenarios.continued)
     checks.checkpoint_kept_is_one(pair.run, pair.then)
 
 
-@pytest.mark.claim("mwms/checkpoint-manager")
+@pytest.mark.claim("mwms/checkpoint-manager", "mirrored/latest-restores")
 @pytest.mark.cases(events=("checkpoint_saved", "epoch"))
 def test_the_latest_checkpoint_restores_and_training_goes_on(scenario):
     pair = scenario(scenarios.continued)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from reference_trainers import Trainer
@@ -143,8 +144,28 @@ def side_evaluator(launch: Launch) -> Compared:
 
 
 def loaded_export(launch: Launch, exporting: Run) -> Continued:
-    """The chief's saved model of a run, loaded by one process, evaluated and trained on."""
-    path = exporting.of("exported", exporting.workers[0])[-1]["path"]
-    flags = {"data": exporting.flags["data"], "export": path}
+    """The chief's saved model of a run, loaded by one process, evaluated and trained on.
+
+    Where the run had several devices, it is loaded in a strategy's scope as well, and where it kept
+    its checkpoints, the last of these.
+    """
+    chief, row = exporting.workers[0], exporting.trainer
+    flags = {
+        "data": exporting.flags["data"],
+        "export": exporting.of("exported", chief)[-1]["path"],
+        "devices": exporting.devices,
+        "model": row.model or None,
+        "optimizer": row.optimizer,
+    }
+    if not row.jobs:
+        flags["checkpoint"] = exporting.of("checkpoint_saved", chief)[-1]["path"]
     loading = alone(launch, "load_export")
     return Continued(exporting, complete(launch, loading, backend="none", jobs=(), flags=flags))
+
+
+def event_files(launch: Launch, writing: Run) -> Continued:
+    """A program reads what callbacks have written for TensorBoard."""
+    logs = Path(writing.flags["model-dir"]) / "logs"
+    reading = alone(launch, "read_event_files")
+    flags = {**NOT_TAKEN, "logs": logs}
+    return Continued(writing, complete(launch, reading, backend="none", jobs=(), flags=flags))
