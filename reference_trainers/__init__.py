@@ -31,6 +31,7 @@ class Trainer:
     devices: int = 1  # of each task, a replica on each; where there is --devices, it is told
     model: str = ""  # its document's, by the name that --model knows, and likewise:
     optimizer: str = "sgd"
+    portable: bool = False  # what it saves, other approaches are to restore: one a strategy
     services: Tuple[str, ...] = ()  # jobs that never end by themselves
     path: str = ""  # a program elsewhere: a fake or a patched copy
 
@@ -59,6 +60,7 @@ KERAS_EVENTS = (
 )
 KERAS_FLAGS = (
     "model",
+    "restore",
     "save-every",
     "evaluate",
     "audit-input",
@@ -79,6 +81,7 @@ TRAINERS: Tuple[Trainer, ...] = (
         keras=True,
         fit=True,
         model="cnn",
+        portable=True,
         families=("single",),
         synchronous=True,
         events=KERAS_EVENTS + ("exported",),
@@ -112,6 +115,7 @@ TRAINERS: Tuple[Trainer, ...] = (
         devices=2,
         model="deep-cnn",
         optimizer="adam",
+        portable=True,
         families=("mirrored", "custom-mirrored"),
         synchronous=True,
         events=KERAS_EVENTS,
@@ -141,6 +145,7 @@ TRAINERS: Tuple[Trainer, ...] = (
         backends=("auto", "ring", "nccl"),
         keras=True,
         model="cnn",
+        portable=True,
         families=("cluster", "mwms"),
         synchronous=True,
         events=KERAS_EVENTS + ("peer_lost",),

@@ -59,6 +59,7 @@ def run(args, events, data):
     test_batches = iter(strategy.experimental_distribute_dataset(test.repeat()))
     evaluate = custom_loop.make_evaluation(strategy, model, test_batches, test_steps)
 
+    keras_checkpoints.begin_with(args, events, model, optimizer)
     epoch, step_in_epoch = custom_loop.progress()
     checkpoint = tf.train.Checkpoint(
         optimizer=optimizer, model=model, epoch=epoch, step_in_epoch=step_in_epoch

@@ -63,6 +63,7 @@ def run(args, role, events, data):
     test_batches = iter(distributed(strategy, test.repeat(), args))
     evaluate = custom_loop.make_evaluation(strategy, model, test_batches, test_steps)
 
+    keras_checkpoints.begin_with(args, events, model, optimizer)
     epoch, step_in_epoch = custom_loop.progress()
     checkpoint = tf.train.Checkpoint(
         model=model, optimizer=optimizer, epoch=epoch, step_in_epoch=step_in_epoch

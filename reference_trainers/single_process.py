@@ -35,7 +35,8 @@ def main():
     events.write("joined", cluster={}, workers=1, chief=True, backend="none", replicas=1)
 
     model = keras_support.build_and_compile_cnn_model(args)
-    checkpoint = tf.train.Checkpoint(model=model)  # a compiled model brings its optimizer along
+    checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+    keras_checkpoints.begin_with(args, events, model, model.optimizer)
     start, callbacks = keras_checkpoints.Position(), []
     if args.model_dir:
         start = keras_checkpoints.resume(args, model, checkpoint, events)

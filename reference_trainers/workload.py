@@ -97,6 +97,12 @@ OPTIONAL_FLAGS = {
         "choices": MODELS,
         "help": "the model of which document (default: %(default)s, this one's own)",
     },
+    "restore": {
+        "metavar": "CHECKPOINT",
+        "default": "",
+        "help": "begin with the model and the optimizer of this checkpoint, whoever saved it; "
+        "epochs count anew",
+    },
     "save-every": {
         "type": number(int, 0),
         "default": 0,

@@ -62,6 +62,18 @@ class Continued:
 
 
 @dataclass(frozen=True)
+class Moved:
+    """A run, one of another approach that went on from what it had saved, and a third from there.
+
+    `reference` is one process without a strategy.
+    """
+
+    run: Run
+    then: Run
+    reference: Run
+
+
+@dataclass(frozen=True)
 class Intruded:
     """A run and the name of the task that tried to join it."""
 
@@ -304,6 +316,29 @@ def one_replica(launch: Launch) -> Compared:
 def four_replicas(launch: Launch) -> Compared:
     """`large_batch` of four replicas."""
     return large_batch(launch, 4)
+
+
+def moved(launch: Launch, source: Trainer) -> Moved:
+    """What another approach has saved, restored by this one, and by one process.
+
+    Devices are twice as many as saved it, so that not only the strategy is another.
+    """
+    few: dict[str, Any] = {"epochs": 1, "steps_per_epoch": FEW, "order": "by-epoch"}
+    few.update(optimizer="momentum", learning_rate=0.01, model=source.model)
+    row = launch.case.trainer
+    key = (launch.case.keras, source.program)
+    saved = launch.engine.references.get(key)
+    if saved is None:
+        directory, first = launch.directory / "saved", source.backends[0]
+        flags = work(launch, source, **few)
+        saved = complete(launch, source, backend=first, flags=flags, model_dir=directory)
+        launch.engine.references[key] = saved
+    few["restore"] = saved.of("checkpoint_saved", saved.workers[0])[-1]["path"]
+    few["dump_weights"] = True
+    devices = {"devices": 2 * row.devices} if "devices" in row.flags else {}
+    then = trained(launch, flags=work(launch, **few, **devices))
+    together = WORK["batch-size"] * then.replicas
+    return Moved(saved, then, reference(launch, **few, batch_size=together))
 
 
 def audited(launch: Launch, autoshard: str | None = None) -> Run:

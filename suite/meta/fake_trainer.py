@@ -33,6 +33,7 @@ def parse():
         ("autoshard", "auto"),
         ("optimizer", "sgd"),
         ("model", ""),
+        ("restore", ""),
     ):
         add("--" + name, default=value)
     for name in ("evaluate", "audit-input", "dump-weights"):
