@@ -119,7 +119,7 @@ TRAINERS: Tuple[Trainer, ...] = (
         families=("mirrored", "custom-mirrored"),
         synchronous=True,
         events=KERAS_EVENTS,
-        flags=KERAS_FLAGS + ("devices",),
+        flags=KERAS_FLAGS + ("devices", "jit"),
     ),
     Trainer(
         name="keras_multi_worker_mirrored",
@@ -149,7 +149,7 @@ TRAINERS: Tuple[Trainer, ...] = (
         families=("cluster", "mwms"),
         synchronous=True,
         events=KERAS_EVENTS + ("peer_lost",),
-        flags=KERAS_FLAGS + ("backend", "autoshard"),
+        flags=KERAS_FLAGS + ("backend", "autoshard", "jit"),
     ),
     Trainer(
         name="supervisor_parameter_server",

@@ -97,6 +97,17 @@ OPTIONAL_FLAGS = {
         "choices": MODELS,
         "help": "the model of which document (default: %(default)s, this one's own)",
     },
+    "jit": {
+        "choices": ("none", "gradients", "step"),
+        "default": "none",
+        "help": "what XLA compiles: nothing, loss and gradients of a replica, or the whole step "
+        "(default: %(default)s)",
+    },
+    "precision": {
+        "choices": ("float32", "mixed_bfloat16"),
+        "default": "float32",
+        "help": "what layers compute in; variables are float32 (default: %(default)s)",
+    },
     "restore": {
         "metavar": "CHECKPOINT",
         "default": "",

@@ -291,10 +291,11 @@ def changed_plan(cluster: Cluster, plan: Any) -> Iterator[None]:
     cluster.plan = own
 
 
-def large_batch(launch: Launch, replicas: int | None = None) -> Compared:
+def large_batch(launch: Launch, replicas: int | None = None, **flags: Any) -> Compared:
     """Some steps of all replicas, and of one process with the batch of all of them together.
 
     `replicas`: another number of them, as workers or, of a trainer of one process, as devices.
+    `flags`: what else the trainer is told, and the one process is not.
     """
     small: dict[str, Any] = {"epochs": 2, "steps_per_epoch": 5, "dump_weights": True}
     small.update(optimizer="momentum", learning_rate=0.01)
@@ -303,9 +304,24 @@ def large_batch(launch: Launch, replicas: int | None = None) -> Compared:
     small["order"] = "by-epoch"
     workers = {"workers": replicas} if replicas and launch.case.distributed else {}
     devices = {"devices": replicas} if replicas and not launch.case.distributed else {}
-    run = trained(launch, flags=work(launch, **small, **devices), **workers)
+    run = trained(launch, flags=work(launch, **small, **devices, **flags), **workers)
     together = WORK["batch-size"] * run.replicas
     return Compared(run, reference(launch, **small, batch_size=together))
+
+
+def compiled_gradients(launch: Launch) -> Compared:
+    """`large_batch` where XLA compiles what each replica computes by itself."""
+    return large_batch(launch, jit="gradients")
+
+
+def compiled_step(launch: Launch) -> Compared:
+    """`large_batch` where XLA compiles the whole step, the reduction over replicas as well."""
+    return large_batch(launch, jit="step")
+
+
+def compiled_step_of_one(launch: Launch) -> Compared:
+    """The same of a strategy that has one replica only."""
+    return large_batch(launch, 1, jit="step")
 
 
 def one_replica(launch: Launch) -> Compared:

@@ -34,6 +34,7 @@ def parse():
         ("optimizer", "sgd"),
         ("model", ""),
         ("restore", ""),
+        ("jit", "none"),
     ):
         add("--" + name, default=value)
     for name in ("evaluate", "audit-input", "dump-weights"):
