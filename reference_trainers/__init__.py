@@ -60,6 +60,7 @@ KERAS_EVENTS = (
 )
 KERAS_FLAGS = (
     "model",
+    "precision",
     "restore",
     "save-every",
     "evaluate",

@@ -194,7 +194,7 @@ def parser(name, document, flags, **defaults):
     add("--seed", type=number(int, 0), default=1, metavar="N", help="(default: 1)")
     for flag in flags:
         add("--" + flag, **OPTIONAL_FLAGS[flag])
-    result.set_defaults(**{"model": MODELS[0], **defaults})
+    result.set_defaults(**{"model": MODELS[0], "precision": "float32", **defaults})
     return result
 
 

@@ -39,3 +39,10 @@ def test_what_xla_compiles_makes_the_same_steps(scenes, scenario):
 def test_xla_compiles_the_step_of_several_replicas(scenario):
     pair = scenario(scenarios.compiled_step)
     checks.equals_large_batch(pair.run, pair.reference)
+
+
+@pytest.mark.claim("mirrored/equals-large-batch")
+@pytest.mark.cases(families=("mirrored",), fit=True)
+def test_replicas_equal_one_process_in_mixed_precision(scenario):
+    pair = scenario(scenarios.mixed_precision)
+    checks.equals_large_batch(pair.run, pair.reference)

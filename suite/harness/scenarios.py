@@ -295,7 +295,7 @@ def large_batch(launch: Launch, replicas: int | None = None, **flags: Any) -> Co
     """Some steps of all replicas, and of one process with the batch of all of them together.
 
     `replicas`: another number of them, as workers or, of a trainer of one process, as devices.
-    `flags`: what else the trainer is told, and the one process is not.
+    `flags`: what else the trainer is told; of it the one process is told the precision only.
     """
     small: dict[str, Any] = {"epochs": 2, "steps_per_epoch": 5, "dump_weights": True}
     small.update(optimizer="momentum", learning_rate=0.01)
@@ -305,6 +305,7 @@ def large_batch(launch: Launch, replicas: int | None = None, **flags: Any) -> Co
     workers = {"workers": replicas} if replicas and launch.case.distributed else {}
     devices = {"devices": replicas} if replicas and not launch.case.distributed else {}
     run = trained(launch, flags=work(launch, **small, **devices, **flags), **workers)
+    small["precision"] = flags.get("precision")
     together = WORK["batch-size"] * run.replicas
     return Compared(run, reference(launch, **small, batch_size=together))
 
@@ -322,6 +323,11 @@ def compiled_step(launch: Launch) -> Compared:
 def compiled_step_of_one(launch: Launch) -> Compared:
     """The same of a strategy that has one replica only."""
     return large_batch(launch, 1, jit="step")
+
+
+def mixed_precision(launch: Launch) -> Compared:
+    """`large_batch` in mixed precision, of both."""
+    return large_batch(launch, precision="mixed_bfloat16")
 
 
 def one_replica(launch: Launch) -> Compared:

@@ -35,6 +35,7 @@ def parse():
         ("model", ""),
         ("restore", ""),
         ("jit", "none"),
+        ("precision", "float32"),
     ):
         add("--" + name, default=value)
     for name in ("evaluate", "audit-input", "dump-weights"):
