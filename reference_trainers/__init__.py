@@ -28,6 +28,7 @@ class Trainer:
     events: Tuple[str, ...]  # what it writes, beyond started, joined and finished
     flags: Tuple[str, ...]  # what it takes, beyond the flags that all trainers take
     fit: bool = False  # trains by Keras' Model.fit, with all that comes with it
+    devices: int = 1  # logical CPUs of one task
     services: Tuple[str, ...] = ()  # jobs that never end by themselves
     path: str = ""  # a program elsewhere: a fake or a patched copy
 
@@ -124,6 +125,20 @@ TRAINERS: Tuple[Trainer, ...] = (
         ),
         flags=("save-every", "evaluate", "audit-input", "learning-rate", "dump-weights"),
         services=("ps",),
+    ),
+    Trainer(
+        name="dtensor_data_parallel",
+        document=DOCS + "/guide/core/distribution",
+        api="DTensor: mesh, Layout, DVariable and pack; one process, or several clients",
+        jobs=(),
+        role="dtensor",
+        backends=("none",),
+        keras=False,
+        families=("dtensor",),
+        synchronous=True,
+        events=KERAS_EVENTS + ("exported", "laid_out"),
+        flags=KERAS_FLAGS + ("export", "devices", "initial-weights"),
+        devices=4,
     ),
 )
 

@@ -17,6 +17,7 @@ SCHEMA = {
     "started": ("tensorflow", "keras", "python", "pid", "trainer", "seed"),
     "joined": ("cluster", "workers", "chief", "backend", "replicas"),
     "placed": ("variables", "ops"),
+    "laid_out": ("weights", "batch", "gradients"),  # on which device is what of each
     "step": ("step", "global_step", "loss", "examples"),
     "input": ("step", "global_step", "ids"),
     "epoch": ("epoch", "steps", "metrics", "global_step"),

@@ -15,6 +15,9 @@ from reference_trainers import keras_support
 from reference_trainers.workload import BadInput
 
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+# What the names of weights contain, where nothing else's does: of a Keras model's layers; of an
+# optimizer of Keras, or of one's own, that keeps the variables it trains (the shorter path counts).
+OF_WEIGHTS = ("layer_with_weights-", "optimizer/_trainable_variables/", "optimizer/model_variables")
 
 
 class Position(NamedTuple):
@@ -77,7 +80,7 @@ def checked(path, model):
     stored = sorted(
         tuple(shape)
         for name, shape in shapes.items()
-        if "layer_with_weights-" in name or "optimizer/_trainable_variables/" in name
+        if any(part in name for part in OF_WEIGHTS)
     )
     own = sorted(tuple(variable.shape) for variable in model.trainable_variables)
     if stored != own:

@@ -111,6 +111,13 @@ def weights(model):
     return [variable.numpy() for variable in model.trainable_variables]
 
 
+def copy_weights(path, model):
+    """Begin with the weights that another run has dumped, of this model by whatever trainer."""
+    arrays = workload.load_weights(path, [v.shape for v in model.trainable_variables])
+    for variable, array in zip(model.trainable_variables, arrays):  # noqa: B905
+        variable.assign(array)
+
+
 def slots(optimizer):
     """Values of the optimizer's slots (momenta and the like), in its order."""
     others = (id(optimizer.iterations), id(getattr(optimizer, "_learning_rate", None)))

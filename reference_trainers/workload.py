@@ -127,6 +127,17 @@ OPTIONAL_FLAGS = {
         "metavar": "RATE",
         "help": "(default: 0.001)",
     },
+    "devices": {
+        "type": number(int, 1),
+        "default": 1,
+        "metavar": "N",
+        "help": "logical CPUs of this process (default: %(default)s)",
+    },
+    "initial-weights": {
+        "metavar": "NPZ",
+        "default": "",
+        "help": "begin with the weights that --dump-weights of another run has kept",
+    },
     "dump-weights": {
         "action": "store_true",
         "help": "keep the weights themselves beside the event file",
@@ -211,6 +222,22 @@ def load_data(path):
             )
         arrays["y_" + part] = y.astype(np.int64)
     return Data(**arrays)
+
+
+def load_weights(path, shapes):
+    """The arrays of a file that --dump-weights wrote; BadInput unless they have these shapes."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = [archive["arr_%d" % i] for i in range(len(archive.files))]
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise BadInput("--initial-weights: %s cannot be read: %s" % (path, error)) from error
+    found, wanted = [a.shape for a in arrays], [tuple(shape) for shape in shapes]
+    if found != wanted:
+        raise BadInput(
+            "--initial-weights: %s is of another model: it has shapes %s, this model %s"
+            % (path, found, wanted)
+        )
+    return arrays
 
 
 def by_epoch_order(examples, seed, first_epoch, first_step, epochs, steps, batch):
