@@ -28,7 +28,9 @@ class Trainer:
     events: Tuple[str, ...]  # what it writes, beyond started, joined and finished
     flags: Tuple[str, ...]  # what it takes, beyond the flags that all trainers take
     fit: bool = False  # trains by Keras' Model.fit, with all that comes with it
-    devices: int = 1  # logical CPUs of one task
+    devices: int = 1  # of each task, a replica on each; where there is --devices, it is told
+    model: str = ""  # its document's, by the name that --model knows, and likewise:
+    optimizer: str = "sgd"
     services: Tuple[str, ...] = ()  # jobs that never end by themselves
     path: str = ""  # a program elsewhere: a fake or a patched copy
 
@@ -38,6 +40,11 @@ class Trainer:
         return self.path or os.path.join(
             os.path.dirname(os.path.abspath(__file__)), self.name + ".py"
         )
+
+    @property
+    def several(self) -> bool:
+        """Whether several replicas train together: tasks of a cluster, or devices of one."""
+        return bool(self.jobs) or self.devices > 1
 
 
 # Of all that train a Keras model; by fit, they export it too.
@@ -51,6 +58,7 @@ KERAS_EVENTS = (
     "evaluated",
 )
 KERAS_FLAGS = (
+    "model",
     "save-every",
     "evaluate",
     "audit-input",
@@ -70,10 +78,44 @@ TRAINERS: Tuple[Trainer, ...] = (
         backends=("none",),
         keras=True,
         fit=True,
+        model="cnn",
         families=("single",),
         synchronous=True,
         events=KERAS_EVENTS + ("exported",),
-        flags=KERAS_FLAGS + ("export",),
+        flags=KERAS_FLAGS + ("export", "initial-weights"),
+    ),
+    Trainer(
+        name="keras_mirrored",
+        document=DOCS + "/tutorials/distribute/keras",
+        api="tf.distribute.MirroredStrategy and Keras Model.fit",
+        jobs=(),
+        role="none",
+        backends=("none",),
+        keras=True,
+        fit=True,
+        devices=2,
+        model="pooled-cnn",
+        optimizer="adam",
+        families=("mirrored",),
+        synchronous=True,
+        events=KERAS_EVENTS + ("exported",),
+        flags=KERAS_FLAGS + ("export", "devices"),
+    ),
+    Trainer(
+        name="custom_loop_mirrored",
+        document=DOCS + "/tutorials/distribute/custom_training",
+        api="tf.distribute.MirroredStrategy and strategy.run in a loop of one's own",
+        jobs=(),
+        role="none",
+        backends=("none",),
+        keras=True,
+        devices=2,
+        model="deep-cnn",
+        optimizer="adam",
+        families=("mirrored", "custom-mirrored"),
+        synchronous=True,
+        events=KERAS_EVENTS,
+        flags=KERAS_FLAGS + ("devices",),
     ),
     Trainer(
         name="keras_multi_worker_mirrored",
@@ -84,6 +126,7 @@ TRAINERS: Tuple[Trainer, ...] = (
         backends=("auto", "ring", "nccl"),
         keras=True,
         fit=True,
+        model="cnn",
         families=("cluster", "mwms"),
         synchronous=True,
         events=KERAS_EVENTS + ("exported", "peer_lost"),
@@ -97,6 +140,7 @@ TRAINERS: Tuple[Trainer, ...] = (
         role="tf_config",
         backends=("auto", "ring", "nccl"),
         keras=True,
+        model="cnn",
         families=("cluster", "mwms"),
         synchronous=True,
         events=KERAS_EVENTS + ("peer_lost",),
@@ -134,11 +178,13 @@ TRAINERS: Tuple[Trainer, ...] = (
         role="dtensor",
         backends=("none",),
         keras=False,
+        devices=4,
+        model="mlp",
+        optimizer="adam",
         families=("dtensor",),
         synchronous=True,
         events=KERAS_EVENTS + ("exported", "laid_out"),
-        flags=KERAS_FLAGS + ("export", "devices", "initial-weights"),
-        devices=4,
+        flags=KERAS_FLAGS[1:] + ("export", "devices", "initial-weights"),  # one model only
     ),
 )
 

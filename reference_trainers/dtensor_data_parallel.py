@@ -179,7 +179,7 @@ def build_optimizer(args, model):
 
 
 def train(args, events, data, layouts, build):
-    """Train a model with these layouts of weights and the optimizer that `build` makes."""
+    """Train a model with these layouts of weights and the optimizer that `build` makes; gives it."""
     mesh = layouts[0].mesh
     model = MLP(layouts, seeds=[(args.seed, layer) for layer in range(LAYERS)])
     if args.initial_weights:
@@ -230,6 +230,7 @@ def train(args, events, data, layouts, build):
         dtensor_support.export(args.export, model, SIZES[0], events)
     dtensor.barrier(mesh)  # a client that leaves early takes its part of the mesh along
     events.write("finished", global_step=teller.global_step, steps=teller.steps)
+    return model
 
 
 def evaluate(test_step, data, global_batch, mesh):

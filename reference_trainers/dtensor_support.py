@@ -149,6 +149,12 @@ def state(model, optimizer):
     }
 
 
+def copies(model):
+    """For each device of this client the digest of its components of the weights."""
+    by_device = zip(*(dtensor.unpack(v.read_value()) for v in model.weights))  # noqa: B905
+    return [workload.digest([part.numpy() for part in parts]) for parts in by_device]
+
+
 class Teller(object):
     """Events of the loop; its counts are of this incarnation's own steps."""
 
@@ -187,6 +193,7 @@ class Teller(object):
             extra["npz"] = self._events.beside("%s-%d.npz" % (when, self.global_step))
             np.savez(extra["npz"], *values(self._model.weights))
         found = state(self._model, self._optimizer)
+        found["copies"] = copies(self._model)
         self._events.write("weights", when=when, global_step=self.global_step, **found, **extra)
 
     def layouts(self, gradients, x, y):

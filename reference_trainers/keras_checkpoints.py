@@ -1,10 +1,12 @@
 """Where a Keras trainer goes on: its backup, its last checkpoint, and whether they fit the model.
 
 Layout of a model directory: backup/ belongs to BackupAndRestore alone, ckpt/ to a
-CheckpointManager. TensorFlow restores a checkpoint of another model as far as names match and is
-silent about the rest, so the shapes are compared before anything is restored or overwritten.
+CheckpointManager, training_checkpoints/ has the weights after each epoch. TensorFlow restores a
+checkpoint of another model as far as names match and is silent about the rest, so the shapes are
+compared before anything is restored or overwritten.
 """
 
+import glob
 import json
 import os
 from typing import NamedTuple
@@ -14,6 +16,7 @@ import tensorflow as tf
 from reference_trainers import keras_support
 from reference_trainers.workload import BadInput
 
+EPOCHS_DIRECTORY = "training_checkpoints"
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 # What the names of weights contain, where nothing else's does: of a Keras model's layers; of an
 # optimizer of Keras, or of one's own, that keeps the variables it trains (the shorter path counts).
@@ -78,9 +81,7 @@ def checked(path, model):
     except (tf.errors.OpError, ValueError, IndexError) as error:
         raise BadInput("--model-dir: the checkpoint %s is damaged: %s" % (path, error)) from error
     stored = sorted(
-        tuple(shape)
-        for name, shape in shapes.items()
-        if any(part in name for part in OF_WEIGHTS)
+        tuple(shape) for name, shape in shapes.items() if any(part in name for part in OF_WEIGHTS)
     )
     own = sorted(tuple(variable.shape) for variable in model.trainable_variables)
     if stored != own:
@@ -112,9 +113,58 @@ def restore_and_tell(args, checkpoint, events, model, optimizer=None):
     `optimizer`: of a model that is not compiled.
     """
     path = restore_latest(checkpoint, os.path.join(args.model_dir, "ckpt"), model)
-    if path and events.enabled:
+    if path:
+        tell_restored(events, path, model, optimizer)
+
+
+def tell_restored(events, path, model, optimizer=None):
+    """Write `restored`, with the state as it is now; `optimizer`: of a model not compiled."""
+    if events.enabled:
         state = keras_support.state(model, optimizer)
         events.write("restored", path=path, global_step=state["iterations"], **state)
+
+
+class EpochCheckpoints(tf.keras.callbacks.ModelCheckpoint):
+    """ModelCheckpoint of the weights after each epoch, `ckpt_{epoch}`; tells of each.
+
+    A model that is compiled has its optimizer's state in the same file.
+    """
+
+    def __init__(self, model_dir, events):
+        # Keras 3 refuses any other ending.
+        name = "ckpt_{epoch}" + (".weights.h5" if keras_support.is_keras_3() else "")
+        super().__init__(os.path.join(model_dir, EPOCHS_DIRECTORY, name), save_weights_only=True)
+        self._events = events
+
+    def on_epoch_end(self, epoch, logs=None):
+        super().on_epoch_end(epoch, logs)
+        global_step = keras_support.iterations(self.model)
+        path = self.filepath.format(epoch=epoch + 1)
+        self._events.write("checkpoint_saved", path=path, global_step=global_step)
+
+
+def resume_from_epochs(args, model, events):
+    """`resume` for who saves by EpochCheckpoints: the last one is loaded into the model."""
+    model_directory(args.model_dir)
+    start = backup_position(os.path.join(args.model_dir, "backup"), args, model)
+    path = "" if start.backup else _latest_of_epochs(os.path.join(args.model_dir, EPOCHS_DIRECTORY))
+    if path:
+        if not keras_support.is_keras_3():
+            checked(path, model)
+        try:
+            model.load_weights(path)
+        except (OSError, ValueError, KeyError) as error:
+            raise BadInput("--model-dir: %s cannot be restored: %s" % (path, error)) from error
+        tell_restored(events, path, model)
+    return start
+
+
+def _latest_of_epochs(directory):
+    if not keras_support.is_keras_3():
+        return tf.train.latest_checkpoint(directory)
+    found = glob.glob(os.path.join(directory, "ckpt_*.weights.h5"))
+    # By the number and not by the clock: two epochs may end within its resolution.
+    return max(found, key=lambda path: int(path.rsplit("_", 1)[1].split(".")[0]), default="")
 
 
 def resume(args, model, checkpoint, events):

@@ -1,7 +1,7 @@
 """Events from inside Keras' fit: the loss of each batch, each epoch's metrics, state digests.
 
 Keras tells a callback the running mean of the loss, and under a strategy it reduces everything
-that train_step returns over all workers. So the loss of this task's own batch takes another way:
+that train_step returns over all replicas. So the loss of this task's own batch takes another way:
 see BatchProbe. Nothing is added to the collectives, and nothing here exists when TRAINER_EVENTS is
 unset.
 """
@@ -15,21 +15,29 @@ from reference_trainers import keras_support
 OWN = "own"  # among what train_step returns
 
 
+def loss_and_examples(own):
+    """Mean loss over this task's own batch and its size, from [loss, examples] of each replica."""
+    losses, examples = np.transpose([part.numpy() for part in own]).astype(np.float64)
+    return float(np.average(losses, weights=examples)), int(examples.sum())
+
+
 class BatchProbe(object):
-    """After each step calls `on_step(own)`: float32 [loss, examples] of this task's own batch.
+    """After each step calls `on_step(own)`: float32 [loss, examples] of each local replica's batch.
 
     What train_step returns would be reduced over all replicas. Where there is only one, it takes
-    `own` along, and Keras never sees it; otherwise a variable of this task keeps it. A callback
-    that reads a variable could tell of each step as well, but that costs a small step some
-    percent: after a step the caches are cold.
+    `own` along, and Keras never sees it; otherwise a variable for each of this task's replicas
+    keeps it. A callback that reads a variable could tell of each step as well, but that costs a
+    small step some percent: after a step the caches are cold.
     """
 
     def __init__(self, model, audit):
-        """Make it outside `strategy.scope()`: its variables belong to this task alone."""
-        self._training = False  # while train_step is traced; evaluation has losses as well
-        self._own = None
-        self._kept = tf.Variable(tf.zeros([2]), trainable=False)
-        self._rows = tf.Variable(tf.zeros([0], tf.int64), shape=[None], trainable=False)
+        """Make it outside `strategy.scope()`: its variables belong to one replica each."""
+        local = range(keras_support.local_replicas(model.distribute_strategy))
+        self._training = set()  # replicas whose train_step is traced; evaluation has losses as well
+        self._own = {}  # by local replica: their traces take turns
+        self._kept = [tf.Variable(tf.zeros([2]), trainable=False) for _ in local]
+        rows = tf.zeros([0], tf.int64)
+        self._rows = [tf.Variable(rows, shape=[None], trainable=False) for _ in local]
         self._audit = audit
         self._model = model
         self._train_step, self._compute_loss = model.train_step, model.compute_loss
@@ -40,24 +48,33 @@ class BatchProbe(object):
         self.on_step = lambda _: None
 
     def train_step(self, batch):
+        replica = self._replica()
         if self._audit:
-            self._rows.assign(batch[2])
-        self._training = True
+            self._rows[replica].assign(batch[2])
+        self._training.add(replica)
         try:
             logs = self._train_step(tuple(batch[:2]))
         finally:
-            self._training = False
+            self._training.discard(replica)
         if self._replicas == 1:
-            return dict(logs, **{OWN: self._own})
-        self._kept.assign(self._own)
+            return dict(logs, **{OWN: self._own[replica]})
+        self._kept[replica].assign(self._own[replica])
         return logs
+
+    def _replica(self):
+        """Which one of this task's replicas is running; -1 where Keras 3 tries the shapes out."""
+        context = tf.distribute.get_replica_context()
+        if context is None:
+            return -1
+        return int(tf.get_static_value(context.replica_id_in_sync_group)) % len(self._kept)
 
     def compute_loss(self, x, y, *args, **kwargs):
         loss = self._compute_loss(x, y, *args, **kwargs)
-        if self._training:
+        replica = self._replica()
+        if replica in self._training:
             # Keras has divided by the number of replicas, so that a sum over them is the mean.
             mean = tf.cast(loss, tf.float32) * self._replicas
-            self._own = tf.stack([mean, tf.cast(tf.shape(y)[0], tf.float32)])
+            self._own[replica] = tf.stack([mean, tf.cast(tf.shape(y)[0], tf.float32)])
         return loss
 
     def make_train_function(self, force=False):
@@ -67,7 +84,10 @@ class BatchProbe(object):
 
         def train_function(iterator):
             logs = keras_function(iterator)
-            self.on_step(logs.pop(OWN) if self._replicas == 1 else self._kept.value())
+            if self._replicas == 1:
+                self.on_step([logs.pop(OWN)])
+            else:
+                self.on_step([kept.value() for kept in self._kept])
             return logs
 
         self._model.train_function = train_function
@@ -75,7 +95,7 @@ class BatchProbe(object):
 
     def rows(self):
         """Rows of x_train in the last batch; empty without --audit-input."""
-        return self._rows.numpy().tolist()
+        return [row for rows in self._rows for row in rows.numpy().tolist()]
 
 
 class EventsCallback(tf.keras.callbacks.Callback):
@@ -116,12 +136,7 @@ class EventsCallback(tf.keras.callbacks.Callback):
         self.steps += 1
         self._global_step += 1
         where = {"step": self.steps, "global_step": self._global_step}
-        self._events.write_soon(
-            "step",
-            loss=lambda: own.numpy().tolist()[0],
-            examples=lambda: int(own.numpy()[1]),
-            **where,
-        )
+        tell_step(self._events, own, where)
         if self._audit:
             self._events.write("input", ids=self._probe.rows(), **where)
 
@@ -136,12 +151,34 @@ class EventsCallback(tf.keras.callbacks.Callback):
         self.weights("epoch")
 
     def weights(self, when):
-        tell_weights(self._events, when, self._global_step, self.model, dump=self._dump)
+        tell_weights(
+            self._events,
+            when,
+            self._global_step,
+            self.model,
+            self.model.distribute_strategy,
+            dump=self._dump,
+        )
 
 
-def tell_weights(events, when, global_step, model, optimizer=None, dump=False):
-    """Write the digest of the model's state; `dump` keeps the weights themselves as well."""
+def tell_step(events, own, where):
+    """Write `step`, later, when its numbers are there; `own` as BatchProbe gives it."""
+    events.write_soon(
+        "step",
+        loss=lambda: loss_and_examples(own)[0],
+        examples=lambda: loss_and_examples(own)[1],
+        **where,
+    )
+
+
+def tell_weights(events, when, global_step, model, strategy, optimizer=None, dump=False):
+    """Write the digest of the model's state; `dump` keeps the weights themselves as well.
+
+    Where this task has several replicas, `copies` has the digest of each one's weights.
+    """
     extra = {}
+    if keras_support.local_replicas(strategy) > 1:
+        extra["copies"] = keras_support.copies(model, strategy)
     if dump:
         extra["npz"] = events.beside("%s-%d.npz" % (when, global_step))
         np.savez(extra["npz"], *keras_support.weights(model))

@@ -82,7 +82,7 @@ def run(args, role, events, data):
         verbose=2,
     )
 
-    global_step = int(model.optimizer.iterations.numpy())
+    global_step = keras_support.iterations(model)
     if teller:
         teller.weights("final")
     if args.evaluate:

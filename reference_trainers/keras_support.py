@@ -1,6 +1,6 @@
-"""The workload of the Keras trainers: the document's model and data set, and digests of its state.
+"""The workload of the Keras trainers: the documents' models and data set, and digests of a state.
 
-The document is https://www.tensorflow.org/tutorials/distribute/multi_worker_with_keras (its
+The data set is that of https://www.tensorflow.org/tutorials/distribute/multi_worker_with_keras (its
 mnist_setup.py). Runs with Keras 2, tf_keras and Keras 3. Importing this starts nothing of
 TensorFlow's runtime, so that a process may fork after it.
 """
@@ -29,17 +29,59 @@ def is_keras_3():
     return versions()["keras"].startswith("keras 3")
 
 
-def build_cnn_model():
-    """The document's CNN; under a strategy, call it inside `scope()`."""
+def logical_devices(count):
+    """Names of so many devices of this process: GPUs where there are enough, else logical CPUs.
+
+    Call it before anything else of TensorFlow: devices cannot be divided once they are in use.
+    """
+    if len(tf.config.list_physical_devices("GPU")) >= count:
+        return ["GPU:%d" % i for i in range(count)]
+    if count > 1:
+        tf.config.set_logical_device_configuration(
+            tf.config.list_physical_devices("CPU")[0],
+            [tf.config.LogicalDeviceConfiguration() for _ in range(count)],
+        )
+    return ["CPU:%d" % i for i in range(count)]
+
+
+def build_cnn_model(args):
+    """The model that --model names; under a strategy, call it inside `scope()`."""
+    layers = tf.keras.layers
+    decay = {"kernel_regularizer": tf.keras.regularizers.L2(1e-5)}
+    models = {
+        # multi_worker_with_keras and multi_worker_with_ctl
+        "cnn": lambda: [
+            layers.Conv2D(32, 3, activation="relu"),
+            layers.Flatten(),
+            layers.Dense(128, activation="relu"),
+        ],
+        # keras, the tutorial of MirroredStrategy, and multi_worker_with_estimator
+        "pooled-cnn": lambda: [
+            layers.Conv2D(32, 3, activation="relu"),
+            layers.MaxPooling2D(),
+            layers.Flatten(),
+            layers.Dense(64, activation="relu"),
+        ],
+        # custom_training: its regularization is a loss that a loop of one's own must scale as well
+        "deep-cnn": lambda: [
+            layers.Conv2D(32, 3, activation="relu", **decay),
+            layers.MaxPooling2D(),
+            layers.Conv2D(64, 3, activation="relu", **decay),
+            layers.MaxPooling2D(),
+            layers.Flatten(),
+            layers.Dense(64, activation="relu", **decay),
+        ],
+        # guide/core/distribution, as its text has it
+        "mlp": lambda: [
+            layers.Flatten(),
+            layers.Dense(700, activation="relu"),
+            layers.Dense(500, activation="relu"),
+        ],
+    }
     return tf.keras.Sequential(
-        [
-            tf.keras.Input(shape=(28, 28)),
-            tf.keras.layers.Reshape(target_shape=(28, 28, 1)),
-            tf.keras.layers.Conv2D(32, 3, activation="relu"),
-            tf.keras.layers.Flatten(),
-            tf.keras.layers.Dense(128, activation="relu"),
-            tf.keras.layers.Dense(10),
-        ]
+        [tf.keras.Input(shape=(28, 28)), layers.Reshape(target_shape=(28, 28, 1))]
+        + models[args.model]()
+        + [layers.Dense(10)]
     )
 
 
@@ -57,8 +99,8 @@ def build_optimizer(args, model):
 
 
 def build_and_compile_cnn_model(args):
-    """The document's CNN, built and compiled; under a strategy, call it inside `scope()`."""
-    model = build_cnn_model()
+    """The CNN, built and compiled; under a strategy, call it inside `scope()`."""
+    model = build_cnn_model(args)
     model.compile(
         loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         optimizer=build_optimizer(args, model),
@@ -118,10 +160,36 @@ def copy_weights(path, model):
         variable.assign(array)
 
 
+def local_replicas(strategy):
+    """How many of the strategy's replicas are in this task."""
+    together = strategy.num_replicas_in_sync
+    return len(strategy.extended.worker_devices) if together > 1 else 1
+
+
+def copies(model, strategy):
+    """For each device of this task the digest of its own copy of the weights."""
+    held = [
+        strategy.experimental_local_results(v.value if is_keras_3() else v)  # Keras 3 wraps it
+        for v in model.trainable_variables
+    ]
+    by_device = zip(*held)  # noqa: B905 (Python 3.8 has no `strict`)
+    return [workload.digest([copy.numpy() for copy in copies]) for copies in by_device]
+
+
 def slots(optimizer):
     """Values of the optimizer's slots (momenta and the like), in its order."""
     others = (id(optimizer.iterations), id(getattr(optimizer, "_learning_rate", None)))
     return [v.numpy() for v in optimizer.variables if id(v) not in others]
+
+
+def iterations(model):
+    """How many updates the optimizer of a compiled model has made."""
+    return int(model.optimizer.iterations.numpy())
+
+
+def learning_rate(model):
+    """The rate of a compiled model's next step."""
+    return float(model.optimizer.learning_rate.numpy())
 
 
 def state(model, optimizer=None):

@@ -35,6 +35,8 @@ def main():
     events.write("joined", cluster={}, workers=1, chief=True, backend="none", replicas=1)
 
     model = keras_support.build_and_compile_cnn_model(args)
+    if args.initial_weights:
+        keras_support.copy_weights(args.initial_weights, model)
     checkpoint = tf.train.Checkpoint(model=model)  # a compiled model brings its optimizer along
     start, callbacks = keras_checkpoints.Position(), []
     if args.model_dir:
@@ -59,7 +61,7 @@ def main():
         verbose=2,
     )
 
-    global_step = int(model.optimizer.iterations.numpy())
+    global_step = keras_support.iterations(model)
     if teller:
         teller.weights("final")
     if args.evaluate:

@@ -19,6 +19,7 @@ import numpy as np
 BAD_INPUT = 2
 # In the long text of an error about a lost task, what is worth one line.
 TELLING = re.compile("aborted by|reset by peer|[Ss]ocket closed|refused|remote target")
+MODELS = ("cnn", "pooled-cnn", "deep-cnn", "mlp")  # see keras_support
 KERAS_DATA = "~/.keras/datasets/mnist.npz"
 DATA_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
@@ -86,6 +87,16 @@ OPTIONAL_FLAGS = {
         "default": "auto",
         "help": "implementation of the collectives; auto lets TensorFlow choose (default: auto)",
     },
+    "devices": {
+        "type": number(int, 1),
+        "default": 1,
+        "metavar": "N",
+        "help": "replicas of this task: so many GPUs, or logical CPUs (default: %(default)s)",
+    },
+    "model": {
+        "choices": MODELS,
+        "help": "the model of which document (default: %(default)s, this one's own)",
+    },
     "save-every": {
         "type": number(int, 0),
         "default": 0,
@@ -119,19 +130,13 @@ OPTIONAL_FLAGS = {
     "optimizer": {
         "choices": ("sgd", "momentum", "adam"),
         "default": "sgd",
-        "help": "optimizer (default: sgd)",
+        "help": "optimizer (default: %(default)s)",
     },
     "learning-rate": {
         "type": number(float, 0, above=True),
         "default": 0.001,
         "metavar": "RATE",
         "help": "(default: 0.001)",
-    },
-    "devices": {
-        "type": number(int, 1),
-        "default": 1,
-        "metavar": "N",
-        "help": "logical CPUs of this process (default: %(default)s)",
     },
     "initial-weights": {
         "metavar": "NPZ",
@@ -177,7 +182,7 @@ def parser(name, document, flags, **defaults):
     add("--seed", type=number(int, 0), default=1, metavar="N", help="(default: 1)")
     for flag in flags:
         add("--" + flag, **OPTIONAL_FLAGS[flag])
-    result.set_defaults(**defaults)
+    result.set_defaults(**{"model": MODELS[0], **defaults})
     return result
 
 

@@ -20,7 +20,7 @@ def test_every_epoch_has_its_steps(healthy):
     checks.epochs_accounted(healthy)
 
 
-@pytest.mark.claim("mwms/global-batch")
+@pytest.mark.claim("mwms/global-batch", "mirrored/replicas")
 @pytest.mark.cases(events=("step",))
 def test_each_worker_processes_its_own_batch(healthy):
     checks.examples_accounted(healthy)

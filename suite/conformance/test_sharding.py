@@ -11,7 +11,7 @@ def test_each_example_is_seen_once_in_a_pass(scenario):
     checks.each_example_once(scenario(scenarios.audited))
 
 
-@pytest.mark.claim("single/converges")
+@pytest.mark.claim("single/converges", "custom-mirrored/exactly-once")
 @pytest.mark.cases(flags=("audit-input",), distributed=False)
 def test_one_process_sees_each_example_once(scenario):
     checks.each_example_once(scenario(scenarios.audited))

@@ -31,7 +31,12 @@ def test_a_restarted_cluster_waits_for_the_lost_worker(scenario, record):
     checks.restarted_cluster_waits(run)
 
 
-@pytest.mark.claim("mwms/restart-resumes", "mwms/loop-resumes", "single/restart-resumes")
+@pytest.mark.claim(
+    "mwms/restart-resumes",
+    "mwms/loop-resumes",
+    "mirrored/restart-resumes",
+    "single/restart-resumes",
+)
 @pytest.mark.cases(flags=("order",))
 def test_a_restart_resumes_the_interrupted_epoch(scenario):
     pair = scenario(disasters.interrupted)
@@ -39,7 +44,12 @@ def test_a_restart_resumes_the_interrupted_epoch(scenario):
     checks.restored_state_equals_uninterrupted(pair.run, pair.reference)
 
 
-@pytest.mark.claim("mwms/restart-resumes", "mwms/loop-resumes", "single/restart-resumes")
+@pytest.mark.claim(
+    "mwms/restart-resumes",
+    "mwms/loop-resumes",
+    "mirrored/restart-resumes",
+    "single/restart-resumes",
+)
 @pytest.mark.cases(flags=("order",))
 def test_the_partial_epoch_leaves_no_trace(scenario):
     pair = scenario(disasters.interrupted)
@@ -47,7 +57,12 @@ def test_the_partial_epoch_leaves_no_trace(scenario):
     checks.final_weights_equal_uninterrupted(pair.run, pair.reference)
 
 
-@pytest.mark.claim("mwms/restart-resumes", "mwms/loop-resumes", "single/restart-resumes")
+@pytest.mark.claim(
+    "mwms/restart-resumes",
+    "mwms/loop-resumes",
+    "mirrored/restart-resumes",
+    "single/restart-resumes",
+)
 @pytest.mark.cases(flags=("order",))
 def test_the_documents_own_data_resume_where_they_were(scenario, record):
     pair = scenario(disasters.interrupted_as_documented)

@@ -41,6 +41,7 @@ class Needs:
     flags: Sequence[str] = ()
     families: Sequence[str] = ()
     distributed: bool | None = None
+    several: bool | None = None  # replicas, on tasks or on devices
     synchronous: bool | None = None
     fit: bool | None = None  # trains by Keras' Model.fit
     backends: str = "first"  # of the row: only the first, or each
@@ -51,6 +52,7 @@ class Needs:
             and set(self.flags) <= set(row.flags)
             and (not self.families or bool(set(self.families) & set(row.families)))
             and self.distributed in (None, bool(row.jobs))
+            and self.several in (None, row.several)
             and self.synchronous in (None, row.synchronous)
             and self.fit in (None, row.fit)
         )

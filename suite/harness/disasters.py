@@ -157,6 +157,7 @@ def server_lost(launch: Launch) -> Run:
 def _come_back(launch: Launch, cluster: Cluster, lost: str) -> None:
     """Start it again; whether it trains again is for a check to judge."""
     cluster.start(lost)
+    cluster.wait_for("spawned", lost, attempt=1)  # until then nothing can be judged
 
     def steps_or_ended(run: Run) -> object:
         return len(run.of("step", lost, attempt=1)) >= FEW or run.exit_of(lost, attempt=1)

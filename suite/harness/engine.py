@@ -109,7 +109,8 @@ class Engine:
         """
         topology = self.topology(trainer, jobs, workers)
         flavour = keras if keras in self.flavours else next(iter(self.flavours))
-        given = {**self.defaults, **({"backend": backend} if "backend" in trainer.flags else {})}
+        own = {"backend": backend, "devices": trainer.devices}
+        given = {**self.defaults, **{k: v for k, v in own.items() if k in trainer.flags}}
         if model_dir:
             given["model-dir"] = model_dir
         addresses, release = self.network.addresses(topology.tasks)

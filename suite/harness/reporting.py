@@ -82,6 +82,7 @@ def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRepo
         explained = explain(item, error)
         report.longrepr = f"{report.longreprtext or judgement.reason}\n\n{explained}"
     columns = common(session, case, test)
+    replicas = columns["workers"] * case.trainer.devices
     carried = {
         "test": test,
         "duration_s": report.duration,
@@ -95,7 +96,7 @@ def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRepo
             "diagnosis": explain(item, error) if report.failed else "",
         },
         "measurements": [
-            {"replicas": columns["workers"], "repeat": 0, **columns, **row}
+            {"replicas": replicas, "repeat": 0, **columns, **row}
             for row in item.stash.get(MEASURED, [])
         ],
     }

@@ -100,6 +100,16 @@ class Run:
         return path.read_text(errors="replace") if path and path.exists() else ""
 
     @property
+    def devices(self) -> int:
+        """Devices of each task, as asked for; there is a replica on each."""
+        return int(self.flags.get("devices") or 1)
+
+    @property
+    def replicas(self) -> int:
+        """All replicas that train, as asked for."""
+        return self.devices * len(self.workers)
+
+    @property
     def collective(self) -> str:
         """The implementation that TensorFlow really chose: ring, nccl or none."""
         return backends.actual(self.log(task) for task in self.workers)

@@ -84,7 +84,10 @@ def work(launch: Launch, trainer: Trainer | None = None, **flags: Any) -> dict[s
     """WORK on a part of the data, changed by `flags` (`batch_size=32`), as far as it is taken."""
     trainer = trainer or launch.case.trainer
     given = {k.replace("_", "-"): v for k, v in flags.items()}
-    wanted = {**WORK, "data": part_of_data(launch, TRAIN, TEST), **given}
+    # Both sides of a comparison train as the document of the trainer under test does.
+    row = launch.case.trainer
+    own = {"model": row.model or None, "optimizer": row.optimizer}
+    wanted = {**WORK, "data": part_of_data(launch, TRAIN, TEST), **own, **given}
     if not trainer.synchronous and "steps-per-epoch" not in given:
         wanted["steps-per-epoch"] = ASYNCHRONOUS_STEPS
     optional = {f for row in BY_NAME.values() for f in row.flags}
@@ -175,7 +178,7 @@ def single(trainer: Trainer) -> Trainer:
     """One process without a strategy, for this trainer; a program from elsewhere is its own."""
     if trainer.name in BY_NAME:
         return BY_NAME["single_process"]
-    return replace(trainer, jobs=(), role="none", backends=("none",))
+    return replace(trainer, jobs=(), role="none", backends=("none",), devices=1)
 
 
 # --- nothing goes wrong --------------------------------------------------------------------------
@@ -266,24 +269,48 @@ def changed_plan(cluster: Cluster, plan: Any) -> Iterator[None]:
 
 
 def large_batch(launch: Launch) -> Compared:
-    """Some steps of all workers, and of one process with the batch of all of them together."""
+    """Some steps of all replicas, and of one process with the batch of all of them together."""
     small = {"epochs": 2, "steps_per_epoch": 5, "optimizer": "momentum", "learning_rate": 0.01}
-    small["dump_weights"] = True
+    # In an order that does not depend on how often an iterator is made: under a strategy Keras 3
+    # takes a batch before it trains, and begins the data again, which shuffles them again.
+    small.update(dump_weights=True, order="by-epoch")
     run = trained(launch, flags=work(launch, **small))
     one = single(launch.case.trainer)
-    flags = work(launch, one, **small, batch_size=WORK["batch-size"] * len(run.workers))
+    flags = work(launch, one, **small, batch_size=WORK["batch-size"] * run.replicas)
+    if "initial-weights" in launch.case.trainer.flags:  # it does not draw them as Keras does
+        flags["initial-weights"] = start_of(run)
     return Compared(run, trained(launch, one, backend="none", jobs=(), flags=flags))
+
+
+def start_of(run: Run) -> str:
+    """The file of the weights that the run began with; it was asked to dump them."""
+    return next(e["npz"] for e in run.of("weights") if e["when"] == "initial")
+
+
+def clients(launch: Launch, pair: Compared) -> Run:
+    """The run of a pair again, from the same start, as two client processes of one mesh."""
+    trainer = replace(launch.case.trainer, jobs=(("worker", 2),))
+    flags = {**pair.run.flags, "devices": pair.run.devices // 2, "evaluate": True}
+    flags["initial-weights"] = start_of(pair.run)
+    return complete(launch, trainer, flags=flags, model_dir=launch.directory / "model")
 
 
 def audited(launch: Launch, autoshard: str | None = None) -> Run:
     """Whole passes over few data, with the ids of all examples told."""
     batch, steps = 32, 5
     workers = len(launch.engine.topology(launch.case.trainer).workers)
-    data = part_of_data(launch, batch * steps * workers, TEST)
+    replicas = workers * launch.case.trainer.devices
+    data = part_of_data(launch, batch * steps * replicas, TEST)
     flags = {"data": data, "epochs": 2, "batch_size": batch, "audit_input": True}
     # Without sharding a pass takes every worker as many times longer as there are workers.
     steps *= workers if autoshard == "off" else 1
     return trained(launch, flags=work(launch, **flags, steps_per_epoch=steps, autoshard=autoshard))
+
+
+def scheduled(launch: Launch) -> Run:
+    """So many epochs, of a few steps each, that a schedule by epoch has come to its last part."""
+    flags = work(launch, epochs=9, steps_per_epoch=2, learning_rate=0.001)
+    return complete(launch, flags=flags, model_dir=launch.directory / "model")
 
 
 def audited_off(launch: Launch) -> Run:

@@ -42,7 +42,7 @@ def fake_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
         python=sys.executable,
         flavours={"none": {}},
         network=network.probe(),
-        deadlines=Deadlines(step_s=10, run_s=15, detect_s=2, exit_s=5),
+        deadlines=Deadlines(step_s=60, run_s=60, detect_s=2, exit_s=30),
         directory=tmp_path_factory.mktemp("run"),
         progress=Progress(None),
         session=f"meta-{os.getpid()}",

@@ -103,8 +103,8 @@ class Model:
 class Batches:
     """Which examples this worker sees in which step: shuffle, repeat, batch, shard; or by epoch."""
 
-    def __init__(self, options, examples, rank, workers):
-        self.seed, self.batch, self.order = options.seed, options.batch_size, options.order
+    def __init__(self, options, batch, examples, rank, workers):
+        self.seed, self.batch, self.order = options.seed, batch, options.order
         self.steps = options.steps_per_epoch
         self.examples, self.rank, self.workers = examples, rank, workers
         self.shard = options.autoshard != "off"

@@ -58,7 +58,8 @@ class AsynchronousWorker:
         self.place = {name: i % turns for i, name in enumerate([*NAMES, GLOBAL_STEP])}
         self.model = fake_model.Model(options.seed, "sgd", options.learning_rate)
         examples = fake_model.count_examples(options.data) if options.data else 512
-        self.batches = fake_model.Batches(options, examples, self.index, len(workers))
+        batch = options.batch_size
+        self.batches = fake_model.Batches(options, batch, examples, self.index, len(workers))
         self.limit = options.epochs * options.steps_per_epoch
         self.path = os.path.join(options.model_dir, "model.ckpt.json")
         self.steps = 0

@@ -23,6 +23,7 @@ def parse():
     for name, value in (("epochs", 3), ("steps-per-epoch", 8), ("batch-size", 8), ("seed", 1)):
         add("--" + name, type=int, default=value)
     add("--task_index", type=int, default=0)
+    add("--devices", type=int, default=1)
     add("--save-every", type=int, default=0)
     add("--learning-rate", type=float, default=0.5)
     for name, value in (
@@ -31,6 +32,7 @@ def parse():
         ("order", "document"),
         ("autoshard", "auto"),
         ("optimizer", "sgd"),
+        ("model", ""),
     ):
         add("--" + name, default=value)
     for name in ("evaluate", "audit-input", "dump-weights"):

@@ -60,7 +60,10 @@ class Worker:
             options.seed, options.optimizer, 40 * self._rate(options.learning_rate)
         )
         examples = fake_model.count_examples(options.data) if options.data else 512
-        self.batches = fake_model.Batches(options, examples, index, self.workers)
+        self.devices = 1 if defect("counts_itself_as_one") else options.devices
+        # The toy computes on one; what it tells is what so many devices would come to.
+        batch = options.batch_size * (1 if defect("leaves_a_device_idle") else options.devices)
+        self.batches = fake_model.Batches(options, batch, examples, index, self.workers)
         self.batches.shard |= defect("shards_anyway")
         self.steps = 0
         self.restored = False
@@ -95,7 +98,7 @@ class Worker:
             workers=self.workers,
             chief=self.chief or defect("two_chiefs"),
             backend=asked if cluster else "none",
-            replicas=self.workers,
+            replicas=self.workers * self.devices,
         )
         if self.workers > 1 and not defect("logs_no_collective"):
             print("AssignCollectiveType RingReduce", file=sys.stderr)
@@ -132,11 +135,16 @@ class Worker:
         if self.options.dump_weights and event == "weights":
             fields["npz"] = self.events.beside(f"{fields['when']}-{self.model.iterations}.npz")
             fake_model.write_npz(fields["npz"], [[w] for w in self.model.weights])
+        digest = fake_model.digest(self.model.weights)
+        if self.options.devices > 1 and event == "weights":
+            fields["copies"] = [digest] * self.options.devices
+            if defect("lets_a_copy_drift") and fields["when"] != "initial":
+                fields["copies"][-1] = "another"
         self.events.write(
             event,
             global_step=self.model.iterations,
             iterations=self.model.iterations,
-            digest=fake_model.digest(self.model.weights),
+            digest=digest,
             slots_digest=fake_model.digest(self.model.slots),
             **fields,
         )

@@ -31,6 +31,7 @@ def fake(name: str, of: str) -> Trainer:
 WORKERS = fake("fake_workers", "keras_multi_worker_mirrored")
 SERVERS = fake("fake_servers", "supervisor_parameter_server")
 SINGLE = fake("fake_single", "single_process")
+MIRRORED = fake("fake_mirrored", "keras_mirrored")
 
 
 def smaller(flag: str, value: Any) -> Any:

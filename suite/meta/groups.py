@@ -17,7 +17,7 @@ from suite.harness.errors import CheckFailed
 from suite.harness.run import Run
 from suite.harness.scenarios import Compared, Launch
 from suite.meta import histories
-from suite.meta.fakes import SERVERS, SINGLE, WORKERS, FakeCase
+from suite.meta.fakes import MIRRORED, SERVERS, SINGLE, WORKERS, FakeCase
 
 LIMIT_S = 2.0  # in which fakes must notice a lost peer
 
@@ -28,7 +28,7 @@ class Group:
 
     name: str
     trainer: Trainer
-    scenario: Callable[[Launch], Any]
+    scenario: Callable[[Any], Any]  # of a Launch, or of a FakeCase
     checks: tuple[str, ...]
 
 
@@ -133,6 +133,46 @@ GROUPS = (
     ),
     Group("single", SINGLE, scenarios.healthy, (*FINISHED, *LEARNING, "one_chief")),
     Group("single-interrupted", SINGLE, disasters.interrupted, RESUMED),
+    Group(
+        "mirrored",
+        MIRRORED,
+        scenarios.healthy,
+        (*FINISHED, *LEARNING, "replica_on_each_device", "copies_are_in_step"),
+    ),
+    Group("mirrored-large", MIRRORED, scenarios.large_batch, ("equals_large_batch",)),
+    Group("mirrored-audited", MIRRORED, scenarios.audited, ("each_example_once",)),
+    Group(
+        "loaded",
+        WORKERS,
+        histories.loaded,
+        (
+            "loaded_export_evaluates_same",
+            "export_in_scope_evaluates_same",
+            "latest_checkpoint_evaluates_same",
+        ),
+    ),
+    Group(
+        "layouts",
+        WORKERS,
+        histories.layouts,
+        ("weights_replicated", "batch_sharded", "gradients_reduced"),
+    ),
+    Group(
+        "refusals",
+        WORKERS,
+        histories.refusals,
+        ("indivisible_batch_refused", "sharded_export_refused"),
+    ),
+    Group(
+        "callbacks",
+        MIRRORED,
+        histories.callbacks,
+        (
+            "learning_rate_follows_schedule",
+            "every_epoch_is_saved",
+            "event_files_hold_the_metrics",
+        ),
+    ),
     *(Group(name, WORKERS, make, (name,)) for name, make in histories.MADE_UP.items()),
 )
 BY_NAME = {group.name: group for group in GROUPS}

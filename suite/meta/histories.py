@@ -7,6 +7,7 @@ what is wrong with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from suite.harness.run import Event, Run
@@ -111,11 +112,83 @@ def side_evaluator(launch: FakeCase) -> Compared:
     return Compared(run, beside)
 
 
-def loaded_export(launch: FakeCase) -> Continued:
-    loss = 2.5 if launch.defect == "loads_something_else" else 2.0
-    metrics = [{"metrics": {"loss": value}} for value in (2.0, loss)]
-    runs = [history((TASKS[0], "evaluated", measured)) for measured in metrics]
-    return Continued(*runs)
+def loaded(launch: FakeCase) -> Continued:
+    """What was evaluated, and then again from three kinds of save."""
+    wrong = {
+        "loads_another_export": "export",
+        "loads_another_in_scope": "export in scope",
+        "loads_an_older_checkpoint": "checkpoint",
+    }.get(launch.defect)
+    run = history((TASKS[0], "evaluated", {"metrics": {"loss": 2.0}}))
+    ways = ("export", "export in scope", "checkpoint")
+    again = [
+        ("worker/0", "evaluated", {"metrics": {"loss": 2.5 if how == wrong else 2.0}, "how": how})
+        for how in ways
+    ]
+    return Continued(run, history(*again))
+
+
+def callbacks(launch: FakeCase) -> Continued:
+    """Nine epochs with a schedule, a checkpoint each, and the event files of their losses."""
+    epochs, task = range(1, 10), TASKS[0]
+    rates = [0.001 if e < 4 else 0.0001 if e < 8 else 0.00001 for e in epochs]
+    if launch.defect == "keeps_its_learning_rate":
+        rates = [0.001 for _ in epochs]
+    log = launch.directory / "log"
+    log.write_text("".join(f"Learning rate for epoch {e} is {rates[e - 1]:.9g}\n" for e in epochs))
+    told, scalars = [], []
+    for e in epochs:
+        metrics = {"loss": 2.0 / e, "accuracy": 0.1 * e, "lr": rates[e - 1]}
+        told.append((task, "epoch", {"epoch": e, "metrics": metrics}))
+        saved = launch.directory / f"ckpt_{e}.index"
+        if e % 2 or launch.defect != "saves_every_other_epoch":
+            saved.write_text("")
+            told.append((task, "checkpoint_saved", {"path": str(saved.with_suffix(""))}))
+        wrong = launch.defect == "writes_other_event_files"
+        for tag in ("loss", "accuracy"):
+            value = metrics[tag] + wrong
+            where = {"path": "train", "tag": f"epoch_{tag}", "global_step": e - 1}
+            scalars.append((task, "summary", {**where, "value": value}))
+    run = history(*told, **{"learning-rate": 0.001})
+    run = replace(run, workers=(task,), tasks=(task,), logs={(task, 0): log})
+    return Continued(run, history(*scalars))
+
+
+def layouts(launch: FakeCase) -> Run:
+    """One array of each kind on two devices, one of each worker."""
+    weights, gradients = ["a", "a"], ["g", "g"]
+    parts = [4, 4]
+    if launch.defect == "lets_a_device_drift":
+        weights = ["a", "b"]
+    if launch.defect == "keeps_its_own_gradient":
+        gradients = ["g", "h"]
+    if launch.defect == "gives_all_the_same_batch":
+        parts = [8, 8]
+
+    def array(first: str, shape: list[int], digest: str, device: str) -> dict[str, Any]:
+        part = {"device": device, "shape": shape, "digest": digest}
+        return {"specs": [first, "unsharded"], "shape": [8, 3], "components": [part]}
+
+    told = []
+    for i, task in enumerate(TASKS):
+        arrays = {
+            "weights": [array("unsharded", [8, 3], weights[i], task)],
+            "batch": [array("batch", [parts[i], 3], str(i), task)],
+            "gradients": [array("unsharded", [8, 3], gradients[i], task)],
+        }
+        told.append((task, "laid_out", arrays))
+    return history(*told)
+
+
+def refusals(launch: FakeCase) -> Run:
+    """What TensorFlow should say to what it cannot do."""
+    batch = "dimension 0 to be divisible by sharding"
+    export = "" if launch.defect == "exports_shards" else "only replicated"
+    said = [
+        ("indivisible batch", "" if launch.defect == "drops_the_rest" else batch),
+        ("sharded export", export),
+    ]
+    return history(*((TASKS[0], "refused", {"what": w, "error": error}) for w, error in said))
 
 
 # Named as the check that reads it.
@@ -129,5 +202,4 @@ MADE_UP: Mapping[str, Callable[[Any], Any]] = {
     "shared_backup_collides": shared_backup,
     "separate_backup_resumes": separate_backup,
     "side_evaluator_agrees": side_evaluator,
-    "loaded_export_evaluates_same": loaded_export,
 }

@@ -43,6 +43,8 @@ RED = {
     "converges_to_baseline": ("baseline", "learns_slowly"),
     "waits_for_all": ("late", "starts_alone"),
     "trains_as_a_cluster_of_one": ("alone", "needs_tf_config"),
+    "replica_on_each_device": ("mirrored", "counts_itself_as_one"),
+    "copies_are_in_step": ("mirrored", "lets_a_copy_drift"),
     "stranger_changes_nothing": ("intruder", "trains_beside_the_cluster"),
     "equals_large_batch": ("large", "divides_by_its_own_batch"),
     "each_example_once": ("audited", "repeats_examples"),
@@ -81,7 +83,17 @@ RED = {
     "shared_backup_collides": ("shared_backup_collides", "keeps_the_backup"),
     "separate_backup_resumes": ("separate_backup_resumes", "loses_the_backup"),
     "side_evaluator_agrees": ("side_evaluator_agrees", "evaluates_something_else"),
-    "loaded_export_evaluates_same": ("loaded_export_evaluates_same", "loads_something_else"),
+    "loaded_export_evaluates_same": ("loaded", "loads_another_export"),
+    "export_in_scope_evaluates_same": ("loaded", "loads_another_in_scope"),
+    "latest_checkpoint_evaluates_same": ("loaded", "loads_an_older_checkpoint"),
+    "weights_replicated": ("layouts", "lets_a_device_drift"),
+    "batch_sharded": ("layouts", "gives_all_the_same_batch"),
+    "gradients_reduced": ("layouts", "keeps_its_own_gradient"),
+    "indivisible_batch_refused": ("refusals", "drops_the_rest"),
+    "sharded_export_refused": ("refusals", "exports_shards"),
+    "learning_rate_follows_schedule": ("callbacks", "keeps_its_learning_rate"),
+    "every_epoch_is_saved": ("callbacks", "saves_every_other_epoch"),
+    "event_files_hold_the_metrics": ("callbacks", "writes_other_event_files"),
 }
 
 # (group, defect) -> checks: what is wrong in several ways is found in several ways.
@@ -89,6 +101,8 @@ SEVERAL = {
     # Nothing that agrees or is equal passes when nothing was updated at all.
     ("healthy", "never_learns"): {"loss_falls", "accuracy_rises", "workers_agree_on_weights"},
     ("large", "never_learns"): {"equals_large_batch"},
+    ("mirrored", "leaves_a_device_idle"): {"examples_accounted"},
+    ("mirrored-large", "leaves_a_device_idle"): {"equals_large_batch"},
     ("interrupted", "forgets_the_optimizer"): {
         "restored_state_equals_uninterrupted",
         "partial_epoch_leaves_no_trace",

@@ -1,9 +1,10 @@
-"""The trainer's work with weights in shards: a mesh of two dimensions, batch and model.
+"""The trainer's work with weights in shards, and what TensorFlow refuses to do.
 
-For dtensor/model-parallel: the first layer's columns and the second layer's rows are divided, as in
-https://www.tensorflow.org/tutorials/distribute/dtensor_ml_tutorial. With --export it tells whether
-TensorFlow refuses to export such a model (`refused`), and before it trains, what it says to a batch
-that the mesh does not divide.
+For dtensor/model-parallel: on a mesh of two dimensions, batch and model, the first layer's columns
+and the second layer's rows are divided, as in
+https://www.tensorflow.org/tutorials/distribute/dtensor_ml_tutorial. `refused` carries what
+TensorFlow says to batches that the mesh does not divide and, with --export, to the export of such a
+model: "" when it does it all the same.
 """
 
 import os
@@ -12,7 +13,6 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 import numpy as np
-import tensorflow as tf
 from tensorflow.experimental import dtensor
 
 from reference_trainers import dtensor_data_parallel as trainer
@@ -27,11 +27,33 @@ def main():
     if args.devices % 2 or len(role.workers) > 1:
         raise workload.BadInput("--devices: an even number, in one process")
     mesh = dtensor.create_distributed_mesh([(trainer.BATCH, args.devices // 2), (MODEL, 2)])
-    multi_worker.tell_joined(events, role, "none", replicas=mesh.dim_size(trainer.BATCH))
+    replicas = mesh.dim_size(trainer.BATCH)
+    multi_worker.tell_joined(events, role, "none", replicas)
+
+    def tell_refusal(what, function):
+        error = ""
+        try:
+            function()
+        except Exception as refusal:
+            error = "%s: %s" % (type(refusal).__name__, refusal)
+        events.write("refused", what=what, error=error)
+
+    batch = np.zeros([replicas + 1, 2], np.float32)
+    sharded = dtensor.Layout.batch_sharded(mesh, trainer.BATCH, rank=2)
+    replicated = dtensor.Layout.replicated(mesh, rank=2)
+    whole = dtensor.copy_to_mesh(batch, replicated)
+    # Packed as the document does it, and by DTensor itself.
+    tell_refusal("indivisible batch", lambda: trainer.pack(batch, mesh))
+    tell_refusal("indivisible batch", lambda: dtensor.relayout(whole, sharded).numpy())
+
     columns = dtensor.Layout([dtensor.UNSHARDED, MODEL], mesh)
     rows = dtensor.Layout([MODEL, dtensor.UNSHARDED], mesh)
-    whole = dtensor.Layout.replicated(mesh, rank=2)
-    trainer.train(args, events, data, [columns, rows, whole], trainer.build_optimizer)
+    path, args.export = args.export, ""
+    layouts = [columns, rows, replicated]
+    model = trainer.train(args, events, data, layouts, trainer.build_optimizer)
+    if path:
+        inputs = trainer.SIZES[0]
+        tell_refusal("sharded export", lambda: dtensor_support.export(path, model, inputs, events))
 
 
 if __name__ == "__main__":

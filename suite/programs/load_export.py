@@ -1,7 +1,9 @@
-"""Loads a model that a cluster has exported, in one process without a strategy, and goes on.
+"""Loads a model that a trainer has exported, in a process of its own, and goes on.
 
-For mwms/saved-model-same: `evaluated` must equal what the cluster measured, and training goes on
-from there as the document shows, 2 epochs x 20 steps by default (`step` and `epoch` events).
+For mwms/saved-model-same, mirrored/saved-model and mirrored/latest-restores: each `evaluated` must
+equal what the trainer measured, `how` says what was loaded: the export without a strategy, in a
+strategy's scope (--devices), the weights of a checkpoint (--checkpoint). Training goes on from the
+first as the document shows, 2 epochs x 20 steps by default (`step` and `epoch` events).
 """
 
 import os
@@ -18,18 +20,31 @@ NAME = "load_export"
 
 
 def main():
-    parser = workload.parser(
-        NAME, __doc__, ("audit-input", "order", "dump-weights"), epochs=2, steps_per_epoch=20
-    )
+    taken = ("audit-input", "order", "dump-weights", "devices", "model")
+    taken += ("optimizer", "learning-rate")
+    parser = workload.parser(NAME, __doc__, taken, epochs=2, steps_per_epoch=20)
     parser.add_argument("--export", required=True, metavar="PATH", help="path of the `exported`")
+    parser.add_argument("--checkpoint", default="", metavar="PATH", help="weights to load as well")
     args = parser.parse_args()
     events = EventWriter()
     data = workload.load_data(args.data)
+    devices = keras_support.logical_devices(args.devices)
     model = tf.keras.models.load_model(args.export)
-    test, steps = keras_support.test_dataset(data, args.batch_size)
-    metrics = model.evaluate(test, steps=steps, return_dict=True, verbose=0)
-    step = int(model.optimizer.iterations.numpy())
-    events.write("evaluated", global_step=step, metrics=metrics)
+    step = keras_support.iterations(model)
+
+    def evaluate(loaded, how):
+        test, steps = keras_support.test_dataset(data, args.batch_size * args.devices)
+        metrics = loaded.evaluate(test, steps=steps, return_dict=True, verbose=0)
+        events.write("evaluated", global_step=step, metrics=metrics, how=how)
+
+    evaluate(model, "export")
+    if args.devices > 1:
+        with tf.distribute.MirroredStrategy(devices).scope():
+            evaluate(tf.keras.models.load_model(args.export), "export in scope")
+    if args.checkpoint:
+        fresh = keras_support.build_and_compile_cnn_model(args)
+        fresh.load_weights(args.checkpoint)
+        evaluate(fresh, "checkpoint")
 
     teller = keras_events.EventsCallback(
         events, args, keras_events.BatchProbe(model, args.audit_input)
@@ -41,7 +56,7 @@ def main():
         callbacks=[teller],
         verbose=2,
     )
-    step = int(model.optimizer.iterations.numpy())
+    step = keras_support.iterations(model)
     events.write("finished", global_step=step, steps=teller.steps)
 
 

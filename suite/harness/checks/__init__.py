@@ -1,9 +1,15 @@
 """The checks: what a run must show, one function for each property, grouped by property."""
 
 from suite.harness.checks.agreement import (
+    copies_are_in_step,
+    replica_on_each_device,
     validation_agrees,
     workers_agree_on_metrics,
     workers_agree_on_weights,
+)
+from suite.harness.checks.callbacks import (
+    event_files_hold_the_metrics,
+    learning_rate_follows_schedule,
 )
 from suite.harness.checks.communication import (
     backend_as_requested,
@@ -17,6 +23,13 @@ from suite.harness.checks.completion import (
 )
 from suite.harness.checks.equivalence import (
     equals_large_batch,
+)
+from suite.harness.checks.layouts import (
+    batch_sharded,
+    gradients_reduced,
+    indivisible_batch_refused,
+    sharded_export_refused,
+    weights_replicated,
 )
 from suite.harness.checks.learning import (
     accuracy_rises,
@@ -48,7 +61,10 @@ from suite.harness.checks.saving import (
     backup_removed,
     checkpoint_kept_is_one,
     checkpoint_restores,
+    every_epoch_is_saved,
+    export_in_scope_evaluates_same,
     exports_identical,
+    latest_checkpoint_evaluates_same,
     loaded_export_evaluates_same,
     only_chief_keeps,
     save_paths_distinct,
@@ -89,6 +105,7 @@ __all__ = [
     "all_workers_contribute",
     "backend_as_requested",
     "backup_removed",
+    "batch_sharded",
     "checkpoint_kept_is_one",
     "checkpoint_restores",
     "chief_restores_the_latest",
@@ -96,17 +113,25 @@ __all__ = [
     "cluster_restores_the_latest",
     "collective_is_known",
     "converges_to_baseline",
+    "copies_are_in_step",
     "each_example_once",
     "epochs_accounted",
     "equals_large_batch",
+    "event_files_hold_the_metrics",
+    "every_epoch_is_saved",
     "every_worker_sees_all",
     "examples_accounted",
+    "export_in_scope_evaluates_same",
     "exports_identical",
     "files_sharded",
     "final_weights_equal_uninterrupted",
     "finished_as_asked",
     "global_step_counts_all",
+    "gradients_reduced",
+    "indivisible_batch_refused",
     "inside_scope_is_in_step",
+    "latest_checkpoint_evaluates_same",
+    "learning_rate_follows_schedule",
     "loaded_export_evaluates_same",
     "local_server_answers",
     "loss_falls",
@@ -120,6 +145,7 @@ __all__ = [
     "outside_scope_is_not_in_step",
     "partial_epoch_leaves_no_trace",
     "peers_fail_in_time",
+    "replica_on_each_device",
     "restarted_cluster_waits",
     "restored_state_equals_uninterrupted",
     "resumes_interrupted_epoch",
@@ -127,6 +153,7 @@ __all__ = [
     "separate_backup_resumes",
     "server_target_logged",
     "servers_serve_until_ended",
+    "sharded_export_refused",
     "shared_backup_collides",
     "side_evaluator_agrees",
     "step_losses_fall",
@@ -142,6 +169,7 @@ __all__ = [
     "validation_agrees",
     "variables_round_robin",
     "waits_for_all",
+    "weights_replicated",
     "workers_agree_on_metrics",
     "workers_agree_on_weights",
 ]

@@ -1,8 +1,8 @@
-"""Agreement: all workers of a synchronous run report the same and hold the same weights."""
+"""Agreement: all replicas of a synchronous run report the same and hold the same weights."""
 
 from __future__ import annotations
 
-from suite.harness.checks.registry import check, require, same, some, weights
+from suite.harness.checks.registry import check, equal, require, same, some, weights
 from suite.harness.run import Run
 
 VALIDATION = "val_"
@@ -49,3 +49,22 @@ def workers_agree_on_weights(run: Run) -> None:
     require(digests[0] != digests[-1], f"training changed no weights: {digests}")
     for task in run.workers:
         some(f"final weights of {task}", weights(run, "final", task))
+
+
+@check
+def replica_on_each_device(run: Run) -> None:
+    """There are as many replicas as workers times devices, as each worker counts them."""
+    for task in run.workers:
+        joined = some(f"joined event of {task}", run.of("joined", task))[-1]
+        equal(f"replicas that {task} counts", joined["replicas"], run.replicas)
+
+
+@check
+def copies_are_in_step(run: Run) -> None:
+    """Every device holds a copy of the weights, the same on all, after each epoch; they move."""
+    for task in run.workers:
+        told = some(f"weights of {task}", run.of("weights", task))
+        for e in told:
+            where = f"copies of {task}'s {e['when']} weights at step {e['global_step']}"
+            equal(where, e["copies"], [e["digest"]] * run.devices)
+        require(told[0]["digest"] != told[-1]["digest"], f"training changed no weights of {task}")

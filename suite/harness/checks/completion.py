@@ -64,8 +64,8 @@ def epochs_accounted(run: Run) -> None:
 
 @check
 def examples_accounted(run: Run) -> None:
-    """Each worker processes, in every step, as many examples as the batch size of one replica."""
-    batch = asked(run, "batch-size")
+    """Each worker processes, in every step, a batch for each of its replicas."""
+    batch = asked(run, "batch-size") * run.devices
     for event in some("step", run.of("step")):
         equal(f"examples of {event.task} in step {event['global_step']}", event["examples"], batch)
 

@@ -1,4 +1,4 @@
-"""Equality: N workers with batch b make the steps of one process with batch N*b."""
+"""Equality: N replicas with batch b make the steps of one process with batch N*b."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ APART = 1e-2
 @check
 def equals_large_batch(run: Run, reference: Run) -> None:
     """The same loss in every step and the same weights at the end, from the same start, as one."""
-    require(len(run.workers) > 1, "one worker alone is not compared with itself")
+    require(run.replicas > 1, "one replica alone is not compared with itself")
     losses, wanted = _loss_by_step(run), _loss_by_step(reference)
     equal("global steps", sorted(losses), sorted(wanted))
     for step, (loss, examples) in losses.items():

@@ -119,9 +119,38 @@ def backup_removed(run: Run) -> None:
 @check
 def loaded_export_evaluates_same(run: Run, then: Run) -> None:
     """The saved model, loaded in one process without a strategy, evaluates as it did before."""
+    _evaluates_same(run, then, "export")
+
+
+@check
+def export_in_scope_evaluates_same(run: Run, then: Run) -> None:
+    """The saved model, loaded in a strategy's scope, evaluates as it did before."""
+    _evaluates_same(run, then, "export in scope")
+
+
+@check
+def latest_checkpoint_evaluates_same(run: Run, then: Run) -> None:
+    """The last checkpoint, loaded into a fresh model, evaluates as the model did."""
+    _evaluates_same(run, then, "checkpoint")
+
+
+def _evaluates_same(run: Run, then: Run, how: str) -> None:
     before = some("evaluation", run.of("evaluated", chief(run)))[-1]["metrics"]
-    after = some("evaluation of the loaded model", then.of("evaluated"))[0]["metrics"]
+    loaded = [e for e in then.of("evaluated") if e["how"] == how]
+    after = only(f"evaluation of the {how}", loaded)["metrics"]
     equal("names of metrics", sorted(after), sorted(before))
     for name, value in before.items():
         # The sum over the examples is taken in another order, in float32.
-        close(f"{name} of the loaded model", after[name], value, 1e-5)
+        close(f"{name} of the {how}", after[name], value, 1e-5)
+
+
+@check
+def every_epoch_is_saved(run: Run) -> None:
+    """There is a checkpoint for each epoch, named after it, and all of them remain."""
+    task = chief(run)
+    epochs = [e["epoch"] for e in some("epoch", run.of("epoch", task))]
+    paths = [Path(e["path"]) for e in run.of("checkpoint_saved", task)]
+    names = [path.name.split(".")[0] for path in paths]
+    equal("checkpoints", names, [f"ckpt_{epoch}" for epoch in epochs])
+    gone = [path.name for path in paths if not _remains(str(path))]
+    require(not gone, f"checkpoints that are gone: {gone}")

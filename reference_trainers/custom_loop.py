@@ -1,0 +1,139 @@
+"""A step, an evaluation and the events of loops of one's own, whatever strategy they run under.
+
+What the tutorials custom_training and multi_worker_with_ctl have in common; which strategy it is,
+how data are divided and where is saved stand in the trainers.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from reference_trainers import keras_events, workload
+
+
+def progress():
+    """Two variables to save: epochs that are complete, and steps done in the one after them."""
+    return (
+        tf.Variable(tf.constant(0, tf.int64), name="epoch"),
+        tf.Variable(tf.constant(0, tf.int64), name="step_in_epoch"),
+    )
+
+
+def position(args, epoch, step_in_epoch):
+    """(epoch, step) to begin at; BadInput when a checkpoint lies beyond the end of an epoch."""
+    first = int(epoch.numpy()), int(step_in_epoch.numpy())
+    if first[1] >= args.steps_per_epoch:
+        raise workload.BadInput(
+            "--steps-per-epoch: %d, but the checkpoint is at step %d of an epoch"
+            % (args.steps_per_epoch, first[1])
+        )
+    return first
+
+
+def is_due(args, step):
+    """Whether to save after that step of an epoch; after the last one the epoch counts first."""
+    return args.save_every and step % args.save_every == 0 and step < args.steps_per_epoch
+
+
+def make_train_step(strategy, model, optimizer, accuracy, global_batch):
+    """The function that makes one step on all replicas.
+
+    It gives the loss over the global batch, and for each local replica [loss, examples] of its own
+    share of it.
+    """
+    # Not reduced: a replica does not know how many examples the others have.
+    loss_of_each = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
+
+    def replica_step(images, labels):
+        with tf.GradientTape() as tape:
+            predictions = model(images, training=True)
+            losses = loss_of_each(labels, predictions)
+            loss = tf.nn.compute_average_loss(losses, global_batch_size=global_batch)
+            regularization = tf.add_n(model.losses) if model.losses else tf.zeros([])
+            # Every replica has all of it, and the gradients are summed.
+            loss += tf.nn.scale_regularization_loss(regularization)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        # This sums them over all replicas first.
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))  # noqa: B905
+        accuracy.update_state(labels, predictions)
+        own_loss = tf.reduce_mean(losses) + regularization
+        return loss, tf.stack([own_loss, tf.cast(tf.shape(labels)[0], tf.float32)])
+
+    @tf.function
+    def train_step(batch):
+        losses, own = strategy.run(replica_step, args=tuple(batch[:2]))
+        loss = strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
+        return loss, strategy.experimental_local_results(own)
+
+    return train_step
+
+
+def make_evaluation(strategy, model, batches, steps):
+    """The function that gives mean loss and accuracy over `steps` batches, shared by all replicas.
+
+    `batches`: an endless iterator of distributed batches, one for all passes: to close one can take
+    seconds, in which tf.data's tuner sleeps.
+    """
+    loss_of_each = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
+
+    def replica_step(images, labels):
+        predictions = model(images, training=False)
+        right = tf.equal(tf.argmax(predictions, axis=-1), labels)
+        return tf.stack(
+            [
+                tf.reduce_sum(loss_of_each(labels, predictions)),
+                tf.reduce_sum(tf.cast(right, tf.float32)),
+                tf.cast(tf.shape(labels)[0], tf.float32),
+            ]
+        )
+
+    @tf.function
+    def test_step(batch):
+        sums = strategy.run(replica_step, args=batch)
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, sums, axis=None)
+
+    def evaluate():
+        sums = [test_step(next(batches)).numpy() for _ in range(steps)]
+        loss, right, examples = np.sum(sums, axis=0)
+        return {"loss": float(loss / examples), "accuracy": float(right / examples)}
+
+    return evaluate
+
+
+class Teller(object):
+    """Events of the loop; its counts are of this task's own steps."""
+
+    def __init__(self, events, args, strategy, model, optimizer):
+        self._events, self._args, self._strategy = events, args, strategy
+        self._model, self._optimizer = model, optimizer
+        self.steps = 0
+        self.global_step = int(optimizer.iterations.numpy())
+
+    def step(self, own, batch):
+        self.steps += 1
+        self.global_step += 1
+        if not self._events.enabled:
+            return
+        where = {"step": self.steps, "global_step": self.global_step}
+        keras_events.tell_step(self._events, own, where)
+        if self._args.audit_input:
+            parts = self._strategy.experimental_local_results(batch[2])
+            ids = [row for rows in parts for row in rows.numpy().tolist()]
+            self._events.write("input", ids=ids, **where)
+
+    def epoch(self, epoch, steps, metrics):
+        self._events.write(
+            "epoch", epoch=epoch, steps=steps, metrics=metrics, global_step=self.global_step
+        )
+        self.weights("epoch")
+
+    def weights(self, when):
+        if self._events.enabled:
+            keras_events.tell_weights(
+                self._events,
+                when,
+                self.global_step,
+                self._model,
+                self._strategy,
+                self._optimizer,
+                self._args.dump_weights,
+            )

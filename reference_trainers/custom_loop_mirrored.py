@@ -1,0 +1,117 @@
+"""One process, several devices, in a loop of one's own: MirroredStrategy with strategy.run.
+
+Implements https://www.tensorflow.org/tutorials/distribute/custom_training: a step is one
+tf.function; a replica divides its loss by the global batch, and its regularization by the replicas,
+so that the gradients' sum is that of the mean. In two things it differs: it saves after every
+epoch, where the document's program saves after every other one and so restores an older epoch than
+its last; and an interrupted run goes on from there.
+"""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import tensorflow as tf
+
+from reference_trainers import (
+    BY_NAME,
+    custom_loop,
+    keras_checkpoints,
+    keras_support,
+    workload,
+)
+from reference_trainers.events import EventWriter
+
+NAME = "custom_loop_mirrored"
+
+
+def main():
+    row = BY_NAME[NAME]
+    args = workload.parser(
+        NAME,
+        __doc__,
+        row.flags,
+        devices=row.devices,
+        model=row.model,
+        optimizer=row.optimizer,
+    ).parse_args()
+    events = EventWriter()
+    events.write(
+        "started", pid=os.getpid(), trainer=NAME, seed=args.seed, **keras_support.versions()
+    )
+    run(args, events, workload.load_data(args.data))
+
+
+def run(args, events, data):
+    strategy = tf.distribute.MirroredStrategy(keras_support.logical_devices(args.devices))
+    replicas = strategy.num_replicas_in_sync
+    print("Number of devices: %d" % replicas, flush=True)
+    events.write("joined", cluster={}, workers=1, chief=True, backend="none", replicas=replicas)
+    global_batch = args.batch_size * replicas
+    tf.keras.utils.set_random_seed(args.seed)
+    with strategy.scope():
+        model = keras_support.build_cnn_model(args)
+        optimizer = keras_support.build_optimizer(args, model)
+        accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="train_accuracy")
+    train_step = custom_loop.make_train_step(strategy, model, optimizer, accuracy, global_batch)
+    test, test_steps = keras_support.test_dataset(data, global_batch)
+    test_batches = iter(strategy.experimental_distribute_dataset(test.repeat()))
+    evaluate = custom_loop.make_evaluation(strategy, model, test_batches, test_steps)
+
+    epoch, step_in_epoch = custom_loop.progress()
+    checkpoint = tf.train.Checkpoint(
+        optimizer=optimizer, model=model, epoch=epoch, step_in_epoch=step_in_epoch
+    )
+    save = restore(args, events, checkpoint) if args.model_dir else lambda: None
+    teller = custom_loop.Teller(events, args, strategy, model, optimizer)
+    teller.weights("initial")
+
+    first = custom_loop.position(args, epoch, step_in_epoch)
+    train = keras_support.training_dataset(data, args, global_batch, *first)
+    train_batches = iter(strategy.experimental_distribute_dataset(train))
+    while epoch.numpy() < args.epochs:
+        accuracy.reset_state()
+        total_loss, steps_before = 0.0, teller.steps
+        for _ in range(int(step_in_epoch.numpy()), args.steps_per_epoch):
+            batch = next(train_batches)
+            loss, own = train_step(batch)
+            total_loss += loss
+            step_in_epoch.assign_add(1)
+            teller.step(own, batch)
+            if custom_loop.is_due(args, int(step_in_epoch.numpy())):
+                save()
+        steps = teller.steps - steps_before
+        metrics = {"loss": float(total_loss) / steps, "accuracy": float(accuracy.result())}
+        if args.evaluate:
+            metrics.update({"val_" + name: value for name, value in evaluate().items()})
+        epoch.assign_add(1)
+        step_in_epoch.assign(0)
+        print("Epoch %d, %s" % (epoch.numpy(), metrics), flush=True)
+        teller.epoch(int(epoch.numpy()), steps, metrics)
+        save()
+
+    teller.weights("final")
+    if args.evaluate:
+        events.write("evaluated", global_step=teller.global_step, metrics=evaluate())
+    events.write("finished", global_step=teller.global_step, steps=teller.steps)
+
+
+def restore(args, events, checkpoint):
+    """Restore the last checkpoint, if there is one; gives what saves the next."""
+    model, optimizer = checkpoint.model, checkpoint.optimizer
+    keras_checkpoints.model_directory(args.model_dir)
+    keras_checkpoints.restore_and_tell(args, checkpoint, events, model, optimizer)
+    manager = tf.train.CheckpointManager(
+        checkpoint, os.path.join(args.model_dir, "ckpt"), max_to_keep=1
+    )
+
+    def save():
+        global_step = int(optimizer.iterations.numpy())
+        events.write("checkpoint_saved", path=manager.save(), global_step=global_step)
+
+    return save
+
+
+if __name__ == "__main__":
+    workload.run(main, NAME)
