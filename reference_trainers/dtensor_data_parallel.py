@@ -179,7 +179,7 @@ def build_optimizer(args, model):
 
 
 def train(args, events, data, layouts, build):
-    """Train a model with these layouts of weights and the optimizer that `build` makes; gives it."""
+    """Train a model with these layouts, by the optimizer that `build` makes; gives the model."""
     mesh = layouts[0].mesh
     model = MLP(layouts, seeds=[(args.seed, layer) for layer in range(LAYERS)])
     if args.initial_weights:

@@ -35,6 +35,7 @@ SCHEMA = {
     "serving": ("target",),  # a local server's address
     "answered": ("value", "target"),  # what a session on a server returned
     "refused": ("error",),  # the error with which TensorFlow declined, "" when it did not
+    "read_back": ("assigned", "read"),  # of variables in one step: what they hold, what it read
     "collided": ("files", "error"),  # what two writers of one directory left behind
     "served": ("clusters", "values"),  # clusters so far, what the last one's tasks returned
     "timed": ("told", "steps", "wall_s", "cpu_s"),  # steps in a row, with events or without

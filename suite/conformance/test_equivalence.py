@@ -34,6 +34,14 @@ def test_the_optimizer_of_keras_makes_the_same_steps(scenario, launch):
     checks.equals_large_batch(run, pair.reference)
 
 
+@pytest.mark.claim("dtensor/keras-optimizer")
+@pytest.mark.cases(families=("dtensor",))
+def test_the_optimizer_of_keras_is_right_with_all_reduces_apart(scenario, launch):
+    pair = scenario(scenarios.large_batch)
+    run = probes.keras_dtensor_optimizer(launch, pair, probes.APART)
+    checks.equals_large_batch(run, pair.reference)
+
+
 @pytest.mark.claim("dtensor/multi-client", "dtensor/equals-single")
 @pytest.mark.cases(families=("dtensor",))
 def test_clients_of_one_mesh_make_the_same_steps(scenario, clients):

@@ -58,3 +58,15 @@ def test_gradients_are_reduced(healthy):
 @pytest.mark.cases(families=("dtensor",))
 def test_a_batch_that_the_mesh_does_not_divide_is_refused(remeshed):
     checks.indivisible_batch_refused(remeshed.sharded)
+
+
+@pytest.mark.claim("dtensor/read-after-assign")
+@pytest.mark.cases(families=("dtensor",))
+def test_a_step_reads_what_it_has_assigned(scenario):
+    checks.assigned_is_read(scenario(probes.read_after_assign))
+
+
+@pytest.mark.claim("dtensor/read-after-assign")
+@pytest.mark.cases(families=("dtensor",))
+def test_a_step_reads_what_it_has_assigned_with_all_reduces_apart(scenario):
+    checks.assigned_is_read(scenario(probes.read_after_assign_apart))

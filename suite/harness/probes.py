@@ -209,12 +209,33 @@ def remeshed(launch: Launch, pair: Compared) -> Remeshed:
     )
 
 
-def keras_dtensor_optimizer(launch: Launch, pair: Compared) -> Run:
+# DTensor combines all-reduces by default, and moves them past reads of what they are assigned to.
+APART = {"DTENSOR_ENABLE_COMBINE_ALL_REDUCES_OPTIMIZATION": "0"}
+
+
+def read_after_assign(launch: Launch) -> Run:
+    """A step on all devices assigns reduced gradients to variables and reads them again."""
+    return _read_after_assign(launch, {})
+
+
+def read_after_assign_apart(launch: Launch) -> Run:
+    """The same without the combination of all-reduces."""
+    return _read_after_assign(launch, APART)
+
+
+def _read_after_assign(launch: Launch, env: dict[str, str]) -> Run:
+    trainer = program(launch, "dtensor_read_after_assign", flags=("devices",))
+    return complete(launch, trainer, flags=NOT_TAKEN, env=env)
+
+
+def keras_dtensor_optimizer(
+    launch: Launch, pair: Compared, env: dict[str, str] | None = None
+) -> Run:
     """The run of a pair, from the same start, with Keras' own optimizer for DTensor."""
     name = "dtensor_keras_optimizer"
     trainer = replace(launch.case.trainer, name=name, path=str(PROGRAMS / f"{name}.py"))
     flags = {**pair.run.flags, "initial-weights": start_of(pair.run)}
-    return complete(launch, trainer, flags=flags)
+    return complete(launch, trainer, flags=flags, env=env)
 
 
 def loaded_signature(launch: Launch, exporting: Run) -> Continued:

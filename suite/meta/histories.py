@@ -191,6 +191,11 @@ def refusals(launch: FakeCase) -> Run:
     return history(*((TASKS[0], "refused", {"what": w, "error": error}) for w, error in said))
 
 
+def read_back(launch: FakeCase) -> Run:
+    read = [0.0, 2.0] if launch.defect == "reads_what_was" else [1.5, 2.0]
+    return history((TASKS[0], "read_back", {"assigned": [1.5, 2.0], "read": read}))
+
+
 # Named as the check that reads it.
 MADE_UP: Mapping[str, Callable[[Any], Any]] = {
     "files_sharded": files,
@@ -202,4 +207,5 @@ MADE_UP: Mapping[str, Callable[[Any], Any]] = {
     "shared_backup_collides": shared_backup,
     "separate_backup_resumes": separate_backup,
     "side_evaluator_agrees": side_evaluator,
+    "assigned_is_read": read_back,
 }

@@ -86,6 +86,7 @@ RED = {
     "loaded_export_evaluates_same": ("loaded", "loads_another_export"),
     "export_in_scope_evaluates_same": ("loaded", "loads_another_in_scope"),
     "latest_checkpoint_evaluates_same": ("loaded", "loads_an_older_checkpoint"),
+    "assigned_is_read": ("assigned_is_read", "reads_what_was"),
     "weights_replicated": ("layouts", "lets_a_device_drift"),
     "batch_sharded": ("layouts", "gives_all_the_same_batch"),
     "gradients_reduced": ("layouts", "keeps_its_own_gradient"),

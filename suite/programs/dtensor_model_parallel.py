@@ -13,6 +13,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 
 import numpy as np
+import tensorflow as tf
 from tensorflow.experimental import dtensor
 
 from reference_trainers import dtensor_data_parallel as trainer
@@ -34,7 +35,7 @@ def main():
         error = ""
         try:
             function()
-        except Exception as refusal:
+        except (tf.errors.OpError, ValueError, TypeError, AssertionError) as refusal:
             error = "%s: %s" % (type(refusal).__name__, refusal)
         events.write("refused", what=what, error=error)
 

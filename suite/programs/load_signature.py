@@ -26,11 +26,8 @@ def main():
     events = EventWriter()
     data = workload.load_data(args.data)
     loaded = tf.saved_model.load(args.export)
-    left = [
-        v.name
-        for v in (v for layer in loaded.layers for v in (layer.w, layer.b))
-        if getattr(v, "layout", None) is not None
-    ]
+    variables = [v for layer in loaded.layers for v in (layer.w, layer.b)]
+    left = [v.name for v in variables if getattr(v, "layout", None) is not None]
     if left:
         raise RuntimeError("variables that still have a layout: %s" % left)
     serve = loaded.signatures["serving_default"]
@@ -43,7 +40,8 @@ def main():
         losses += float(tf.reduce_sum(each))
         right += int(np.sum(np.argmax(logits.numpy(), axis=1) == labels))
     n = len(data.x_test)
-    events.write("evaluated", global_step=0, metrics={"loss": losses / n, "accuracy": right / n})
+    metrics = {"loss": losses / n, "accuracy": right / n}
+    events.write("evaluated", global_step=0, metrics=metrics, how="export")
     events.write("finished", global_step=0, steps=0)
 
 

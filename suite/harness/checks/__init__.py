@@ -25,6 +25,7 @@ from suite.harness.checks.equivalence import (
     equals_large_batch,
 )
 from suite.harness.checks.layouts import (
+    assigned_is_read,
     batch_sharded,
     gradients_reduced,
     indivisible_batch_refused,
@@ -103,6 +104,7 @@ __all__ = [
     "CHECKS",
     "accuracy_rises",
     "all_workers_contribute",
+    "assigned_is_read",
     "backend_as_requested",
     "backup_removed",
     "batch_sharded",

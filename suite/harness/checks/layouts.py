@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from suite.harness.checks.registry import check, equal, only, require, same, some
+from suite.harness.checks.registry import check, close, equal, only, require, same, some
 from suite.harness.run import Run
 
 UNSHARDED = "unsharded"  # what DTensor calls a dimension that every device has whole
@@ -62,6 +62,15 @@ def batch_sharded(run: Run) -> None:
 def gradients_reduced(run: Run) -> None:
     """Though each device has its own part of the batch, all hold the same gradients."""
     _whole_everywhere(run, "gradients")
+
+
+@check
+def assigned_is_read(run: Run) -> None:
+    """What a step reads from a variable after it has assigned to it is what it has assigned."""
+    told = only("step that reads", run.of("read_back"))
+    require(any(told["assigned"]), f"nothing was assigned: {told['assigned']}")
+    for assigned, read in zip(told["assigned"], told["read"], strict=True):
+        close("sum read in the step, of what it had assigned", read, assigned, 1e-5)
 
 
 def _refused(run: Run, what: str) -> list[str]:
