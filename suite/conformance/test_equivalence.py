@@ -19,6 +19,19 @@ def test_replicas_equal_one_process_on_the_large_batch(scenario):
     checks.equals_large_batch(pair.run, pair.reference)
 
 
+@pytest.mark.claim(
+    "mwms/equals-large-batch",
+    "mirrored/equals-large-batch",
+    "custom-mirrored/exactly-once",
+    "dtensor/equals-single",
+)
+@pytest.mark.cases(several=True, synchronous=True, flags=("dump-weights", "optimizer"))
+@pytest.mark.parametrize("scenes", [scenarios.one_replica, scenarios.four_replicas])
+def test_any_number_of_replicas_equals_one_process(scenes, scenario):
+    pair = scenario(scenes)
+    checks.equals_large_batch(pair.run, pair.reference)
+
+
 @pytest.mark.claim("dtensor/model-parallel")
 @pytest.mark.cases(families=("dtensor",))
 def test_weights_in_shards_make_the_same_steps(scenario, remeshed):

@@ -44,6 +44,7 @@ class Engine:
     test: str = ""  # the test that is running, for the names of files
     zygotes: dict[str, Zygote] = field(default_factory=dict)
     clusters: int = 0
+    references: dict[Any, Any] = field(default_factory=dict)  # runs that others are compared with
 
     def warm(self, *flavours: str) -> None:
         """Start the zygotes of these flavours, so that they import while other work goes on."""

@@ -112,9 +112,12 @@ class Row:
         return re.search(self.message, message) is not None
 
     @property
-    def precision(self) -> int:
-        """How much the row pins down; the most precise one that applies counts."""
-        return (self.test != ANY) * 4 + (self.trainer != ANY) * 2 + bool(self.backend)
+    def weight(self) -> int:
+        """The heaviest row that applies counts: where nothing works, one test's reason is moot.
+
+        Else the one that pins down most.
+        """
+        return (self.test == ANY) * 4 + (self.trainer != ANY) * 2 + bool(self.backend)
 
 
 @dataclass(frozen=True)
@@ -144,14 +147,14 @@ class Expectations:
         gpu: bool = False,
         real_mnist: bool = False,
     ) -> Row | None:
-        """The most precise row for this test, the earlier of equals; None where all is promised.
+        """The heaviest row for this test, the earlier of equals; None where all is promised.
 
         `test` is a test function's name, `keras` a label as "tf_keras 2.21.0" or "none", `gpu`
         whether every worker has one, `real_mnist` whether published figures can be compared with.
         """
         case = (trainer, test, backend, tensorflow, keras)
         found = [r for r in self.rows if r.applies(*case, gpu=gpu, real_mnist=real_mnist)]
-        return max(found, key=lambda row: row.precision, default=None)
+        return max(found, key=lambda row: row.weight, default=None)
 
     def check_against(
         self, tests: Iterable[str], trainers: Iterable[str] = tuple(BY_NAME)

@@ -193,10 +193,21 @@ def healthy(launch: Launch) -> Run:
     return complete(launch, flags=flags, model_dir=directory)
 
 
+def reference(launch: Launch, **flags: Any) -> Run:
+    """One process without a strategy on such work; the same work is done once in a session."""
+    one = single(launch.case.trainer)
+    given = work(launch, one, **flags)
+    told = sorted({**given, "data": Path(given["data"]).name}.items())
+    key = (launch.case.keras, one.program, *told)
+    references = launch.engine.references
+    if key not in references:
+        references[key] = trained(launch, one, backend="none", jobs=(), flags=given)
+    return references[key]
+
+
 def baseline(launch: Launch) -> Run:
     """One process on the same work: what `healthy` of several workers is compared with."""
-    one = single(launch.case.trainer)
-    return trained(launch, one, backend="none", jobs=(), flags=work(launch, one))
+    return reference(launch)
 
 
 def chief_job(launch: Launch) -> Run:
@@ -268,18 +279,33 @@ def changed_plan(cluster: Cluster, plan: Any) -> Iterator[None]:
     cluster.plan = own
 
 
-def large_batch(launch: Launch) -> Compared:
-    """Some steps of all replicas, and of one process with the batch of all of them together."""
-    small = {"epochs": 2, "steps_per_epoch": 5, "optimizer": "momentum", "learning_rate": 0.01}
+def large_batch(launch: Launch, replicas: int | None = None) -> Compared:
+    """Some steps of all replicas, and of one process with the batch of all of them together.
+
+    `replicas`: another number of them, as workers or, of a trainer of one process, as devices.
+    """
+    small: dict[str, Any] = {"epochs": 2, "steps_per_epoch": 5, "dump_weights": True}
+    small.update(optimizer="momentum", learning_rate=0.01)
     # In an order that does not depend on how often an iterator is made: under a strategy Keras 3
     # takes a batch before it trains, and begins the data again, which shuffles them again.
-    small.update(dump_weights=True, order="by-epoch")
-    run = trained(launch, flags=work(launch, **small))
-    one = single(launch.case.trainer)
-    flags = work(launch, one, **small, batch_size=WORK["batch-size"] * run.replicas)
-    if "initial-weights" in launch.case.trainer.flags:  # it does not draw them as Keras does
-        flags["initial-weights"] = start_of(run)
-    return Compared(run, trained(launch, one, backend="none", jobs=(), flags=flags))
+    small["order"] = "by-epoch"
+    workers = {"workers": replicas} if replicas and launch.case.distributed else {}
+    devices = {"devices": replicas} if replicas and not launch.case.distributed else {}
+    run = trained(launch, flags=work(launch, **small, **devices), **workers)
+    together = WORK["batch-size"] * run.replicas
+    if "initial-weights" in run.trainer.flags:  # it does not draw them as Keras does
+        small["initial_weights"] = start_of(run)
+    return Compared(run, reference(launch, **small, batch_size=together))
+
+
+def one_replica(launch: Launch) -> Compared:
+    """`large_batch` of a strategy that has one replica only."""
+    return large_batch(launch, 1)
+
+
+def four_replicas(launch: Launch) -> Compared:
+    """`large_batch` of four replicas."""
+    return large_batch(launch, 4)
 
 
 def start_of(run: Run) -> str:
@@ -288,9 +314,10 @@ def start_of(run: Run) -> str:
 
 
 def clients(launch: Launch, pair: Compared) -> Run:
-    """The run of a pair again, from the same start, as two client processes of one mesh."""
+    """The run of a pair again, from the same start, as two client processes with two devices each."""
     trainer = replace(launch.case.trainer, jobs=(("worker", 2),))
-    flags = {**pair.run.flags, "devices": pair.run.devices // 2, "evaluate": True}
+    together = int(pair.run.flags["batch-size"]) * pair.run.replicas
+    flags = {**pair.run.flags, "devices": 2, "batch-size": together // 4, "evaluate": True}
     flags["initial-weights"] = start_of(pair.run)
     return complete(launch, trainer, flags=flags, model_dir=launch.directory / "model")
 

@@ -140,6 +140,9 @@ GROUPS = (
         (*FINISHED, *LEARNING, "replica_on_each_device", "copies_are_in_step"),
     ),
     Group("mirrored-large", MIRRORED, scenarios.large_batch, ("equals_large_batch",)),
+    Group("mirrored-four", MIRRORED, scenarios.four_replicas, ("equals_large_batch",)),
+    Group("four", WORKERS, scenarios.four_replicas, ("equals_large_batch",)),
+    Group("one", WORKERS, scenarios.one_replica, ("equals_large_batch",)),
     Group("mirrored-audited", MIRRORED, scenarios.audited, ("each_example_once",)),
     Group(
         "loaded",
@@ -215,5 +218,6 @@ class Stage:
         name = f"{group.name}-{defect or 'healthy'}"
         directory = self.directory / name
         directory.mkdir()
-        engine = replace(self.engine, prefix=f"{name}-", test=group.name)  # counts its clusters
+        # It counts its own clusters, and no other defect's run is its reference.
+        engine = replace(self.engine, prefix=f"{name}-", test=group.name, references={})
         return group.scenario(FakeCase(engine, directory, group.trainer, defect))

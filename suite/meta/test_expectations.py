@@ -110,13 +110,13 @@ def test_a_trainer_without_keras_is_in_no_row_for_a_flavour():
     )
 
 
-def test_the_most_precise_row_counts():
+def test_where_nothing_works_counts_first_and_then_what_pins_down_most():
     rows = (
-        row(reason="all"),
-        row(trainer="single_process", reason="trainer"),
         row(test="test_this", reason="test"),
+        row(test="test_this", trainer="single_process", reason="trainer"),
+        row(trainer="single_process", reason="nothing works"),
     )
-    assert Expectations(rows).match(*HERE).reason == "test"  # pyright: ignore
+    assert Expectations(rows).match(*HERE).reason == "nothing works"  # pyright: ignore
     assert Expectations(rows[:2]).match(*HERE).reason == "trainer"  # pyright: ignore
     assert Expectations(rows[:1] * 2).match(*HERE) is rows[0]
 
