@@ -19,6 +19,7 @@ import tensorflow as tf
 from tensorflow.experimental import dtensor
 
 from reference_trainers import dtensor_support, keras_support, multi_worker, workload
+from reference_trainers.dtensor_support import Layout
 
 NAME = "dtensor_data_parallel"
 BATCH = "batch"  # the mesh's dimension
@@ -78,7 +79,7 @@ class Adam(tf.Module):
         self.model_variables, self.learning_rate = variables, learning_rate
         self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
         mesh = variables[0].layout.mesh
-        self.iterations = dtensor_support.zeros([], dtensor.Layout([], mesh), tf.int64)
+        self.iterations = dtensor_support.zeros([], Layout([], mesh), tf.int64)
         self.m = [dtensor_support.zeros(v.shape, v.layout) for v in variables]
         self.v = [dtensor_support.zeros(v.shape, v.layout) for v in variables]
 
@@ -153,7 +154,7 @@ def pack(array, mesh):
 
     Each client packs the shards of its own devices. InvalidArgumentError when it does not divide.
     """
-    layout = dtensor.Layout.batch_sharded(mesh, BATCH, rank=len(array.shape))
+    layout = Layout.batch_sharded(mesh, BATCH, rank=len(array.shape))
     shards = tf.split(array, mesh.dim_size(BATCH))
     return dtensor.pack([shards[where[BATCH]] for where in mesh.local_device_locations()], layout)
 
@@ -167,7 +168,7 @@ def main():
     args, role, events, data = dtensor_support.begin(NAME, __doc__)
     mesh = dtensor.create_distributed_mesh([(BATCH, args.devices * len(role.workers))])
     multi_worker.tell_joined(events, role, "none", replicas=mesh.dim_size(BATCH))
-    replicated = dtensor.Layout.replicated(mesh, rank=2)
+    replicated = Layout.replicated(mesh, rank=2)
     train(args, events, data, [replicated] * LAYERS, build_optimizer)
 
 
@@ -199,12 +200,14 @@ def train(args, events, data, layouts, build):
     global_batch = args.batch_size * mesh.dim_size(BATCH)
     first = dtensor_support.position(args, epoch, step_in_epoch)
     batches = iter(keras_support.training_dataset(data, args, global_batch, *first))
+    last = ()
     while epoch.numpy() < args.epochs:
         metrics = []
         for step in range(1 + int(step_in_epoch.numpy()), 1 + args.steps_per_epoch):
             images, labels, *rows = next(batches)
             x, y = pack(preprocess(images), mesh), pack(labels, mesh)
             metrics.append(train_step(x, y))
+            last = x, y
             teller.step(metrics[-1], y, *(pack(column, mesh) for column in rows))
             if args.save_every and step % args.save_every == 0 and step < args.steps_per_epoch:
                 step_in_epoch.assign(step)
@@ -221,8 +224,8 @@ def train(args, events, data, layouts, build):
         save()
 
     teller.weights("final")
-    if events.enabled:
-        teller.layouts(make_gradients(model), x, y)
+    if last:
+        teller.layouts(make_gradients(model), *last)
     if args.evaluate:
         results = evaluate(test_step, data, global_batch, mesh)
         events.write("evaluated", global_step=teller.global_step, metrics=results)

@@ -5,6 +5,7 @@ Importing this starts nothing of TensorFlow's runtime, so that a process may for
 
 import os
 import platform
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,6 +14,8 @@ from tensorflow.experimental import dtensor
 from reference_trainers import BY_NAME, keras_checkpoints, roles, workload
 from reference_trainers.events import EventWriter
 from reference_trainers.workload import BadInput
+
+Layout: Any = dtensor.Layout  # which pyright's stubs know by name only
 
 
 def begin(name, document):
@@ -51,12 +54,12 @@ def zeros(shape, layout, dtype=tf.float32):
 
 def counter(mesh):
     """A whole number that every device of the mesh holds, 0 at first."""
-    return zeros([], dtensor.Layout([], mesh), tf.int64)
+    return zeros([], Layout([], mesh), tf.int64)
 
 
 def values(variables):
     """The whole arrays that variables hold, in whatever shards they lie."""
-    whole = (dtensor.Layout.replicated(v.layout.mesh, rank=v.shape.rank) for v in variables)
+    whole = (Layout.replicated(v.layout.mesh, rank=v.shape.rank) for v in variables)
     return [dtensor.relayout(v.read_value(), layout).numpy() for v, layout in zip(variables, whole)]  # noqa: B905
 
 
@@ -64,7 +67,7 @@ def copy_weights(path, model):
     """Begin with the weights that another run has dumped, arr_0, arr_1, ... in this order."""
     arrays = workload.load_weights(path, [tuple(v.shape) for v in model.weights])
     for variable, array in zip(model.weights, arrays):  # noqa: B905
-        whole = dtensor.Layout.replicated(variable.layout.mesh, rank=array.ndim)
+        whole = Layout.replicated(variable.layout.mesh, rank=array.ndim)
         variable.assign(dtensor.relayout(dtensor.copy_to_mesh(array, whole), variable.layout))
 
 
@@ -198,6 +201,8 @@ class Teller(object):
 
     def layouts(self, gradients, x, y):
         """Write `laid_out`: how weights, a batch and its gradients lie on this client's devices."""
+        if not self._events.enabled:
+            return
         found, _ = tf.function(gradients)(x, y)
         arrays = {"batch": [x, y], "weights": self._model.weights, "gradients": found}
         self._events.write(

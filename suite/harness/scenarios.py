@@ -289,8 +289,10 @@ def large_batch(launch: Launch, replicas: int | None = None) -> Compared:
     # In an order that does not depend on how often an iterator is made: under a strategy Keras 3
     # takes a batch before it trains, and begins the data again, which shuffles them again.
     small["order"] = "by-epoch"
-    workers = {"workers": replicas} if replicas and launch.case.distributed else {}
-    devices = {"devices": replicas} if replicas and not launch.case.distributed else {}
+    workers: dict[str, Any] = {"workers": replicas} if replicas and launch.case.distributed else {}
+    devices: dict[str, Any] = (
+        {"devices": replicas} if replicas and not launch.case.distributed else {}
+    )
     run = trained(launch, flags=work(launch, **small, **devices), **workers)
     together = WORK["batch-size"] * run.replicas
     if "initial-weights" in run.trainer.flags:  # it does not draw them as Keras does
@@ -314,7 +316,7 @@ def start_of(run: Run) -> str:
 
 
 def clients(launch: Launch, pair: Compared) -> Run:
-    """The run of a pair again, from the same start, as two client processes with two devices each."""
+    """The run of a pair again, from the same start, as two clients with two devices each."""
     trainer = replace(launch.case.trainer, jobs=(("worker", 2),))
     together = int(pair.run.flags["batch-size"]) * pair.run.replicas
     flags = {**pair.run.flags, "devices": 2, "batch-size": together // 4, "evaluate": True}

@@ -15,6 +15,7 @@ from tensorflow.experimental import dtensor
 
 from reference_trainers import dtensor_data_parallel as trainer
 from reference_trainers import dtensor_support, multi_worker, workload
+from reference_trainers.dtensor_support import Layout
 
 NAME = "dtensor_keras_optimizer"
 
@@ -55,7 +56,7 @@ def main():
         sys.exit(77)
     mesh = dtensor.create_distributed_mesh([(trainer.BATCH, args.devices)])
     multi_worker.tell_joined(events, role, "none", replicas=mesh.size)
-    layouts = [dtensor.Layout.replicated(mesh, rank=2)] * trainer.LAYERS
+    layouts = [Layout.replicated(mesh, rank=2)] * trainer.LAYERS
 
     def build(args, model):
         return OfKeras(args, model, keras.dtensor.experimental.optimizers)

@@ -18,6 +18,7 @@ from tensorflow.experimental import dtensor
 
 from reference_trainers import dtensor_data_parallel as trainer
 from reference_trainers import dtensor_support, multi_worker, workload
+from reference_trainers.dtensor_support import Layout
 
 NAME = "dtensor_model_parallel"
 MODEL = "model"
@@ -40,15 +41,15 @@ def main():
         events.write("refused", what=what, error=error)
 
     batch = np.zeros([replicas + 1, 2], np.float32)
-    sharded = dtensor.Layout.batch_sharded(mesh, trainer.BATCH, rank=2)
-    replicated = dtensor.Layout.replicated(mesh, rank=2)
+    sharded = Layout.batch_sharded(mesh, trainer.BATCH, rank=2)
+    replicated = Layout.replicated(mesh, rank=2)
     whole = dtensor.copy_to_mesh(batch, replicated)
     # Packed as the document does it, and by DTensor itself.
     tell_refusal("indivisible batch", lambda: trainer.pack(batch, mesh))
     tell_refusal("indivisible batch", lambda: dtensor.relayout(whole, sharded).numpy())
 
-    columns = dtensor.Layout([dtensor.UNSHARDED, MODEL], mesh)
-    rows = dtensor.Layout([MODEL, dtensor.UNSHARDED], mesh)
+    columns = Layout([dtensor.UNSHARDED, MODEL], mesh)
+    rows = Layout([MODEL, dtensor.UNSHARDED], mesh)
     path, args.export = args.export, ""
     layouts = [columns, rows, replicated]
     model = trainer.train(args, events, data, layouts, trainer.build_optimizer)

@@ -15,6 +15,7 @@ from tensorflow.experimental import dtensor
 
 from reference_trainers import dtensor_data_parallel as trainer
 from reference_trainers import dtensor_support, workload
+from reference_trainers.dtensor_support import Layout
 from reference_trainers.events import EventWriter
 
 NAME = "dtensor_read_after_assign"
@@ -27,7 +28,7 @@ def main():
     events = EventWriter()
     dtensor.initialize_accelerator_system("CPU", num_logical_cpu_devices=args.devices)
     mesh = dtensor.create_distributed_mesh([(trainer.BATCH, args.devices)])
-    whole = dtensor.Layout.replicated(mesh, rank=2)
+    whole = Layout.replicated(mesh, rank=2)
     weights = [dtensor_support.zeros([3, 3], whole) for _ in range(2)]
     kept = [dtensor_support.zeros([3, 3], whole) for _ in weights]
     for variable in weights:
