@@ -58,10 +58,7 @@ KERAS_EVENTS = (
     "restored",
     "evaluated",
 )
-KERAS_FLAGS = (
-    "model",
-    "precision",
-    "restore",
+TRAINING_FLAGS = (
     "save-every",
     "evaluate",
     "audit-input",
@@ -70,6 +67,7 @@ KERAS_FLAGS = (
     "learning-rate",
     "dump-weights",
 )
+KERAS_FLAGS = ("model", "precision", "restore") + TRAINING_FLAGS
 
 TRAINERS: Tuple[Trainer, ...] = (
     Trainer(
@@ -86,7 +84,7 @@ TRAINERS: Tuple[Trainer, ...] = (
         families=("single",),
         synchronous=True,
         events=KERAS_EVENTS + ("exported",),
-        flags=KERAS_FLAGS + ("export",),
+        flags=KERAS_FLAGS + ("export", "initial-weights"),
     ),
     Trainer(
         name="keras_mirrored",
@@ -175,6 +173,22 @@ TRAINERS: Tuple[Trainer, ...] = (
         ),
         flags=("save-every", "evaluate", "audit-input", "learning-rate", "dump-weights"),
         services=("ps",),
+    ),
+    Trainer(
+        name="dtensor_data_parallel",
+        document=DOCS + "/guide/core/distribution",
+        api="DTensor: mesh, Layout, DVariable and pack; one process, or several clients",
+        jobs=(),
+        role="dtensor",
+        backends=("none",),
+        keras=False,
+        devices=2,
+        model="mlp",
+        optimizer="adam",
+        families=("dtensor",),
+        synchronous=True,
+        events=KERAS_EVENTS + ("exported", "laid_out"),
+        flags=TRAINING_FLAGS + ("export", "devices", "initial-weights"),
     ),
 )
 

@@ -17,6 +17,7 @@ SCHEMA = {
     "started": ("tensorflow", "keras", "python", "pid", "trainer", "seed"),
     "joined": ("cluster", "workers", "chief", "backend", "replicas"),
     "placed": ("variables", "ops"),
+    "laid_out": ("weights", "batch", "gradients"),  # on which device is what of each
     "step": ("step", "global_step", "loss", "examples"),
     "input": ("step", "global_step", "ids"),
     "epoch": ("epoch", "steps", "metrics", "global_step"),
@@ -34,6 +35,7 @@ SCHEMA = {
     "serving": ("target",),  # a local server's address
     "answered": ("value", "target"),  # what a session on a server returned
     "refused": ("error",),  # the error with which TensorFlow declined, "" when it did not
+    "read_back": ("assigned", "read"),  # of variables in one step: what they hold, what it read
     "collided": ("files", "error"),  # what two writers of one directory left behind
     "served": ("clusters", "values"),  # clusters so far, what the last one's tasks returned
     "timed": ("told", "steps", "wall_s", "cpu_s"),  # steps in a row, with events or without

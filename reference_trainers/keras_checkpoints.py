@@ -18,6 +18,9 @@ from reference_trainers.workload import BadInput
 
 EPOCHS_DIRECTORY = "training_checkpoints"
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+# What the names of weights contain, where nothing else's does: of a Keras model's layers; of an
+# optimizer of Keras, or of one's own, that keeps the variables it trains (the shorter path counts).
+OF_WEIGHTS = ("layer_with_weights-", "optimizer/_trainable_variables/", "optimizer/model_variables")
 
 
 class Position(NamedTuple):
@@ -78,9 +81,7 @@ def checked(path, model, flag="--model-dir"):
     except (tf.errors.OpError, ValueError, IndexError) as error:
         raise BadInput("%s: the checkpoint %s is damaged: %s" % (flag, path, error)) from error
     stored = sorted(
-        tuple(shape)
-        for name, shape in shapes.items()
-        if "layer_with_weights-" in name or "optimizer/_trainable_variables/" in name
+        tuple(shape) for name, shape in shapes.items() if any(part in name for part in OF_WEIGHTS)
     )
     own = sorted(tuple(variable.shape) for variable in model.trainable_variables)
     if stored != own:

@@ -45,7 +45,7 @@ def logical_devices(count):
 
 
 def build_cnn_model(args):
-    """The CNN that --model names; under a strategy, call it inside `scope()`."""
+    """The model that --model names; under a strategy, call it inside `scope()`."""
     tf.keras.mixed_precision.set_global_policy(args.precision)
     layers = tf.keras.layers
     decay = {"kernel_regularizer": tf.keras.regularizers.L2(1e-5)}
@@ -71,6 +71,12 @@ def build_cnn_model(args):
             layers.MaxPooling2D(),
             layers.Flatten(),
             layers.Dense(64, activation="relu", **decay),
+        ],
+        # guide/core/distribution, as its text has it
+        "mlp": lambda: [
+            layers.Flatten(),
+            layers.Dense(700, activation="relu"),
+            layers.Dense(500, activation="relu"),
         ],
     }
     return tf.keras.Sequential(
@@ -146,6 +152,13 @@ def test_dataset(data, batch):
 def weights(model):
     """Values of the trainable weights, in the model's order."""
     return [variable.numpy() for variable in model.trainable_variables]
+
+
+def copy_weights(path, model):
+    """Begin with the weights that another run has dumped, of this model by whatever trainer."""
+    arrays = workload.load_weights(path, [v.shape for v in model.trainable_variables])
+    for variable, array in zip(model.trainable_variables, arrays):  # noqa: B905
+        variable.assign(array)
 
 
 def local_replicas(strategy):

@@ -87,3 +87,29 @@ def role_from_hosts(args):
         )
     workers = tuple("worker/%d" % i for i in range(len(cluster["worker"])))
     return Role("%s/%d" % (job, index), index, job == "worker" and index == 0, cluster, workers)
+
+
+def role_from_dtensor():
+    """This client's role from DTENSOR_JOBS, DTENSOR_CLIENT_ID and DTENSOR_JOB_NAME.
+
+    One client without DTENSOR_JOBS. Client 0 is the chief. BadInput for an id that is none, or that
+    no address belongs to, and for a DTENSOR_NUM_CLIENTS (which TensorFlow ignores) that differs.
+    """
+    if "DTENSOR_JOBS" not in os.environ:
+        return ALONE
+    addresses = [a for a in os.environ["DTENSOR_JOBS"].split(",") if a]
+    job = os.environ.get("DTENSOR_JOB_NAME", "worker" if len(addresses) > 1 else "localhost")
+    numbers = {}
+    for name, default in (("DTENSOR_CLIENT_ID", 0), ("DTENSOR_NUM_CLIENTS", len(addresses))):
+        text = os.environ.get(name, str(default))
+        if not text.isdigit():
+            raise BadInput("%s is not a whole number: %r" % (name, text))
+        numbers[name] = int(text)
+    index, clients = numbers["DTENSOR_CLIENT_ID"], numbers["DTENSOR_NUM_CLIENTS"]
+    if clients != len(addresses) or index >= clients:
+        raise BadInput(
+            "DTENSOR_JOBS has %d addresses; DTENSOR_NUM_CLIENTS %d and DTENSOR_CLIENT_ID %d do not "
+            "fit" % (len(addresses), clients, index)
+        )
+    workers = tuple("%s/%d" % (job, i) for i in range(clients))
+    return Role(workers[index], index, index == 0, {job: addresses}, workers)

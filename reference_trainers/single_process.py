@@ -35,6 +35,8 @@ def main():
     events.write("joined", cluster={}, workers=1, chief=True, backend="none", replicas=1)
 
     model = keras_support.build_and_compile_cnn_model(args)
+    if args.initial_weights:
+        keras_support.copy_weights(args.initial_weights, model)
     checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
     keras_checkpoints.begin_with(args, events, model, model.optimizer)
     start, callbacks = keras_checkpoints.Position(), []

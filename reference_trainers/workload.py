@@ -19,7 +19,7 @@ import numpy as np
 BAD_INPUT = 2
 # In the long text of an error about a lost task, what is worth one line.
 TELLING = re.compile("aborted by|reset by peer|[Ss]ocket closed|refused|remote target")
-MODELS = ("cnn", "pooled-cnn", "deep-cnn")  # see keras_support
+MODELS = ("cnn", "pooled-cnn", "deep-cnn", "mlp")  # see keras_support
 KERAS_DATA = "~/.keras/datasets/mnist.npz"
 DATA_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
@@ -155,6 +155,11 @@ OPTIONAL_FLAGS = {
         "metavar": "RATE",
         "help": "(default: 0.001)",
     },
+    "initial-weights": {
+        "metavar": "NPZ",
+        "default": "",
+        "help": "begin with the weights that --dump-weights of another run has kept",
+    },
     "dump-weights": {
         "action": "store_true",
         "help": "keep the weights themselves beside the event file",
@@ -239,6 +244,22 @@ def load_data(path):
             )
         arrays["y_" + part] = y.astype(np.int64)
     return Data(**arrays)
+
+
+def load_weights(path, shapes):
+    """The arrays of a file that --dump-weights wrote; BadInput unless they have these shapes."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = [archive["arr_%d" % i] for i in range(len(archive.files))]
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise BadInput("--initial-weights: %s cannot be read: %s" % (path, error)) from error
+    found, wanted = [a.shape for a in arrays], [tuple(shape) for shape in shapes]
+    if found != wanted:
+        raise BadInput(
+            "--initial-weights: %s is of another model: it has shapes %s, this model %s"
+            % (path, found, wanted)
+        )
+    return arrays
 
 
 def by_epoch_order(examples, seed, first_epoch, first_step, epochs, steps, batch):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from statistics import median
+from typing import Any
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
@@ -24,6 +25,7 @@ from suite.harness.waiting import wait_until
 
 CLOCK = RecordedClock()
 PROCESSES = 3
+DEVICES = (1, 2, 4)
 LOOK_S = 0.2
 WARM_UP = 10  # steps: tracing, the first buffers, the shuffle's first fill
 # Of asynchronous workers the number is global, and a step short; what one does before all are up
@@ -31,10 +33,11 @@ WARM_UP = 10  # steps: tracing, the first buffers, the shuffle's first fill
 STEPS = {"synchronous": 50, "asynchronous": 600}
 
 
-def trained(launch: Launch) -> Run:
+def trained(launch: Launch, **flags: Any) -> Run:
     """Train in a fresh cluster and end it after the last step: what comes then is not timed."""
     steps = STEPS["synchronous" if launch.case.trainer.synchronous else "asynchronous"]
-    with launch(flags=scenarios.work(launch, epochs=1, steps_per_epoch=steps)) as cluster:
+    flags = scenarios.work(launch, epochs=1, steps_per_epoch=steps, **flags)
+    with launch(flags=flags) as cluster:
 
         def over() -> bool:
             alive = set(cluster.workers) <= set(cluster.alive())
@@ -82,3 +85,17 @@ def test_throughput(
     times_s = [time_s for steps in timed for time_s in steps.times_s]
     benchmark.pedantic(CLOCK.replay, rounds=CLOCK.load(times_s))
     must_be_what_was_asked(case, collective, session)
+
+
+@pytest.mark.claim("dtensor/scaling")
+@pytest.mark.cases(families=("dtensor",))
+@pytest.mark.timing
+@pytest.mark.long
+def test_scaling_over_devices(launch: Launch, record) -> None:
+    """A replica keeps its batch; logical CPUs share the cores, so nothing is asserted."""
+    for repeat in range(PROCESSES):
+        for devices in DEVICES:
+            steps = timed_steps(trained(launch, devices=devices), WARM_UP)
+            columns = {"repeat": repeat, "variant": f"{devices} devices", "replicas": devices}
+            for metric, value, unit, better in steps.measurements():
+                record(metric, value, unit, better, **columns)

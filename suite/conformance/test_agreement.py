@@ -17,8 +17,20 @@ def test_workers_agree_on_weights(healthy):
     checks.workers_agree_on_weights(healthy)
 
 
-@pytest.mark.claim("mirrored/replicas")
+@pytest.mark.claim("mirrored/replicas", "dtensor/replicated")
 @pytest.mark.cases(flags=("devices",), events=("weights",))
 def test_there_is_a_replica_on_each_device(healthy):
     checks.replica_on_each_device(healthy)
     checks.copies_are_in_step(healthy)
+
+
+@pytest.mark.claim("dtensor/multi-client")
+@pytest.mark.cases(families=("dtensor",))
+def test_clients_form_one_mesh_and_agree(clients):
+    checks.cluster_as_given(clients)
+    checks.replica_on_each_device(clients)
+    checks.workers_agree_on_metrics(clients)
+    checks.workers_agree_on_weights(clients)
+    checks.validation_agrees(clients)
+    checks.weights_replicated(clients)
+    checks.batch_sharded(clients)

@@ -20,14 +20,14 @@ def test_only_what_the_chief_saved_remains(healthy):
 
 @pytest.mark.claim("mwms/checkpoint-manager", "custom-mirrored/exactly-once")
 @pytest.mark.cases(
-    families=("single", "mwms", "custom-mirrored"), events=("checkpoint_saved", "epoch")
+    families=("single", "mwms", "custom-mirrored", "dtensor"), events=("checkpoint_saved", "epoch")
 )
 def test_one_checkpoint_is_kept(scenario):
     pair = scenario(scenarios.continued)
     checks.checkpoint_kept_is_one(pair.run, pair.then)
 
 
-@pytest.mark.claim("mwms/checkpoint-manager", "mirrored/latest-restores")
+@pytest.mark.claim("mwms/checkpoint-manager", "mirrored/latest-restores", "dtensor/checkpoint")
 @pytest.mark.cases(events=("checkpoint_saved", "epoch"))
 def test_the_latest_checkpoint_restores_and_training_goes_on(scenario):
     pair = scenario(scenarios.continued)
@@ -98,3 +98,12 @@ def test_the_supervisor_saves_while_it_trains(healthy):
 @pytest.mark.cases(families=("ps1",))
 def test_the_supervisor_writes_summaries(healthy):
     checks.supervisor_writes_summaries(healthy)
+
+
+@pytest.mark.claim("dtensor/checkpoint")
+@pytest.mark.cases(families=("dtensor",))
+def test_a_checkpoint_restores_into_another_mesh(remeshed):
+    checks.checkpoint_restores(remeshed.sharded, remeshed.smaller)
+    checks.training_goes_on(remeshed.sharded, remeshed.smaller)
+    checks.checkpoint_restores(remeshed.smaller, remeshed.larger)
+    checks.training_goes_on(remeshed.smaller, remeshed.larger)

@@ -5,25 +5,31 @@ import pytest
 from suite.harness import checks, scenarios
 
 
-@pytest.mark.claim("mwms/converges", "mirrored/converges", "single/converges")
+@pytest.mark.claim("mwms/converges", "mirrored/converges", "single/converges", "dtensor/converges")
 @pytest.mark.cases(events=("epoch",))
 def test_loss_falls_epoch_by_epoch(healthy):
     checks.loss_falls(healthy)
 
 
-@pytest.mark.claim("mwms/converges", "mirrored/converges", "single/converges")
+@pytest.mark.claim("mwms/converges", "mirrored/converges", "single/converges", "dtensor/converges")
 @pytest.mark.cases(events=("epoch",))
 def test_accuracy_rises_epoch_by_epoch(healthy):
     checks.accuracy_rises(healthy)
 
 
-@pytest.mark.claim("mwms/converges", "mirrored/converges", "single/converges", "ps1/asynchronous")
+@pytest.mark.claim(
+    "mwms/converges",
+    "mirrored/converges",
+    "single/converges",
+    "dtensor/converges",
+    "ps1/asynchronous",
+)
 @pytest.mark.cases(events=("step",))
 def test_losses_of_steps_fall(healthy):
     checks.step_losses_fall(healthy)
 
 
-@pytest.mark.claim("mwms/converges", "mirrored/converges")
+@pytest.mark.claim("mwms/converges", "mirrored/converges", "dtensor/converges")
 @pytest.mark.cases(several=True, synchronous=True, events=("epoch",))
 def test_several_replicas_get_where_one_gets(healthy, scenario):
     checks.converges_to_baseline(healthy, scenario(scenarios.baseline))

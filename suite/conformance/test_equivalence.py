@@ -2,11 +2,14 @@
 
 import pytest
 
-from suite.harness import checks, scenarios
+from suite.harness import checks, probes, scenarios
 
 
 @pytest.mark.claim(
-    "mwms/equals-large-batch", "mirrored/equals-large-batch", "custom-mirrored/exactly-once"
+    "mwms/equals-large-batch",
+    "mirrored/equals-large-batch",
+    "custom-mirrored/exactly-once",
+    "dtensor/equals-single",
 )
 @pytest.mark.cases(
     several=True, synchronous=True, flags=("dump-weights", "optimizer"), backends="each"
@@ -17,7 +20,10 @@ def test_replicas_equal_one_process_on_the_large_batch(scenario):
 
 
 @pytest.mark.claim(
-    "mwms/equals-large-batch", "mirrored/equals-large-batch", "custom-mirrored/exactly-once"
+    "mwms/equals-large-batch",
+    "mirrored/equals-large-batch",
+    "custom-mirrored/exactly-once",
+    "dtensor/equals-single",
 )
 @pytest.mark.cases(several=True, synchronous=True, flags=("dump-weights", "optimizer"))
 @pytest.mark.parametrize("scenes", [scenarios.one_replica, scenarios.four_replicas])
@@ -46,3 +52,33 @@ def test_xla_compiles_the_step_of_several_replicas(scenario):
 def test_replicas_equal_one_process_in_mixed_precision(scenario):
     pair = scenario(scenarios.mixed_precision)
     checks.equals_large_batch(pair.run, pair.reference)
+
+
+@pytest.mark.claim("dtensor/model-parallel")
+@pytest.mark.cases(families=("dtensor",))
+def test_weights_in_shards_make_the_same_steps(scenario, remeshed):
+    pair = scenario(scenarios.large_batch)
+    checks.equals_large_batch(remeshed.sharded, pair.reference)
+
+
+@pytest.mark.claim("dtensor/keras-optimizer")
+@pytest.mark.cases(families=("dtensor",))
+def test_the_optimizer_of_keras_makes_the_same_steps(scenario, launch):
+    pair = scenario(scenarios.large_batch)
+    run = probes.keras_dtensor_optimizer(launch, pair)
+    checks.equals_large_batch(run, pair.reference)
+
+
+@pytest.mark.claim("dtensor/keras-optimizer")
+@pytest.mark.cases(families=("dtensor",))
+def test_the_optimizer_of_keras_is_right_with_all_reduces_apart(scenario, launch):
+    pair = scenario(scenarios.large_batch)
+    run = probes.keras_dtensor_optimizer(launch, pair, probes.APART)
+    checks.equals_large_batch(run, pair.reference)
+
+
+@pytest.mark.claim("dtensor/multi-client", "dtensor/equals-single")
+@pytest.mark.cases(families=("dtensor",))
+def test_clients_of_one_mesh_make_the_same_steps(scenario, clients):
+    pair = scenario(scenarios.large_batch)
+    checks.equals_large_batch(clients, pair.reference)

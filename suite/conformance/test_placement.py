@@ -39,3 +39,34 @@ def test_a_model_outside_the_scope_altogether_is_not_kept_in_step(scenario):
 @pytest.mark.cases(families=("mwms",), fit=True)
 def test_a_model_built_inside_the_scope_is(scenario):
     checks.inside_scope_is_in_step(scenario(probes.inside_scope))
+
+
+@pytest.mark.claim("dtensor/replicated")
+@pytest.mark.cases(events=("laid_out",))
+def test_weights_are_replicated_and_the_batch_is_sharded(healthy):
+    checks.weights_replicated(healthy)
+    checks.batch_sharded(healthy)
+
+
+@pytest.mark.claim("dtensor/replicated")
+@pytest.mark.cases(events=("laid_out",))
+def test_gradients_are_reduced(healthy):
+    checks.gradients_reduced(healthy)
+
+
+@pytest.mark.claim("dtensor/divisible")
+@pytest.mark.cases(families=("dtensor",))
+def test_a_batch_that_the_mesh_does_not_divide_is_refused(remeshed):
+    checks.indivisible_batch_refused(remeshed.sharded)
+
+
+@pytest.mark.claim("dtensor/read-after-assign")
+@pytest.mark.cases(families=("dtensor",))
+def test_a_step_reads_what_it_has_assigned(scenario):
+    checks.assigned_is_read(scenario(probes.read_after_assign))
+
+
+@pytest.mark.claim("dtensor/read-after-assign")
+@pytest.mark.cases(families=("dtensor",))
+def test_a_step_reads_what_it_has_assigned_with_all_reduces_apart(scenario):
+    checks.assigned_is_read(scenario(probes.read_after_assign_apart))

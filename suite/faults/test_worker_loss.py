@@ -36,6 +36,7 @@ def test_a_restarted_cluster_waits_for_the_lost_worker(scenario, record):
     "mwms/loop-resumes",
     "mirrored/restart-resumes",
     "single/restart-resumes",
+    "dtensor/restart-resumes",
 )
 @pytest.mark.cases(flags=("order",))
 def test_a_restart_resumes_the_interrupted_epoch(scenario):
@@ -49,6 +50,7 @@ def test_a_restart_resumes_the_interrupted_epoch(scenario):
     "mwms/loop-resumes",
     "mirrored/restart-resumes",
     "single/restart-resumes",
+    "dtensor/restart-resumes",
 )
 @pytest.mark.cases(flags=("order",))
 def test_the_partial_epoch_leaves_no_trace(scenario):
@@ -62,6 +64,7 @@ def test_the_partial_epoch_leaves_no_trace(scenario):
     "mwms/loop-resumes",
     "mirrored/restart-resumes",
     "single/restart-resumes",
+    "dtensor/restart-resumes",
 )
 @pytest.mark.cases(flags=("order",))
 def test_the_documents_own_data_resume_where_they_were(scenario, record):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from suite.harness.scenarios import (
     changed_plan,
     complete,
     part_of_data,
+    start_of,
     work,
 )
 
@@ -169,3 +170,81 @@ def event_files(launch: Launch, writing: Run) -> Continued:
     reading = alone(launch, "read_event_files")
     flags = {**NOT_TAKEN, "logs": logs}
     return Continued(writing, complete(launch, reading, backend="none", jobs=(), flags=flags))
+
+
+@dataclass(frozen=True)
+class Remeshed:
+    """Three runs on one model directory, each on a mesh of its own; each does an epoch more."""
+
+    sharded: Run
+    smaller: Run
+    larger: Run
+
+
+def remeshed(launch: Launch, pair: Compared) -> Remeshed:
+    """The run of a pair, from the same start, with weights in shards; then replicated on two
+    devices, then on four, each from the checkpoint of the one before.
+    """
+    directory = launch.directory / "model"
+    sharding = replace(
+        launch.case.trainer,
+        name="dtensor_model_parallel",
+        path=str(PROGRAMS / "dtensor_model_parallel.py"),
+    )
+    epochs, batch = int(pair.run.flags["epochs"]), int(pair.run.flags["batch-size"])
+
+    def more(trainer: Trainer, more_epochs: int, devices: int, replicas: int, **flags: Any) -> Run:
+        """On so many devices, with the global batch that the pair has."""
+        given: dict[str, Any] = {**pair.run.flags, "evaluate": True, **flags}
+        given["epochs"] = epochs + more_epochs
+        given["devices"], given["batch-size"] = devices, batch * pair.run.replicas // replicas
+        return complete(launch, trainer, flags=given, model_dir=directory)
+
+    start = {"initial-weights": start_of(pair.run)}
+    plain = launch.case.trainer
+    return Remeshed(
+        more(sharding, 0, 4, 2, export=launch.directory / "sharded", **start),
+        more(plain, 1, 2, 2),
+        more(plain, 2, 4, 4, export=launch.directory / "replicated"),
+    )
+
+
+# DTensor combines all-reduces by default, and moves them past reads of what they are assigned to.
+APART = {"DTENSOR_ENABLE_COMBINE_ALL_REDUCES_OPTIMIZATION": "0"}
+
+
+def read_after_assign(launch: Launch) -> Run:
+    """A step on all devices assigns reduced gradients to variables and reads them again."""
+    return _read_after_assign(launch, {})
+
+
+def read_after_assign_apart(launch: Launch) -> Run:
+    """The same without the combination of all-reduces."""
+    return _read_after_assign(launch, APART)
+
+
+def _read_after_assign(launch: Launch, env: dict[str, str]) -> Run:
+    trainer = program(launch, "dtensor_read_after_assign", flags=("devices",))
+    return complete(launch, trainer, flags=NOT_TAKEN, env=env)
+
+
+def keras_dtensor_optimizer(
+    launch: Launch, pair: Compared, env: dict[str, str] | None = None
+) -> Run:
+    """The run of a pair, from the same start, with Keras' own optimizer for DTensor."""
+    name = "dtensor_keras_optimizer"
+    trainer = replace(launch.case.trainer, name=name, path=str(PROGRAMS / f"{name}.py"))
+    flags = {**pair.run.flags, "initial-weights": start_of(pair.run)}
+    return complete(launch, trainer, flags=flags, env=env)
+
+
+def loaded_signature(launch: Launch, exporting: Run) -> Continued:
+    """A saved model without Keras, used by a process that knows nothing of how it was trained."""
+    chief = exporting.workers[0]
+    flags = {
+        "seed": None,
+        "data": exporting.flags["data"],
+        "export": exporting.of("exported", chief)[-1]["path"],
+    }
+    loading = alone(launch, "load_signature")
+    return Continued(exporting, complete(launch, loading, backend="none", jobs=(), flags=flags))

@@ -302,11 +302,14 @@ def large_batch(launch: Launch, replicas: int | None = None, **flags: Any) -> Co
     # In an order that does not depend on how often an iterator is made: under a strategy Keras 3
     # takes a batch before it trains, and begins the data again, which shuffles them again.
     small["order"] = "by-epoch"
-    workers = {"workers": replicas} if replicas and launch.case.distributed else {}
-    devices = {"devices": replicas} if replicas and not launch.case.distributed else {}
+    several = launch.case.distributed
+    workers: dict[str, Any] = {"workers": replicas} if replicas and several else {}
+    devices: dict[str, Any] = {"devices": replicas} if replicas and not several else {}
     run = trained(launch, flags=work(launch, **small, **devices, **flags), **workers)
     small["precision"] = flags.get("precision")
     together = WORK["batch-size"] * run.replicas
+    if "initial-weights" in run.trainer.flags:  # it does not draw them as Keras does
+        small["initial_weights"] = start_of(run)
     return Compared(run, reference(launch, **small, batch_size=together))
 
 
@@ -357,10 +360,24 @@ def moved(launch: Launch, source: Trainer) -> Moved:
         launch.engine.references[key] = saved
     few["restore"] = saved.of("checkpoint_saved", saved.workers[0])[-1]["path"]
     few["dump_weights"] = True
-    devices = {"devices": 2 * row.devices} if "devices" in row.flags else {}
+    devices: dict[str, Any] = {"devices": 2 * row.devices} if "devices" in row.flags else {}
     then = trained(launch, flags=work(launch, **few, **devices))
     together = WORK["batch-size"] * then.replicas
     return Moved(saved, then, reference(launch, **few, batch_size=together))
+
+
+def start_of(run: Run) -> str:
+    """The file of the weights that the run began with; it was asked to dump them."""
+    return next(e["npz"] for e in run.of("weights") if e["when"] == "initial")
+
+
+def clients(launch: Launch, pair: Compared) -> Run:
+    """The run of a pair again, from the same start, as two clients with two devices each."""
+    trainer = replace(launch.case.trainer, jobs=(("worker", 2),))
+    together = int(pair.run.flags["batch-size"]) * pair.run.replicas
+    flags = {**pair.run.flags, "devices": 2, "batch-size": together // 4, "evaluate": True}
+    flags["initial-weights"] = start_of(pair.run)
+    return complete(launch, trainer, flags=flags, model_dir=launch.directory / "model")
 
 
 def audited(launch: Launch, autoshard: str | None = None) -> Run:

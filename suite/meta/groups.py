@@ -167,6 +167,18 @@ GROUPS = (
         ),
     ),
     Group(
+        "layouts",
+        WORKERS,
+        histories.layouts,
+        ("weights_replicated", "batch_sharded", "gradients_reduced"),
+    ),
+    Group(
+        "refusals",
+        WORKERS,
+        histories.refusals,
+        ("indivisible_batch_refused", "sharded_export_refused"),
+    ),
+    Group(
         "callbacks",
         MIRRORED,
         histories.callbacks,

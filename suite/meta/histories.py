@@ -154,6 +154,48 @@ def callbacks(launch: FakeCase) -> Continued:
     return Continued(run, history(*scalars))
 
 
+def layouts(launch: FakeCase) -> Run:
+    """One array of each kind on two devices, one of each worker."""
+    weights, gradients = ["a", "a"], ["g", "g"]
+    parts = [4, 4]
+    if launch.defect == "lets_a_device_drift":
+        weights = ["a", "b"]
+    if launch.defect == "keeps_its_own_gradient":
+        gradients = ["g", "h"]
+    if launch.defect == "gives_all_the_same_batch":
+        parts = [8, 8]
+
+    def array(first: str, shape: list[int], digest: str, device: str) -> dict[str, Any]:
+        part = {"device": device, "shape": shape, "digest": digest}
+        return {"specs": [first, "unsharded"], "shape": [8, 3], "components": [part]}
+
+    told = []
+    for i, task in enumerate(TASKS):
+        arrays = {
+            "weights": [array("unsharded", [8, 3], weights[i], task)],
+            "batch": [array("batch", [parts[i], 3], str(i), task)],
+            "gradients": [array("unsharded", [8, 3], gradients[i], task)],
+        }
+        told.append((task, "laid_out", arrays))
+    return history(*told)
+
+
+def refusals(launch: FakeCase) -> Run:
+    """What TensorFlow should say to what it cannot do."""
+    batch = "dimension 0 to be divisible by sharding"
+    export = "" if launch.defect == "exports_shards" else "only replicated"
+    said = [
+        ("indivisible batch", "" if launch.defect == "drops_the_rest" else batch),
+        ("sharded export", export),
+    ]
+    return history(*((TASKS[0], "refused", {"what": w, "error": error}) for w, error in said))
+
+
+def read_back(launch: FakeCase) -> Run:
+    read = [0.0, 2.0] if launch.defect == "reads_what_was" else [1.5, 2.0]
+    return history((TASKS[0], "read_back", {"assigned": [1.5, 2.0], "read": read}))
+
+
 # Named as the check that reads it.
 MADE_UP: Mapping[str, Callable[[Any], Any]] = {
     "files_sharded": files,
@@ -165,4 +207,5 @@ MADE_UP: Mapping[str, Callable[[Any], Any]] = {
     "shared_backup_collides": shared_backup,
     "separate_backup_resumes": separate_backup,
     "side_evaluator_agrees": side_evaluator,
+    "assigned_is_read": read_back,
 }

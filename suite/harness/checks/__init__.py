@@ -24,6 +24,14 @@ from suite.harness.checks.completion import (
 from suite.harness.checks.equivalence import (
     equals_large_batch,
 )
+from suite.harness.checks.layouts import (
+    assigned_is_read,
+    batch_sharded,
+    gradients_reduced,
+    indivisible_batch_refused,
+    sharded_export_refused,
+    weights_replicated,
+)
 from suite.harness.checks.learning import (
     accuracy_rises,
     converges_to_baseline,
@@ -96,8 +104,10 @@ __all__ = [
     "CHECKS",
     "accuracy_rises",
     "all_workers_contribute",
+    "assigned_is_read",
     "backend_as_requested",
     "backup_removed",
+    "batch_sharded",
     "checkpoint_kept_is_one",
     "checkpoint_restores",
     "chief_restores_the_latest",
@@ -119,6 +129,8 @@ __all__ = [
     "final_weights_equal_uninterrupted",
     "finished_as_asked",
     "global_step_counts_all",
+    "gradients_reduced",
+    "indivisible_batch_refused",
     "inside_scope_is_in_step",
     "latest_checkpoint_evaluates_same",
     "learning_rate_follows_schedule",
@@ -143,6 +155,7 @@ __all__ = [
     "separate_backup_resumes",
     "server_target_logged",
     "servers_serve_until_ended",
+    "sharded_export_refused",
     "shared_backup_collides",
     "side_evaluator_agrees",
     "step_losses_fall",
@@ -158,6 +171,7 @@ __all__ = [
     "validation_agrees",
     "variables_round_robin",
     "waits_for_all",
+    "weights_replicated",
     "workers_agree_on_metrics",
     "workers_agree_on_weights",
 ]

@@ -1,0 +1,255 @@
+"""Data parallel training by DTensor: a mesh of devices, replicated weights, batches in shards.
+
+Implements https://www.tensorflow.org/guide/core/distribution: layers, optimizer and training step
+are written as for one device; the layouts of weights and batch make the step parallel. In these it
+differs: the hidden layers are the 700 and 500 units of the document's text (its code overwrites the
+second with 10), each layer has a seed of its own, Adam counts its steps in a variable (a Python
+number stands still once the step is traced), evaluation divides any number of examples, and a run
+resumes. With DTENSOR_JOBS it is one of several client processes that share the mesh.
+"""
+
+import math
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.experimental import dtensor
+
+from reference_trainers import dtensor_support, keras_support, multi_worker, workload
+from reference_trainers.dtensor_support import Layout
+
+NAME = "dtensor_data_parallel"
+BATCH = "batch"  # the mesh's dimension
+SIZES = (784, 700, 500, 10)
+LAYERS = len(SIZES) - 1
+
+
+class DenseLayer(tf.Module):
+    """Weights w [inputs, outputs] laid out as told, biases b [outputs] as their columns are."""
+
+    def __init__(self, inputs, outputs, layout, seed, activation=tf.identity):
+        super().__init__()
+        self.activation = activation
+        limit = math.sqrt(6.0 / (inputs + outputs))  # Xavier
+        uniform = dtensor.call_with_layout(
+            tf.function(tf.random.stateless_uniform),
+            layout,
+            shape=(inputs, outputs),
+            seed=seed,
+            minval=-limit,
+            maxval=limit,
+        )
+        self.w = dtensor.DVariable(uniform)
+        self.b = dtensor_support.zeros([outputs], layout.delete([0]))
+
+    def __call__(self, x):
+        return self.activation(tf.matmul(x, self.w) + self.b)
+
+
+class MLP(tf.Module):
+    """Dense layers of these sizes, ReLU between them; gives logits."""
+
+    def __init__(self, layouts, seeds, sizes=SIZES):
+        super().__init__()
+        activations = [tf.nn.relu] * (len(layouts) - 1) + [tf.identity]
+        self.layers = [
+            DenseLayer(sizes[i], sizes[i + 1], layout, seeds[i], activations[i])
+            for i, layout in enumerate(layouts)
+        ]
+
+    @property
+    def weights(self):
+        """Weights, then biases, layer by layer."""
+        return [variable for layer in self.layers for variable in (layer.w, layer.b)]
+
+    def __call__(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class Adam(tf.Module):
+    """The document's Adam; slots have the layouts of their variables, the step count is one too."""
+
+    def __init__(self, variables, learning_rate, beta_1=0.9, beta_2=0.999, epsilon=1e-7):
+        super().__init__()
+        self.model_variables, self.learning_rate = variables, learning_rate
+        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
+        mesh = variables[0].layout.mesh
+        self.iterations = dtensor_support.zeros([], Layout([], mesh), tf.int64)
+        self.m = [dtensor_support.zeros(v.shape, v.layout) for v in variables]
+        self.v = [dtensor_support.zeros(v.shape, v.layout) for v in variables]
+
+    @property
+    def slots(self):
+        return self.m + self.v
+
+    def apply_gradients(self, gradients):
+        # What a step has assigned it must not read again: DTensor may give it the old value.
+        step = self.iterations + 1
+        self.iterations.assign(step)
+        t = tf.cast(step, tf.float32)
+        for i, gradient in enumerate(gradients):
+            m = self.beta_1 * self.m[i] + (1 - self.beta_1) * gradient
+            v = self.beta_2 * self.v[i] + (1 - self.beta_2) * tf.square(gradient)
+            self.m[i].assign(m)
+            self.v[i].assign(v)
+            m /= 1 - tf.pow(self.beta_1, t)
+            v /= 1 - tf.pow(self.beta_2, t)
+            self.model_variables[i].assign_sub(self.learning_rate * m / (tf.sqrt(v) + self.epsilon))
+
+
+def losses_of(logits, labels):
+    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+
+
+def accuracy_of(logits, labels):
+    return tf.reduce_mean(tf.cast(tf.equal(tf.argmax(logits, axis=1), labels), tf.float32))
+
+
+def make_gradients(model):
+    """The function that gives the gradients over the global batch, its mean loss and accuracy."""
+
+    def gradients(x, y):
+        with tf.GradientTape() as tape:
+            logits = model(x)
+            loss = tf.reduce_mean(losses_of(logits, y))
+        return tape.gradient(loss, model.weights), tf.stack([loss, accuracy_of(logits, y)])
+
+    return gradients
+
+
+def make_train_step(model, optimizer):
+    """The function that makes one step on all devices; gives [loss, accuracy] before it."""
+    gradients = make_gradients(model)
+
+    @tf.function
+    def train_step(x, y):
+        found, metrics = gradients(x, y)
+        # Replicated weights have replicated gradients: DTensor has summed them over the shards.
+        optimizer.apply_gradients(found)
+        return metrics
+
+    return train_step
+
+
+def make_test_step(model):
+    """Sums over a batch whose examples count as much as `weight` says: loss, right, examples."""
+
+    @tf.function
+    def test_step(x, y, weight):
+        logits = model(x)
+        right = tf.cast(tf.equal(tf.argmax(logits, axis=1), y), tf.float32)
+        each = tf.stack([losses_of(logits, y), right, tf.ones_like(right)])
+        return tf.reduce_sum(each * weight, axis=1)
+
+    return test_step
+
+
+def pack(array, mesh):
+    """Divide a global batch (first axis) over the devices of the mesh's batch dimension.
+
+    Each client packs the shards of its own devices. InvalidArgumentError when it does not divide.
+    """
+    layout = Layout.batch_sharded(mesh, BATCH, rank=len(array.shape))
+    shards = tf.split(array, mesh.dim_size(BATCH))
+    return dtensor.pack([shards[where[BATCH]] for where in mesh.local_device_locations()], layout)
+
+
+def preprocess(images):
+    """Images 0..1 [n, 28, 28] as rows [n, 784]."""
+    return tf.reshape(images, [-1, SIZES[0]])
+
+
+def main():
+    args, role, events, data = dtensor_support.begin(NAME, __doc__)
+    mesh = dtensor.create_distributed_mesh([(BATCH, args.devices * len(role.workers))])
+    multi_worker.tell_joined(events, role, "none", replicas=mesh.dim_size(BATCH))
+    replicated = Layout.replicated(mesh, rank=2)
+    train(args, events, data, [replicated] * LAYERS, build_optimizer)
+
+
+def build_optimizer(args, model):
+    """The document's, unless the flags ask for another."""
+    if args.optimizer == "adam":
+        return Adam(model.weights, args.learning_rate)
+    return dtensor_support.Momentum(args, model.weights)
+
+
+def train(args, events, data, layouts, build):
+    """Train a model with these layouts, by the optimizer that `build` makes; gives the model."""
+    mesh = layouts[0].mesh
+    model = MLP(layouts, seeds=[(args.seed, layer) for layer in range(LAYERS)])
+    if args.initial_weights:
+        dtensor_support.copy_weights(args.initial_weights, model)
+    optimizer = build(args, model)
+    # What a restarted run has to know: epochs that are complete, steps done in the one after them.
+    epoch = dtensor_support.counter(mesh)
+    step_in_epoch = dtensor_support.counter(mesh)
+    checkpoint = tf.train.Checkpoint(
+        model=model, optimizer=optimizer, epoch=epoch, step_in_epoch=step_in_epoch
+    )
+    save = dtensor_support.restore(args, events, checkpoint) if args.model_dir else lambda: None
+    teller = dtensor_support.Teller(events, args, model, optimizer)
+    teller.weights("initial")
+
+    train_step, test_step = make_train_step(model, optimizer), make_test_step(model)
+    global_batch = args.batch_size * mesh.dim_size(BATCH)
+    first = dtensor_support.position(args, epoch, step_in_epoch)
+    batches = iter(keras_support.training_dataset(data, args, global_batch, *first))
+    last = ()
+    while epoch.numpy() < args.epochs:
+        metrics = []
+        for step in range(1 + int(step_in_epoch.numpy()), 1 + args.steps_per_epoch):
+            images, labels, *rows = next(batches)
+            x, y = pack(preprocess(images), mesh), pack(labels, mesh)
+            metrics.append(train_step(x, y))
+            last = x, y
+            teller.step(metrics[-1], y, *(pack(column, mesh) for column in rows))
+            if args.save_every and step % args.save_every == 0 and step < args.steps_per_epoch:
+                step_in_epoch.assign(step)
+                save()
+        loss, accuracy = np.mean([m.numpy() for m in metrics], axis=0).tolist()
+        results = {"loss": loss, "accuracy": accuracy}
+        if args.evaluate:
+            found = evaluate(test_step, data, global_batch, mesh)
+            results.update({"val_" + name: value for name, value in found.items()})
+        epoch.assign_add(1)
+        step_in_epoch.assign(0)
+        print("Epoch %d of %d: %s" % (epoch.numpy(), args.epochs, results), flush=True)
+        teller.epoch(int(epoch.numpy()), len(metrics), results)
+        save()
+
+    teller.weights("final")
+    if last:
+        teller.layouts(make_gradients(model), *last)
+    if args.evaluate:
+        results = evaluate(test_step, data, global_batch, mesh)
+        events.write("evaluated", global_step=teller.global_step, metrics=results)
+    if args.export:
+        dtensor_support.export(args.export, model, SIZES[0], events)
+    dtensor.barrier(mesh)  # a client that leaves early takes its part of the mesh along
+    events.write("finished", global_step=teller.global_step, steps=teller.steps)
+    return model
+
+
+def evaluate(test_step, data, global_batch, mesh):
+    """Mean `loss` and `accuracy` over the test set; what fills up the last batch counts nothing."""
+    sums = np.zeros(3)
+    for first in range(0, len(data.x_test), global_batch):
+        images = data.x_test[first : first + global_batch]
+        missing = global_batch - len(images)
+        x = np.pad(images, [(0, missing), (0, 0), (0, 0)]).astype(np.float32) / 255
+        y = np.pad(data.y_test[first : first + global_batch], (0, missing))
+        weight = np.pad(np.ones(len(images), np.float32), (0, missing))
+        batch = (pack(column, mesh) for column in (preprocess(x), y, weight))
+        sums += test_step(*batch).numpy()
+    loss, right, examples = sums
+    return {"loss": float(loss / examples), "accuracy": float(right / examples)}
+
+
+if __name__ == "__main__":
+    workload.run(main, NAME)

@@ -1,0 +1,226 @@
+"""What the DTensor trainer needs and its document is not about: events, resuming, other optimizers.
+
+Importing this starts nothing of TensorFlow's runtime, so that a process may fork after it.
+"""
+
+import os
+import platform
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.experimental import dtensor
+
+from reference_trainers import BY_NAME, keras_checkpoints, roles, workload
+from reference_trainers.events import EventWriter
+from reference_trainers.workload import BadInput
+
+Layout: Any = dtensor.Layout  # which pyright's stubs know by name only
+
+
+def begin(name, document):
+    """What comes before the mesh: flags, role, events, data and this process' devices.
+
+    `name` and `document` are those of the program; its flags are the trainer's.
+    """
+    row = BY_NAME["dtensor_data_parallel"]
+    defaults = {"optimizer": "adam", "devices": row.devices}
+    args = workload.parser(name, document, row.flags, **defaults).parse_args()
+    role = roles.role_from_dtensor()
+    events = EventWriter(role.task)
+    events.write(
+        "started",
+        pid=os.getpid(),
+        trainer=name,
+        seed=args.seed,
+        tensorflow=tf.__version__,
+        keras="none",
+        python=platform.python_version(),
+    )
+    data = workload.load_data(args.data)
+    # First of all TensorFlow. With several clients it starts the server, and waits for all.
+    dtensor.initialize_accelerator_system("CPU", num_logical_cpu_devices=args.devices)
+    return args, role, events, data
+
+
+# --- variables -------------------------------------------------------------------------------
+
+
+def zeros(shape, layout, dtype=tf.float32):
+    """A variable of zeros in that layout."""
+    initial = dtensor.call_with_layout(tf.zeros, layout, shape=shape, dtype=dtype)
+    return dtensor.DVariable(initial)
+
+
+def counter(mesh):
+    """A whole number that every device of the mesh holds, 0 at first."""
+    return zeros([], Layout([], mesh), tf.int64)
+
+
+def values(variables):
+    """The whole arrays that variables hold, in whatever shards they lie."""
+    whole = (Layout.replicated(v.layout.mesh, rank=v.shape.rank) for v in variables)
+    return [dtensor.relayout(v.read_value(), layout).numpy() for v, layout in zip(variables, whole)]  # noqa: B905
+
+
+def copy_weights(path, model):
+    """Begin with the weights that another run has dumped, arr_0, arr_1, ... in this order."""
+    arrays = workload.load_weights(path, [tuple(v.shape) for v in model.weights])
+    for variable, array in zip(model.weights, arrays):  # noqa: B905
+        whole = Layout.replicated(variable.layout.mesh, rank=array.ndim)
+        variable.assign(dtensor.relayout(dtensor.copy_to_mesh(array, whole), variable.layout))
+
+
+class Momentum(tf.Module):
+    """Gradient descent with momentum, as Keras' SGD has it."""
+
+    def __init__(self, args, variables):
+        super().__init__()
+        self.model_variables, self.learning_rate = variables, args.learning_rate
+        self.momentum = {"sgd": 0.0, "momentum": 0.9}[args.optimizer]
+        self.iterations = counter(variables[0].layout.mesh)
+        self.slots = [zeros(v.shape, v.layout) for v in variables] if self.momentum else []
+
+    def apply_gradients(self, gradients):
+        self.iterations.assign_add(1)
+        for i, gradient in enumerate(gradients):
+            change = -self.learning_rate * gradient
+            if self.momentum:
+                change += self.momentum * self.slots[i]
+                self.slots[i].assign(change)  # not read again: DTensor may give the old value
+            self.model_variables[i].assign_add(change)
+
+
+# --- checkpoints -----------------------------------------------------------------------------
+
+
+def restore(args, events, checkpoint):
+    """Restore the last checkpoint, if there is one; gives what saves the next."""
+    model, optimizer = checkpoint.model, checkpoint.optimizer
+    keras_checkpoints.model_directory(args.model_dir)
+    directory = os.path.join(args.model_dir, "ckpt")
+    path = keras_checkpoints.restore_latest(checkpoint, directory, model)
+    if path and events.enabled:
+        found = state(model, optimizer)
+        events.write("restored", path=path, global_step=found["iterations"], **found)
+    manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=1)
+
+    def save():
+        """Every client takes part: each writes what its own devices hold."""
+        step = int(optimizer.iterations.numpy())
+        events.write("checkpoint_saved", path=manager.save(), global_step=step)
+
+    return save
+
+
+def position(args, epoch, step_in_epoch):
+    """Epochs that are complete, and steps that are done in the one after them."""
+    first = int(epoch.numpy()), int(step_in_epoch.numpy())
+    if first[1] >= args.steps_per_epoch:
+        raise BadInput(
+            "--steps-per-epoch: %d, but the checkpoint is at step %d of an epoch"
+            % (args.steps_per_epoch, first[1])
+        )
+    return first
+
+
+def export(path, model, inputs, events):
+    """Write a SavedModel whose signature takes ordinary tensors, float32 [n, inputs]."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None, inputs], tf.float32, name="images")])
+    def serve(images):
+        return {"logits": model(images)}
+
+    tf.saved_model.save(model, path, signatures=serve)
+    if events.enabled:
+        stored = tf.train.load_checkpoint(os.path.join(path, "variables", "variables"))
+        layers = range(len(model.layers))
+        names = ["layers/%d/%s" % (i, name) for i in layers for name in ("w", "b")]
+        arrays = [stored.get_tensor(name + keras_checkpoints.VALUE) for name in names]
+        events.write("exported", path=path, kept=True, digest=workload.digest(arrays))
+
+
+# --- events ----------------------------------------------------------------------------------
+
+
+def state(model, optimizer):
+    """Digests of what training changes: `iterations`, `digest` (weights) and `slots_digest`."""
+    return {
+        "iterations": int(optimizer.iterations.numpy()),
+        "digest": workload.digest(values(model.weights)),
+        "slots_digest": workload.digest(values(optimizer.slots)),
+    }
+
+
+def copies(model):
+    """For each device of this client the digest of its components of the weights."""
+    by_device = zip(*(dtensor.unpack(v.read_value()) for v in model.weights))  # noqa: B905
+    return [workload.digest([part.numpy() for part in parts]) for parts in by_device]
+
+
+class Teller(object):
+    """Events of the loop; its counts are of this incarnation's own steps."""
+
+    def __init__(self, events, args, model, optimizer):
+        self._events, self._args = events, args
+        self._model, self._optimizer = model, optimizer
+        self.steps = 0
+        self.global_step = int(optimizer.iterations.numpy())
+
+    def step(self, metrics, labels, rows=None):
+        """After a step: its [loss, accuracy]; labels and rows as they were packed."""
+        self.steps += 1
+        self.global_step += 1
+        if not self._events.enabled:
+            return
+        where = {"step": self.steps, "global_step": self.global_step}
+        own = labels.shape[0] // dtensor.num_clients()
+        self._events.write_soon(
+            "step", loss=lambda: float(metrics.numpy()[0]), examples=own, **where
+        )
+        if rows is not None:
+            ids = np.concatenate([shard.numpy() for shard in dtensor.unpack(rows)])
+            self._events.write("input", ids=ids.tolist(), **where)
+
+    def epoch(self, epoch, steps, metrics):
+        self._events.write(
+            "epoch", epoch=epoch, steps=steps, metrics=metrics, global_step=self.global_step
+        )
+        self.weights("epoch")
+
+    def weights(self, when):
+        if not self._events.enabled:
+            return
+        extra = {}
+        if self._args.dump_weights:
+            extra["npz"] = self._events.beside("%s-%d.npz" % (when, self.global_step))
+            np.savez(extra["npz"], *values(self._model.weights))
+        found = state(self._model, self._optimizer)
+        found["copies"] = copies(self._model)
+        self._events.write("weights", when=when, global_step=self.global_step, **found, **extra)
+
+    def layouts(self, gradients, x, y):
+        """Write `laid_out`: how weights, a batch and its gradients lie on this client's devices."""
+        if not self._events.enabled:
+            return
+        found, _ = tf.function(gradients)(x, y)
+        arrays = {"batch": [x, y], "weights": self._model.weights, "gradients": found}
+        self._events.write(
+            "laid_out",
+            **{kind: [laid_out(array) for array in some] for kind, some in arrays.items()},
+        )
+
+
+def laid_out(array):
+    """Of a DTensor or a DVariable: `specs`, and device, shape and digest of each component."""
+    layout = dtensor.fetch_layout(array)
+    devices = layout.mesh.local_devices()
+    components = dtensor.unpack(array.read_value() if hasattr(array, "read_value") else array)
+    return {
+        "specs": list(layout.sharding_specs),
+        "shape": list(array.shape),
+        "components": [
+            {"device": device, "shape": list(part.shape), "digest": workload.digest([part.numpy()])}
+            for device, part in zip(devices, components)  # noqa: B905
+        ],
+    }

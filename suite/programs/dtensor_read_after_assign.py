@@ -1,0 +1,59 @@
+"""Assigns reduced gradients to variables within a step, and reads the variables again.
+
+For dtensor/read-after-assign: `read_back` tells what the step read after it had assigned (the sum
+over each variable), and what the variables hold when the step is over.
+"""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.experimental import dtensor
+
+from reference_trainers import dtensor_data_parallel as trainer
+from reference_trainers import dtensor_support, workload
+from reference_trainers.dtensor_support import Layout
+from reference_trainers.events import EventWriter
+
+NAME = "dtensor_read_after_assign"
+
+
+def main():
+    parser = workload.OneLineParser(prog=NAME, description=__doc__)
+    parser.add_argument("--devices", **workload.OPTIONAL_FLAGS["devices"])
+    args = parser.parse_args()
+    events = EventWriter()
+    dtensor.initialize_accelerator_system("CPU", num_logical_cpu_devices=args.devices)
+    mesh = dtensor.create_distributed_mesh([(trainer.BATCH, args.devices)])
+    whole = Layout.replicated(mesh, rank=2)
+    weights = [dtensor_support.zeros([3, 3], whole) for _ in range(2)]
+    kept = [dtensor_support.zeros([3, 3], whole) for _ in weights]
+    for variable in weights:
+        variable.assign_add(dtensor.copy_to_mesh(np.eye(3, dtype=np.float32), whole))
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            for variable in weights:
+                x = tf.matmul(x, variable)
+            loss = tf.reduce_mean(tf.square(x))
+        gradients = tape.gradient(loss, weights)
+        read = []
+        for variable, gradient in zip(kept, gradients):  # noqa: B905
+            variable.assign(gradient)
+            read.append(tf.reduce_sum(variable.read_value()))
+        return tf.stack(read)
+
+    x = np.arange(6 * args.devices, dtype=np.float32).reshape(-1, 3)
+    read = step(trainer.pack(x, mesh)).numpy().tolist()
+    assigned = [float(np.sum(value)) for value in dtensor_support.values(kept)]
+    events.write("read_back", assigned=assigned, read=read)
+    print(args.devices, assigned, read)
+    events.write("finished", global_step=0, steps=0)
+
+
+if __name__ == "__main__":
+    workload.run(main, NAME)
