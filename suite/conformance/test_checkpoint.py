@@ -18,18 +18,24 @@ def test_only_what_the_chief_saved_remains(healthy):
 
 
 @pytest.mark.claim("mwms/checkpoint-manager")
-@pytest.mark.cases(events=("checkpoint_saved", "epoch"))
+@pytest.mark.cases(events=("checkpoint_saved", "epoch"), families=("mwms", "single"))
 def test_one_checkpoint_is_kept(scenario):
     pair = scenario(scenarios.continued)
     checks.checkpoint_kept_is_one(pair.run, pair.then)
 
 
-@pytest.mark.claim("mwms/checkpoint-manager")
+@pytest.mark.claim("mwms/checkpoint-manager", "estimator/resumes")
 @pytest.mark.cases(events=("checkpoint_saved", "epoch"))
 def test_the_latest_checkpoint_restores_and_training_goes_on(scenario):
     pair = scenario(scenarios.continued)
     checks.checkpoint_restores(pair.run, pair.then)
     checks.training_goes_on(pair.run, pair.then)
+
+
+@pytest.mark.claim("estimator/train-and-evaluate")
+@pytest.mark.cases(families=("estimator",))
+def test_the_first_and_the_last_step_are_saved(healthy):
+    checks.saves_first_and_last(healthy)
 
 
 @pytest.mark.claim("mwms/model-checkpoint-no-resume")

@@ -172,10 +172,14 @@ def trained(launch: Launch, trainer: Trainer | None = None, **how: Any) -> Run:
 
 
 def single(trainer: Trainer) -> Trainer:
-    """One process without a strategy, for this trainer; a program from elsewhere is its own."""
-    if trainer.name in BY_NAME:
+    """One process on the same model: without a strategy for what trains Keras' own way.
+
+    What brings a model of its own is compared with itself in a cluster of one.
+    """
+    if trainer.keras and trainer.name in BY_NAME:
         return BY_NAME["single_process"]
-    return replace(trainer, jobs=(), role="none", backends=("none",))
+    flags = tuple(flag for flag in trainer.flags if flag != "backend")
+    return replace(trainer, jobs=(), role="none", backends=("none",), flags=flags)
 
 
 # --- nothing goes wrong --------------------------------------------------------------------------
@@ -202,6 +206,19 @@ def chief_job(launch: Launch) -> Run:
     others = (("worker", workers - 1),) if workers > 1 else ()
     flags = work(launch, epochs=1, steps_per_epoch=FEW)
     return complete(launch, jobs=(("chief", 1), *others), flags=flags)
+
+
+def followed(launch: Launch) -> Run:
+    """The chief is a job of its own, and an evaluator, no member, follows the checkpoints."""
+    workers = len(launch.engine.topology(launch.case.trainer).workers)
+    others = (("worker", workers - 1),) if workers > 1 else ()
+    flags = work(launch, epochs=2, steps_per_epoch=FEW)
+    return complete(
+        launch,
+        jobs=(("chief", 1), *others, ("evaluator", 1)),
+        flags=flags,
+        model_dir=launch.directory / "model",
+    )
 
 
 def late_worker(launch: Launch) -> Run:
@@ -269,6 +286,8 @@ def large_batch(launch: Launch) -> Compared:
     """Some steps of all workers, and of one process with the batch of all of them together."""
     small = {"epochs": 2, "steps_per_epoch": 5, "optimizer": "momentum", "learning_rate": 0.01}
     small["dump_weights"] = True
+    if "order" in launch.case.trainer.flags:
+        small["order"] = "by-epoch"  # however the data are divided, each step has the same examples
     run = trained(launch, flags=work(launch, **small))
     one = single(launch.case.trainer)
     flags = work(launch, one, **small, batch_size=WORK["batch-size"] * len(run.workers))

@@ -25,14 +25,18 @@ from suite.harness.checks.learning import (
     step_losses_fall,
 )
 from suite.harness.checks.programs import (
+    eager_execution_is_refused,
     files_sharded,
     inside_scope_is_in_step,
     local_server_answers,
+    mode_is_required,
     model_checkpoint_does_not_resume,
     outside_scope_is_not_in_step,
+    predictions_agree,
     separate_backup_resumes,
     shared_backup_collides,
     side_evaluator_agrees,
+    there_or_gone,
     too_few_files_refused,
 )
 from suite.harness.checks.registry import CHECKS
@@ -48,10 +52,12 @@ from suite.harness.checks.saving import (
     backup_removed,
     checkpoint_kept_is_one,
     checkpoint_restores,
+    evaluates_the_latest,
     exports_identical,
     loaded_export_evaluates_same,
     only_chief_keeps,
     save_paths_distinct,
+    saves_first_and_last,
     training_goes_on,
 )
 from suite.harness.checks.servers import (
@@ -73,6 +79,8 @@ from suite.harness.checks.servers import (
 from suite.harness.checks.sharding import (
     each_example_once,
     every_worker_sees_all,
+    own_share_in_every_pass,
+    workers_shuffle_differently,
 )
 from suite.harness.checks.startup import (
     cluster_as_given,
@@ -97,8 +105,10 @@ __all__ = [
     "collective_is_known",
     "converges_to_baseline",
     "each_example_once",
+    "eager_execution_is_refused",
     "epochs_accounted",
     "equals_large_batch",
+    "evaluates_the_latest",
     "every_worker_sees_all",
     "examples_accounted",
     "exports_identical",
@@ -111,6 +121,7 @@ __all__ = [
     "local_server_answers",
     "loss_falls",
     "lost_worker_comes_back",
+    "mode_is_required",
     "model_checkpoint_does_not_resume",
     "nobody_finishes_without_a_server",
     "one_chief",
@@ -118,12 +129,15 @@ __all__ = [
     "ops_on_own_worker",
     "others_wait_for_the_chief",
     "outside_scope_is_not_in_step",
+    "own_share_in_every_pass",
     "partial_epoch_leaves_no_trace",
     "peers_fail_in_time",
+    "predictions_agree",
     "restarted_cluster_waits",
     "restored_state_equals_uninterrupted",
     "resumes_interrupted_epoch",
     "save_paths_distinct",
+    "saves_first_and_last",
     "separate_backup_resumes",
     "server_target_logged",
     "servers_serve_until_ended",
@@ -136,6 +150,7 @@ __all__ = [
     "supervisor_saves",
     "supervisor_writes_summaries",
     "survivors_keep_training",
+    "there_or_gone",
     "too_few_files_refused",
     "training_goes_on",
     "trains_as_a_cluster_of_one",
@@ -144,4 +159,5 @@ __all__ = [
     "waits_for_all",
     "workers_agree_on_metrics",
     "workers_agree_on_weights",
+    "workers_shuffle_differently",
 ]
