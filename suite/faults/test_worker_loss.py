@@ -15,7 +15,7 @@ def test_peers_of_a_killed_worker_fail_in_time(scenario, deadlines, record):
 
 
 @pytest.mark.claim("mwms/peers-fail")
-@pytest.mark.cases(distributed=True, synchronous=True)
+@pytest.mark.cases(families=("mwms",), distributed=True, synchronous=True)
 def test_peers_of_a_frozen_worker_fail_in_time(scenario, deadlines, record):
     run = scenario(disasters.worker_frozen)
     for _, noticed_s in recovery.noticed_s(run):
@@ -37,6 +37,7 @@ def test_a_restarted_cluster_waits_for_the_lost_worker(scenario, record):
     "mirrored/restart-resumes",
     "single/restart-resumes",
     "dtensor/restart-resumes",
+    "estimator/resumes",
 )
 @pytest.mark.cases(flags=("order",))
 def test_a_restart_resumes_the_interrupted_epoch(scenario):

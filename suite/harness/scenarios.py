@@ -187,10 +187,15 @@ def trained(launch: Launch, trainer: Trainer | None = None, **how: Any) -> Run:
 
 
 def single(trainer: Trainer) -> Trainer:
-    """One process without a strategy, for this trainer; a program from elsewhere is its own."""
-    if trainer.name in BY_NAME:
+    """One process on the same model: `single_process`, where that has it.
+
+    What brings a model of its own is compared with itself in a cluster of one.
+    """
+    if trainer.model and trainer.name in BY_NAME:
         return BY_NAME["single_process"]
-    return replace(trainer, jobs=(), role="none", backends=("none",), devices=1)
+    alone = {"jobs": (), "role": "none", "backends": ("none",), "devices": 1}
+    flags = tuple(flag for flag in trainer.flags if flag != "backend")
+    return replace(trainer, flags=flags, **alone)
 
 
 # --- nothing goes wrong --------------------------------------------------------------------------
@@ -228,6 +233,19 @@ def chief_job(launch: Launch) -> Run:
     others = (("worker", workers - 1),) if workers > 1 else ()
     flags = work(launch, epochs=1, steps_per_epoch=FEW)
     return complete(launch, jobs=(("chief", 1), *others), flags=flags)
+
+
+def followed(launch: Launch) -> Run:
+    """The chief is a job of its own, and an evaluator, no member, follows the checkpoints."""
+    workers = len(launch.engine.topology(launch.case.trainer).workers)
+    others = (("worker", workers - 1),) if workers > 1 else ()
+    flags = work(launch, epochs=2, steps_per_epoch=FEW)
+    return complete(
+        launch,
+        jobs=(("chief", 1), *others, ("evaluator", 1)),
+        flags=flags,
+        model_dir=launch.directory / "model",
+    )
 
 
 def late_worker(launch: Launch) -> Run:

@@ -95,6 +95,14 @@ RED = {
     "learning_rate_follows_schedule": ("callbacks", "keeps_its_learning_rate"),
     "every_epoch_is_saved": ("callbacks", "saves_every_other_epoch"),
     "event_files_hold_the_metrics": ("callbacks", "writes_other_event_files"),
+    "own_share_in_every_pass": ("own_share_in_every_pass", "changes_shares"),
+    "workers_shuffle_differently": ("workers_shuffle_differently", "shuffles_alike"),
+    "saves_first_and_last": ("saves_first_and_last", "saves_too_late"),
+    "evaluates_the_latest": ("evaluates_the_latest", "reports_another_step"),
+    "eager_execution_is_refused": ("eager_execution_is_refused", "trains_eagerly"),
+    "predictions_agree": ("predictions_agree", "predicts_something_else"),
+    "mode_is_required": ("mode_is_required", "predicts_without_a_mode"),
+    "there_or_gone": ("there_or_gone", "is_still_there"),
 }
 
 # (group, defect) -> checks: what is wrong in several ways is found in several ways.
@@ -165,7 +173,9 @@ def test_a_defect_in_several_ways_is_found_in_all(group: str, defect: str, stage
 @pytest.mark.parametrize("check", CHECKS)
 def test_no_check_is_content_with_nothing(check: str) -> None:
     nothing = Run(fakes.WORKERS, histories.TASKS, histories.TASKS, "ring", "none", ())
-    outcome = SimpleNamespace(run=nothing, reference=nothing, then=nothing, stranger="worker/2")
+    outcome = SimpleNamespace(
+        run=nothing, reference=nothing, then=nothing, stranger="worker/2", gone=True
+    )
     assert judge(check, outcome)
 
 

@@ -39,14 +39,18 @@ from suite.harness.checks.learning import (
     step_losses_fall,
 )
 from suite.harness.checks.programs import (
+    eager_execution_is_refused,
     files_sharded,
     inside_scope_is_in_step,
     local_server_answers,
+    mode_is_required,
     model_checkpoint_does_not_resume,
     outside_scope_is_not_in_step,
+    predictions_agree,
     separate_backup_resumes,
     shared_backup_collides,
     side_evaluator_agrees,
+    there_or_gone,
     too_few_files_refused,
 )
 from suite.harness.checks.registry import CHECKS
@@ -62,6 +66,7 @@ from suite.harness.checks.saving import (
     backup_removed,
     checkpoint_kept_is_one,
     checkpoint_restores,
+    evaluates_the_latest,
     every_epoch_is_saved,
     export_in_scope_evaluates_same,
     exports_identical,
@@ -69,6 +74,7 @@ from suite.harness.checks.saving import (
     loaded_export_evaluates_same,
     only_chief_keeps,
     save_paths_distinct,
+    saves_first_and_last,
     training_goes_on,
 )
 from suite.harness.checks.servers import (
@@ -90,6 +96,8 @@ from suite.harness.checks.servers import (
 from suite.harness.checks.sharding import (
     each_example_once,
     every_worker_sees_all,
+    own_share_in_every_pass,
+    workers_shuffle_differently,
 )
 from suite.harness.checks.startup import (
     cluster_as_given,
@@ -117,8 +125,10 @@ __all__ = [
     "converges_to_baseline",
     "copies_are_in_step",
     "each_example_once",
+    "eager_execution_is_refused",
     "epochs_accounted",
     "equals_large_batch",
+    "evaluates_the_latest",
     "event_files_hold_the_metrics",
     "every_epoch_is_saved",
     "every_worker_sees_all",
@@ -138,6 +148,7 @@ __all__ = [
     "local_server_answers",
     "loss_falls",
     "lost_worker_comes_back",
+    "mode_is_required",
     "model_checkpoint_does_not_resume",
     "nobody_finishes_without_a_server",
     "one_chief",
@@ -145,13 +156,16 @@ __all__ = [
     "ops_on_own_worker",
     "others_wait_for_the_chief",
     "outside_scope_is_not_in_step",
+    "own_share_in_every_pass",
     "partial_epoch_leaves_no_trace",
     "peers_fail_in_time",
+    "predictions_agree",
     "replica_on_each_device",
     "restarted_cluster_waits",
     "restored_state_equals_uninterrupted",
     "resumes_interrupted_epoch",
     "save_paths_distinct",
+    "saves_first_and_last",
     "separate_backup_resumes",
     "server_target_logged",
     "servers_serve_until_ended",
@@ -165,6 +179,7 @@ __all__ = [
     "supervisor_saves",
     "supervisor_writes_summaries",
     "survivors_keep_training",
+    "there_or_gone",
     "too_few_files_refused",
     "training_goes_on",
     "trains_as_a_cluster_of_one",
@@ -174,4 +189,5 @@ __all__ = [
     "weights_replicated",
     "workers_agree_on_metrics",
     "workers_agree_on_weights",
+    "workers_shuffle_differently",
 ]

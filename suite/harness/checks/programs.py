@@ -126,3 +126,41 @@ def side_evaluator_agrees(run: Run, reference: Run) -> None:
         close(f"{name} beside the cluster", other["metrics"][name], value, 1e-5)
     ended = reference.exit_of(reference.workers[0], last_attempt(reference, reference.workers[0]))
     require(ended and ended["code"] == 0, f"the evaluator did not end well: {ended}")
+
+
+@check
+def eager_execution_is_refused(run: Run) -> None:
+    """Where eager execution was not disabled, no task trains, and TensorFlow says what to do."""
+    for task in run.workers:
+        error = only(f"answer to {task}", run.of("refused", task))["error"]
+        require(error, f"{task} trained {len(run.of('step', task))} steps with eager execution")
+        told = "pickle" in error or "disable_eager_execution" in error
+        require(told, f"{task} was refused for another reason: {error}")
+
+
+@check
+def predictions_agree(run: Run) -> None:
+    """Evaluation in one process, evaluation by a strategy and predictions come to the same."""
+    by = {e["by"]: e for e in run.of("evaluated")}
+    equal("ways to evaluate", sorted(by), ["eval_distribute", "evaluate", "predict"])
+    same("global step that was evaluated", {how: e["global_step"] for how, e in by.items()})
+    for how, event in by.items():
+        for name, value in event["metrics"].items():
+            close(f"{name} by {how}", value, by["evaluate"]["metrics"][name], 1e-5)
+
+
+@check
+def mode_is_required(run: Run) -> None:
+    """The document's own EstimatorSpec is refused, also when all that it lacks is the mode."""
+    errors = [e["error"] for e in some("answer to a specification", run.of("refused"))]
+    require(all(errors), f"a specification without a mode was taken: {errors}")
+    require("'mode'" in errors[-1], f"the last error does not name the mode: {errors}")
+
+
+@check
+def there_or_gone(run: Run, gone: bool) -> None:
+    """What a program looked for is missing where it must be, and found everywhere else."""
+    version = only("start", run.of("started"))["tensorflow"]
+    error = only("answer", run.of("refused"))["error"]
+    equal(f"gone in TensorFlow {version} ({error or 'found'})", bool(error), gone)
+    require(not gone or "no attribute" in error, f"it is not missing, but fails: {error}")
