@@ -6,7 +6,7 @@ TensorFlow, and the trainers may run under another interpreter than pytest's.
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Tuple
 
 DOCS = "https://www.tensorflow.org"
@@ -24,10 +24,11 @@ class Trainer:
     backends: Tuple[str, ...]  # what --backend takes; ("none",) where nothing is reduced
     keras: bool  # runs once for each Keras flavour
     families: Tuple[str, ...]  # the claim families that it must show
-    synchronous: bool
+    synchronous: bool  # the workers are in lock-step: all of them make each step, together
     events: Tuple[str, ...]  # what it writes, beyond started, joined and finished
     flags: Tuple[str, ...]  # what it takes, beyond the flags that all trainers take
     fit: bool = False  # trains by Keras' Model.fit, with all that comes with it
+    aggregates: bool = False  # a step applies several gradients, from whichever workers they come
     services: Tuple[str, ...] = ()  # jobs that never end by themselves
     path: str = ""  # a program elsewhere: a fake or a patched copy
 
@@ -57,6 +58,31 @@ KERAS_FLAGS = (
     "optimizer",
     "learning-rate",
     "dump-weights",
+)
+
+SUPERVISOR = Trainer(
+    name="supervisor_parameter_server",
+    document="https://github.com/tensorflow/examples/blob/master/community/en/docs/deploy/distributed.md",
+    api="ClusterSpec, Server, replica_device_setter and Supervisor (compat.v1), asynchronous",
+    jobs=(("ps", 2), ("worker", 2)),
+    role="host_flags",
+    backends=("none",),
+    keras=False,
+    families=("cluster", "ps1"),
+    synchronous=False,
+    events=(
+        "placed",
+        "step",
+        "input",
+        "weights",
+        "checkpoint_saved",
+        "restored",
+        "evaluated",
+        "summary",
+        "peer_lost",
+    ),
+    flags=("save-every", "evaluate", "audit-input", "learning-rate", "dump-weights"),
+    services=("ps",),
 )
 
 TRAINERS: Tuple[Trainer, ...] = (
@@ -101,29 +127,12 @@ TRAINERS: Tuple[Trainer, ...] = (
         events=KERAS_EVENTS + ("peer_lost",),
         flags=KERAS_FLAGS + ("backend", "autoshard"),
     ),
-    Trainer(
-        name="supervisor_parameter_server",
-        document="https://github.com/tensorflow/examples/blob/master/community/en/docs/deploy/distributed.md",
-        api="ClusterSpec, Server, replica_device_setter and Supervisor (compat.v1), asynchronous",
-        jobs=(("ps", 2), ("worker", 2)),
-        role="host_flags",
-        backends=("none",),
-        keras=False,
-        families=("cluster", "ps1"),
-        synchronous=False,
-        events=(
-            "placed",
-            "step",
-            "input",
-            "weights",
-            "checkpoint_saved",
-            "restored",
-            "evaluated",
-            "summary",
-            "peer_lost",
-        ),
-        flags=("save-every", "evaluate", "audit-input", "learning-rate", "dump-weights"),
-        services=("ps",),
+    SUPERVISOR,
+    replace(
+        SUPERVISOR,
+        name="sync_replicas_parameter_server",
+        api="SyncReplicasOptimizer under the same Supervisor (compat.v1), synchronous",
+        aggregates=True,
     ),
 )
 

@@ -17,7 +17,7 @@ def test_accuracy_rises_epoch_by_epoch(healthy):
     checks.accuracy_rises(healthy)
 
 
-@pytest.mark.claim("mwms/converges", "single/converges", "ps1/asynchronous")
+@pytest.mark.claim("mwms/converges", "single/converges", "ps1/asynchronous", "ps1/synchronous")
 @pytest.mark.cases(events=("step",))
 def test_losses_of_steps_fall(healthy):
     checks.step_losses_fall(healthy)

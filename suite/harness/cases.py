@@ -41,7 +41,8 @@ class Needs:
     flags: Sequence[str] = ()
     families: Sequence[str] = ()
     distributed: bool | None = None
-    synchronous: bool | None = None
+    synchronous: bool | None = None  # workers in lock-step
+    aggregates: bool | None = None  # a step applies gradients of whichever workers
     fit: bool | None = None  # trains by Keras' Model.fit
     backends: str = "first"  # of the row: only the first, or each
 
@@ -52,6 +53,7 @@ class Needs:
             and (not self.families or bool(set(self.families) & set(row.families)))
             and self.distributed in (None, bool(row.jobs))
             and self.synchronous in (None, row.synchronous)
+            and self.aggregates in (None, row.aggregates)
             and self.fit in (None, row.fit)
         )
 

@@ -26,6 +26,7 @@ from suite.harness.checks.learning import (
 )
 from suite.harness.checks.programs import (
     files_sharded,
+    fresh_gradients_are_averaged,
     inside_scope_is_in_step,
     local_server_answers,
     model_checkpoint_does_not_resume,
@@ -55,6 +56,8 @@ from suite.harness.checks.saving import (
     training_goes_on,
 )
 from suite.harness.checks.servers import (
+    aggregates_accounted,
+    all_stand_still_without_one,
     all_workers_contribute,
     chief_restores_the_latest,
     cluster_restores_the_latest,
@@ -86,6 +89,8 @@ from suite.harness.checks.startup import (
 __all__ = [
     "CHECKS",
     "accuracy_rises",
+    "aggregates_accounted",
+    "all_stand_still_without_one",
     "all_workers_contribute",
     "backend_as_requested",
     "backup_removed",
@@ -105,6 +110,7 @@ __all__ = [
     "files_sharded",
     "final_weights_equal_uninterrupted",
     "finished_as_asked",
+    "fresh_gradients_are_averaged",
     "global_step_counts_all",
     "inside_scope_is_in_step",
     "loaded_export_evaluates_same",
