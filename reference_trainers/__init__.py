@@ -6,7 +6,7 @@ TensorFlow, and the trainers may run under another interpreter than pytest's.
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Tuple
 
 DOCS = "https://www.tensorflow.org"
@@ -24,7 +24,7 @@ class Trainer:
     backends: Tuple[str, ...]  # what --backend takes; ("none",) where nothing is reduced
     keras: bool  # runs once for each Keras flavour
     families: Tuple[str, ...]  # the claim families that it must show
-    synchronous: bool
+    synchronous: bool  # the workers are in lock-step: all of them make each step, together
     events: Tuple[str, ...]  # what it writes, beyond started, joined and finished
     flags: Tuple[str, ...]  # what it takes, beyond the flags that all trainers take
     fit: bool = False  # trains by Keras' Model.fit, with all that comes with it
@@ -32,6 +32,7 @@ class Trainer:
     model: str = ""  # its document's, by the name that --model knows, and likewise:
     optimizer: str = "sgd"
     portable: bool = False  # what it saves, other approaches are to restore: one a strategy
+    aggregates: bool = False  # a step applies several gradients, from whichever workers they come
     services: Tuple[str, ...] = ()  # jobs that never end by themselves
     path: str = ""  # a program elsewhere: a fake or a patched copy
 
@@ -68,6 +69,31 @@ TRAINING_FLAGS = (
     "dump-weights",
 )
 KERAS_FLAGS = ("model", "precision", "restore") + TRAINING_FLAGS
+
+SUPERVISOR = Trainer(
+    name="supervisor_parameter_server",
+    document="https://github.com/tensorflow/examples/blob/master/community/en/docs/deploy/distributed.md",
+    api="ClusterSpec, Server, replica_device_setter and Supervisor (compat.v1), asynchronous",
+    jobs=(("ps", 2), ("worker", 2)),
+    role="host_flags",
+    backends=("none",),
+    keras=False,
+    families=("cluster", "ps1"),
+    synchronous=False,
+    events=(
+        "placed",
+        "step",
+        "input",
+        "weights",
+        "checkpoint_saved",
+        "restored",
+        "evaluated",
+        "summary",
+        "peer_lost",
+    ),
+    flags=("save-every", "evaluate", "audit-input", "learning-rate", "dump-weights"),
+    services=("ps",),
+)
 
 TRAINERS: Tuple[Trainer, ...] = (
     Trainer(
@@ -172,29 +198,12 @@ TRAINERS: Tuple[Trainer, ...] = (
             "autoshard",
         ),
     ),
-    Trainer(
-        name="supervisor_parameter_server",
-        document="https://github.com/tensorflow/examples/blob/master/community/en/docs/deploy/distributed.md",
-        api="ClusterSpec, Server, replica_device_setter and Supervisor (compat.v1), asynchronous",
-        jobs=(("ps", 2), ("worker", 2)),
-        role="host_flags",
-        backends=("none",),
-        keras=False,
-        families=("cluster", "ps1"),
-        synchronous=False,
-        events=(
-            "placed",
-            "step",
-            "input",
-            "weights",
-            "checkpoint_saved",
-            "restored",
-            "evaluated",
-            "summary",
-            "peer_lost",
-        ),
-        flags=("save-every", "evaluate", "audit-input", "learning-rate", "dump-weights"),
-        services=("ps",),
+    SUPERVISOR,
+    replace(
+        SUPERVISOR,
+        name="sync_replicas_parameter_server",
+        api="SyncReplicasOptimizer under the same Supervisor (compat.v1), synchronous",
+        aggregates=True,
     ),
     Trainer(
         name="dtensor_data_parallel",

@@ -38,6 +38,8 @@ SCHEMA = {
     "read_back": ("assigned", "read"),  # of variables in one step: what they hold, what it read
     "collided": ("files", "error"),  # what two writers of one directory left behind
     "served": ("clusters", "values"),  # clusters so far, what the last one's tasks returned
+    "contributed": ("gradient", "local_step"),  # one gradient, and the global step it is for
+    "applied": ("global_step", "value"),  # a variable after an aggregate was applied to it
     "timed": ("told", "steps", "wall_s", "cpu_s"),  # steps in a row, with events or without
     # of the harness
     "spawned": ("pid",),

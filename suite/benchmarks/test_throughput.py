@@ -29,13 +29,15 @@ DEVICES = (1, 2, 4)
 LOOK_S = 0.2
 WARM_UP = 10  # steps: tracing, the first buffers, the shuffle's first fill
 # Of asynchronous workers the number is global, and a step short; what one does before all are up
-# does not count.
+# does not count. Where a step aggregates gradients it is one of each worker.
 STEPS = {"synchronous": 50, "asynchronous": 600}
 
 
 def trained(launch: Launch, **flags: Any) -> Run:
     """Train in a fresh cluster and end it after the last step: what comes then is not timed."""
-    steps = STEPS["synchronous" if launch.case.trainer.synchronous else "asynchronous"]
+    row = launch.case.trainer
+    steps = STEPS["synchronous" if row.synchronous else "asynchronous"]
+    steps //= len(launch.engine.topology(row).workers) if row.aggregates else 1
     flags = scenarios.work(launch, epochs=1, steps_per_epoch=steps, **flags)
     with launch(flags=flags) as cluster:
 

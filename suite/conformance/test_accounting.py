@@ -39,12 +39,18 @@ def test_servers_serve_until_they_are_ended(healthy):
 
 
 @pytest.mark.claim("ps1/asynchronous")
-@pytest.mark.cases(distributed=True, synchronous=False)
+@pytest.mark.cases(distributed=True, synchronous=False, aggregates=False)
 def test_the_global_step_counts_all_workers(healthy):
     checks.global_step_counts_all(healthy)
 
 
 @pytest.mark.claim("ps1/asynchronous")
-@pytest.mark.cases(distributed=True, synchronous=False)
+@pytest.mark.cases(distributed=True, synchronous=False, aggregates=False)
 def test_all_workers_contribute(healthy):
     checks.all_workers_contribute(healthy)
+
+
+@pytest.mark.claim("ps1/synchronous")
+@pytest.mark.cases(aggregates=True)
+def test_every_aggregate_has_its_gradients(healthy):
+    checks.aggregates_accounted(healthy)

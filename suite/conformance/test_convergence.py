@@ -23,6 +23,7 @@ def test_accuracy_rises_epoch_by_epoch(healthy):
     "single/converges",
     "dtensor/converges",
     "ps1/asynchronous",
+    "ps1/synchronous",
 )
 @pytest.mark.cases(events=("step",))
 def test_losses_of_steps_fall(healthy):

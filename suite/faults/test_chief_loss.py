@@ -18,6 +18,6 @@ def test_a_restarted_chief_restores_the_latest_checkpoint(scenario):
 
 
 @pytest.mark.claim("ps1/worker-loss")
-@pytest.mark.cases(families=("ps1",))
+@pytest.mark.cases(families=("ps1",), aggregates=False)
 def test_survivors_keep_training_without_the_chief(scenario):
     checks.survivors_keep_training(scenario(disasters.asynchronous_chief_lost))

@@ -83,12 +83,20 @@ def test_the_backup_is_removed_at_the_end(scenario):
 
 
 @pytest.mark.claim("ps1/worker-loss")
-@pytest.mark.cases(families=("ps1",))
+@pytest.mark.cases(families=("ps1",), aggregates=False)
 def test_survivors_keep_training_without_a_worker(scenario):
     checks.survivors_keep_training(scenario(disasters.asynchronous_worker_lost))
 
 
 @pytest.mark.claim("ps1/worker-loss")
-@pytest.mark.cases(families=("ps1",))
+@pytest.mark.cases(families=("ps1",), aggregates=False)
 def test_a_lost_worker_comes_back(scenario):
     checks.lost_worker_comes_back(scenario(disasters.asynchronous_worker_lost))
+
+
+@pytest.mark.claim("ps1/sync-worker-loss")
+@pytest.mark.cases(families=("ps1",), aggregates=True)
+def test_all_stand_still_until_a_lost_worker_is_back(scenario):
+    run = scenario(disasters.aggregated_worker_lost)
+    checks.all_stand_still_without_one(run)
+    checks.lost_worker_comes_back(run)

@@ -124,6 +124,23 @@ def asynchronous_worker_lost(launch: Launch) -> Run:
         return cluster.run()
 
 
+def aggregated_worker_lost(launch: Launch) -> Run:
+    """A worker whose gradients the others need stops, is killed after a while, and comes back.
+
+    Killed at once, it might die between delivering a gradient and having leave for the next one;
+    then the others would go on with what it did not take. One that has stopped takes it.
+    """
+    with launch(flags=endless_work(launch)) as cluster:
+        cluster.start()
+        *survivors, lost = cluster.workers
+        wait_all_step(cluster)
+        cluster.signal(lost, signal.SIGSTOP, fault="sigstop")
+        _watch(launch, cluster, survivors, cluster.run().of("fault_started")[0].time_s)
+        _kill_and_watch(launch, cluster, lost, survivors)
+        _come_back(launch, cluster, lost)
+        return cluster.run()
+
+
 def asynchronous_chief_lost(launch: Launch) -> Run:
     """The chief beside parameter servers is killed after it has saved, and comes back."""
     with launch(**_saving(launch)) as cluster:
@@ -172,10 +189,16 @@ def _wait_saved(cluster: Cluster) -> Event:
 
 def _kill_and_watch(launch: Launch, cluster: Cluster, lost: str, survivors: list[str]) -> None:
     cluster.signal(lost, signal.SIGKILL, fault="sigkill")
-    died = cluster.wait_exit(lost)[lost].time_s
+    _watch(launch, cluster, survivors, cluster.wait_exit(lost)[lost].time_s)
+
+
+def _watch(launch: Launch, cluster: Cluster, survivors: list[str], since_s: float) -> None:
+    """Give the survivors time to go on; little of it where a step takes everybody's gradients."""
+    aggregates = launch.case.trainer.aggregates
 
     def all_go_on(run: Run) -> bool:
-        steps = {t: [e for e in run.of("step", t) if e.time_s > died] for t in survivors}
+        steps = {t: [e for e in run.of("step", t) if e.time_s > since_s] for t in survivors}
         return all(len(s) >= FEW for s in steps.values())
 
-    give_time(cluster, launch.engine.deadlines.detect_s, all_go_on)
+    within_s = quiet_s(launch) if aggregates else launch.engine.deadlines.detect_s
+    give_time(cluster, within_s, all_go_on)

@@ -132,6 +132,12 @@ def _backup(launch: Launch, **where: bool) -> Continued:
     return Continued(once(), once())
 
 
+def aggregates(launch: Launch) -> Run:
+    """Fresh and stale gradients of known sizes are given to SyncReplicasOptimizer, in turn."""
+    flags = {**NOT_TAKEN, "replicas-to-aggregate": 2}
+    return finished(launch, alone(launch, "aggregates"), backend="none", jobs=(), flags=flags)
+
+
 def side_evaluator(launch: Launch) -> Compared:
     """A task beside the cluster waits for its checkpoints and evaluates them."""
     directory = launch.directory / "model"

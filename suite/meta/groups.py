@@ -17,7 +17,7 @@ from suite.harness.errors import CheckFailed
 from suite.harness.run import Run
 from suite.harness.scenarios import Compared, Continued, Launch
 from suite.meta import histories
-from suite.meta.fakes import MIRRORED, SERVERS, SINGLE, WORKERS, FakeCase
+from suite.meta.fakes import AGGREGATES, MIRRORED, SERVERS, SINGLE, WORKERS, FakeCase
 
 LIMIT_S = 2.0  # in which fakes must notice a lost peer
 
@@ -140,6 +140,24 @@ GROUPS = (
         SERVERS,
         disasters.server_lost,
         ("nobody_finishes_without_a_server", "cluster_restores_the_latest"),
+    ),
+    Group(
+        "aggregates",
+        AGGREGATES,
+        scenarios.healthy,
+        (*FINISHED, *START, "step_losses_fall", "aggregates_accounted", "stops_at_the_limit"),
+    ),
+    Group(
+        "aggregates-worker-back",
+        AGGREGATES,
+        disasters.aggregated_worker_lost,
+        ("all_stand_still_without_one", "lost_worker_comes_back"),
+    ),
+    Group(
+        "aggregates-chief-back",
+        AGGREGATES,
+        disasters.asynchronous_chief_lost,
+        ("lost_worker_comes_back", "chief_restores_the_latest"),
     ),
     Group("single", SINGLE, scenarios.healthy, (*FINISHED, *LEARNING, "one_chief")),
     Group("single-interrupted", SINGLE, disasters.interrupted, RESUMED),

@@ -277,6 +277,25 @@ def removed(launch: FakeCase) -> Looked:
     return Looked(run, gone=True)
 
 
+def aggregates(launch: FakeCase) -> Run:
+    """Two steps of two gradients each, and one that comes too late for the second."""
+    values = [-2.0, -8.0]
+    if launch.defect == "adds_them_up":
+        values = [-4.0, -16.0]
+    if launch.defect == "takes_stale_ones":
+        values = [-2.0, -2.0 - 112.0 / 3]
+    given = [(1.0, 0), (3.0, 0), None, (100.0, 0), (5.0, 1), (7.0, 1), None]
+    made: list[tuple[str, str, dict[str, Any]]] = []
+    for one in given:
+        if one:
+            gradient, step = one
+            made.append((TASKS[0], "contributed", {"gradient": gradient, "local_step": step}))
+        else:
+            step = sum(name == "applied" for _, name, _ in made)
+            made.append((TASKS[0], "applied", {"global_step": step + 1, "value": values[step]}))
+    return history(*made, **{"replicas-to-aggregate": 2})
+
+
 # Named as the check that reads it.
 MADE_UP: Mapping[str, Callable[[Any], Any]] = {
     "files_sharded": files,
@@ -284,6 +303,7 @@ MADE_UP: Mapping[str, Callable[[Any], Any]] = {
     "outside_scope_is_not_in_step": outside_scope,
     "inside_scope_is_in_step": inside_scope,
     "local_server_answers": local_server,
+    "fresh_gradients_are_averaged": aggregates,
     "model_checkpoint_does_not_resume": model_checkpoint,
     "shared_backup_collides": shared_backup,
     "separate_backup_resumes": separate_backup,

@@ -68,6 +68,8 @@ RED = {
     "servers_serve_until_ended": ("servers", "leaves_with_the_workers"),
     "supervisor_saves": ("servers", "never_saves"),
     "supervisor_writes_summaries": ("servers", "writes_no_summaries"),
+    "aggregates_accounted": ("aggregates", "makes_steps_in_secret"),
+    "all_stand_still_without_one": ("aggregates-worker-back", "goes_on_without_its_peers"),
     "others_wait_for_the_chief": ("chief-late", "starts_before_the_chief"),
     "lost_worker_comes_back": ("worker-back", "leaves_again"),
     "chief_restores_the_latest": ("chief-back", "resumes_from_scratch"),
@@ -79,6 +81,7 @@ RED = {
     "outside_scope_is_not_in_step": ("outside_scope_is_not_in_step", "distributes_it_all_the_same"),
     "inside_scope_is_in_step": ("inside_scope_is_in_step", "drifts_apart"),
     "local_server_answers": ("local_server_answers", "answers_only_itself"),
+    "fresh_gradients_are_averaged": ("fresh_gradients_are_averaged", "adds_them_up"),
     "model_checkpoint_does_not_resume": ("model_checkpoint_does_not_resume", "resumes_after_all"),
     "shared_backup_collides": ("shared_backup_collides", "keeps_the_backup"),
     "separate_backup_resumes": ("separate_backup_resumes", "loses_the_backup"),
@@ -118,6 +121,7 @@ SEVERAL = {
         "final_weights_equal_uninterrupted",
     },
     ("interrupted", "exits_0_when_a_peer_dies"): {"peers_fail_in_time"},
+    ("fresh_gradients_are_averaged", "takes_stale_ones"): {"fresh_gradients_are_averaged"},
 }
 
 

@@ -41,6 +41,7 @@ from suite.harness.checks.learning import (
 from suite.harness.checks.programs import (
     eager_execution_is_refused,
     files_sharded,
+    fresh_gradients_are_averaged,
     inside_scope_is_in_step,
     local_server_answers,
     mode_is_required,
@@ -78,6 +79,8 @@ from suite.harness.checks.saving import (
     training_goes_on,
 )
 from suite.harness.checks.servers import (
+    aggregates_accounted,
+    all_stand_still_without_one,
     all_workers_contribute,
     chief_restores_the_latest,
     cluster_restores_the_latest,
@@ -111,6 +114,8 @@ from suite.harness.checks.startup import (
 __all__ = [
     "CHECKS",
     "accuracy_rises",
+    "aggregates_accounted",
+    "all_stand_still_without_one",
     "all_workers_contribute",
     "assigned_is_read",
     "backend_as_requested",
@@ -138,6 +143,7 @@ __all__ = [
     "files_sharded",
     "final_weights_equal_uninterrupted",
     "finished_as_asked",
+    "fresh_gradients_are_averaged",
     "global_step_counts_all",
     "gradients_reduced",
     "indivisible_batch_refused",

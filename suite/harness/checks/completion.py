@@ -31,7 +31,8 @@ def finished_as_asked(run: Run) -> None:
         finished = only(f"`finished` of {task}", run.of("finished", task, attempt))
         wanted = asked_steps(run)
         found = finished["global_step"]
-        enough = found == wanted if run.trainer.synchronous else found >= wanted
+        exact = run.trainer.synchronous or run.trainer.aggregates
+        enough = found == wanted if exact else found >= wanted
         require(enough, f"{task} finished at global step {found}, {wanted} were asked for")
 
 

@@ -82,6 +82,30 @@ PROCESSES = ("server/0", "client/0")
 
 
 @check
+def fresh_gradients_are_averaged(run: Run) -> None:
+    """A step subtracts the mean of the gradients made for it; what an older step made is dropped.
+
+    Gradients and values are small whole numbers or halves, which float32 holds exactly; the rate
+    is 1, so what is subtracted is what was aggregated.
+    """
+    value, step, gradients, stale = 0.0, 0, [], []
+    for event in run.events:
+        if event.name == "contributed":
+            fresh = event["local_step"] >= step
+            (gradients if fresh else stale).append(event["gradient"])
+        elif event.name == "applied":
+            equal("gradients of one step", len(gradients), asked(run, "replicas-to-aggregate"))
+            mean = sum(gradients) / len(gradients)
+            require(mean != sum(gradients), f"mean and sum of {gradients} are the same")
+            wanted = value - mean
+            what = f"value {value} less the mean of {gradients}, without the stale {stale}"
+            equal(what, event["value"], wanted)
+            equal("global step", event["global_step"], step + 1)
+            value, step, gradients = event["value"], step + 1, []
+    require(step > 1 and stale, f"{step} steps and {len(stale)} stale gradients tell too little")
+
+
+@check
 def model_checkpoint_does_not_resume(run: Run, then: Run) -> None:
     """ModelCheckpoint has saved, yet the run that follows begins with fresh weights at step 0."""
     some("checkpoint", run.of("checkpoint_saved"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from suite.harness.checks.registry import asked_steps, check, equal, only, require, some
 from suite.harness.checks.saving import _remains, chief
@@ -81,6 +81,27 @@ def global_step_counts_all(run: Run) -> None:
 
 
 @check
+def aggregates_accounted(run: Run) -> None:
+    """Gradients were made for all of the global steps, and none beyond what tokens allow.
+
+    Which worker makes how many nobody promises. A step takes as many as are aggregated, here one of
+    each worker, and gives each worker leave for one more; so many have leave before the first step
+    is made, and some of those come too late for it and are dropped.
+    """
+    workers = len(run.workers)
+    made = {task: len(run.of("step", task)) for task in run.workers}
+    ends = [some(f"`finished` of {task}", run.of("finished", task))[-1] for task in run.workers]
+    counted = max(e["global_step"] for e in ends)
+    fewest, most = workers * counted, workers * (counted + 1)
+    total = sum(made.values())
+    require(
+        fewest <= total <= most and total,
+        f"the workers made {total} steps ({made}); {counted} global steps of {workers} gradients "
+        f"take {fewest} to {most}",
+    )
+
+
+@check
 def stops_at_the_limit(run: Run) -> None:
     """No worker makes another step once it has seen the step limit, and each one gets there."""
     limit = asked_steps(run)
@@ -151,7 +172,7 @@ def chief_restores_the_latest(run: Run) -> None:
     after = run.of("step", restored.task, restored.attempt)
     first = some(f"step of {restored.task} after it came back", after)[0]["global_step"]
     require(
-        first > latest["global_step"],
+        first >= _first_seen(run, latest),
         f"the first step after step {latest['global_step']} was restored is {first}",
     )
 
@@ -164,8 +185,16 @@ def cluster_restores_the_latest(run: Run) -> None:
         equal(f"{key} that was restored", restored[key], latest[key])
     for task in run.workers:
         steps = some(f"step of {task} after", run.of("step", task, restored.attempt))
-        late = steps[0]["global_step"] > latest["global_step"]
+        late = steps[0]["global_step"] >= _first_seen(run, latest)
         require(late, f"{task}'s first step is {steps[0]['global_step']}, restored was {latest}")
+
+
+def _first_seen(run: Run, restored: Event) -> int:
+    """The least global step that a worker can see after a step of its own.
+
+    Where a step aggregates several gradients, it may be one for which others are still to come.
+    """
+    return restored["global_step"] + (not run.trainer.aggregates)
 
 
 def _restored_and_latest(run: Run) -> tuple[Event, Event]:
@@ -178,15 +207,31 @@ def _restored_and_latest(run: Run) -> tuple[Event, Event]:
 @check
 def survivors_keep_training(run: Run) -> None:
     """While a worker is dead the others go on making steps."""
+    for made, told in _made_without(run):
+        require(made >= GOING_ON, told)
+
+
+@check
+def all_stand_still_without_one(run: Run) -> None:
+    """While a worker is dead the others stand still for want of its gradients, then go on."""
+    for made, told in _made_without(run):
+        require(made < GOING_ON, told)
+    back = run.of("spawned", attempt=1)[0]
+    for task in run.workers:
+        after = [e for e in run.of("step", task) if e.time_s > back.time_s]
+        some(f"step of {task} after {back.task} came back", after)
+
+
+def _made_without(run: Run) -> Iterator[tuple[int, str]]:
+    """How many steps each worker made while the lost one was dead: the number, and in words."""
     lost = some("fault", run.of("fault_started"))[0].task
     died = only(f"death of {lost}", run.of("exited", lost, 0)).time_s
     back = only(f"return of {lost}", run.of("spawned", lost, 1)).time_s
-    survivors = [task for task in run.workers if task != lost]
-    for task in some("worker that survives", survivors):
-        steps = [e for e in run.of("step", task) if died < e.time_s < back]
-        require(
-            len(steps) >= GOING_ON,
-            f"{task} made {len(steps)} steps in the {back - died:.3f} s in which {lost} was dead",
+    for task in some("worker that survives", [task for task in run.workers if task != lost]):
+        made = sum(died < e.time_s < back for e in run.of("step", task))
+        yield (
+            made,
+            f"{task} made {made} steps in the {back - died:.3f} s in which {lost} was dead",
         )
 
 
