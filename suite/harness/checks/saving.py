@@ -23,7 +23,7 @@ SAVED = ("checkpoint_saved", "exported")
 
 def chief(run: Run) -> str:
     """The task that must be the chief; whether it is, and alone, is for `one_chief` to say."""
-    return run.workers[0]
+    return run.drivers[0]
 
 
 def _kinds(run: Run) -> list[str]:
@@ -86,7 +86,7 @@ def checkpoint_kept_is_one(run: Run, then: Run) -> None:
 def checkpoint_restores(run: Run, then: Run) -> None:
     """The run that follows begins with the checkpoint that the first one left, whole."""
     saved = some("checkpoint", run.of("checkpoint_saved", chief(run)))[-1]
-    for task in then.workers:
+    for task in then.drivers:
         restored = only(f"`restored` of {task}", then.of("restored", task))
         final = only(f"final weights of {task}", weights(run, "final", task))
         equal(f"path that {task} restored", restored["path"], saved["path"])
@@ -97,7 +97,7 @@ def checkpoint_restores(run: Run, then: Run) -> None:
 @check
 def training_goes_on(run: Run, then: Run) -> None:
     """The run that follows makes more steps and its loss begins where the first one's ended."""
-    for task in then.workers:
+    for task in then.drivers:
         before = some(f"epoch of {task}", run.of("epoch", task))
         after = some(f"later epoch of {task}", then.of("epoch", task))
         losses = [before[0]["metrics"]["loss"], after[0]["metrics"]["loss"]]
