@@ -59,6 +59,9 @@ KERAS_FLAGS = (
     "dump-weights",
 )
 
+# Of one coordinator's workers each has an order of its own, which no restart brings back.
+COORDINATED_FLAGS = tuple(flag for flag in KERAS_FLAGS if flag != "order") + ("shard-bytes",)
+
 TRAINERS: Tuple[Trainer, ...] = (
     Trainer(
         name="single_process",
@@ -124,6 +127,20 @@ TRAINERS: Tuple[Trainer, ...] = (
         ),
         flags=("save-every", "evaluate", "audit-input", "learning-rate", "dump-weights"),
         services=("ps",),
+    ),
+    Trainer(
+        name="coordinator_parameter_server",
+        document=DOCS + "/tutorials/distribute/parameter_server_training",
+        api="tf.distribute.ParameterServerStrategy and ClusterCoordinator in a loop of one's own",
+        jobs=(("chief", 1), ("ps", 2), ("worker", 2)),
+        role="tf_config",
+        backends=("none",),
+        keras=True,
+        families=("cluster", "ps2"),
+        synchronous=False,
+        events=KERAS_EVENTS + ("placed", "scheduled", "executed", "peer_lost"),
+        flags=COORDINATED_FLAGS,
+        services=("ps", "worker"),
     ),
 )
 

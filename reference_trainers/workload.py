@@ -127,6 +127,12 @@ OPTIONAL_FLAGS = {
         "metavar": "RATE",
         "help": "(default: 0.001)",
     },
+    "shard-bytes": {
+        "type": number(int, 0),
+        "metavar": "N",
+        "help": "split variables among the parameter servers, in shards of at least N bytes; "
+        "0: do not (default: %(default)s)",
+    },
     "dump-weights": {
         "action": "store_true",
         "help": "keep the weights themselves beside the event file",
