@@ -95,6 +95,11 @@ SUPERVISOR = Trainer(
     services=("ps",),
 )
 
+# Of one coordinator's workers each has an order of its own, which no restart brings back.
+COORDINATED_FLAGS = ("model", "precision", "shard-bytes") + tuple(
+    flag for flag in TRAINING_FLAGS if flag != "order"
+)
+
 TRAINERS: Tuple[Trainer, ...] = (
     Trainer(
         name="single_process",
@@ -220,6 +225,21 @@ TRAINERS: Tuple[Trainer, ...] = (
         synchronous=True,
         events=KERAS_EVENTS + ("exported", "laid_out"),
         flags=TRAINING_FLAGS + ("export", "devices", "initial-weights"),
+    ),
+    Trainer(
+        name="coordinator_parameter_server",
+        document=DOCS + "/tutorials/distribute/parameter_server_training",
+        api="tf.distribute.ParameterServerStrategy and ClusterCoordinator in a loop of one's own",
+        jobs=(("chief", 1), ("ps", 2), ("worker", 2)),
+        role="tf_config",
+        backends=("none",),
+        keras=True,
+        model="cnn",
+        families=("cluster", "ps2"),
+        synchronous=False,
+        events=KERAS_EVENTS + ("placed", "scheduled", "executed", "peer_lost"),
+        flags=COORDINATED_FLAGS,
+        services=("ps", "worker"),
     ),
 )
 

@@ -20,6 +20,9 @@ SCHEMA = {
     "laid_out": ("weights", "batch", "gradients"),  # on which device is what of each
     "step": ("step", "global_step", "loss", "examples"),
     "input": ("step", "global_step", "ids"),
+    # of a coordinator: so many functions given out, and come back, by which worker each
+    "scheduled": ("steps",),
+    "executed": ("steps", "by", "updates"),  # updates: of the variables, as last seen by a worker
     "epoch": ("epoch", "steps", "metrics", "global_step"),
     "weights": ("when", "global_step", "iterations", "digest", "slots_digest"),
     "checkpoint_saved": ("path", "global_step"),

@@ -67,10 +67,9 @@ def role_from_tf_config(known=("chief", "worker")):
         raise BadInput(
             "TF_CONFIG: index %r is out of range; job `%s` has %d tasks" % (index, job, tasks)
         )
+    training = ("worker",) if cluster.get("ps") else ("chief", "worker")  # there it coordinates
     workers = tuple(
-        "%s/%d" % (name, i)
-        for name in ("chief", "worker")
-        for i in range(len(cluster.get(name, ())))
+        "%s/%d" % (name, i) for name in training for i in range(len(cluster.get(name, ())))
     )
     chief = job == "chief" or (job == "worker" and index == 0 and not cluster.get("chief"))
     return Role("%s/%d" % (job, index), index, chief, cluster, workers)

@@ -82,14 +82,14 @@ def test_the_backup_is_removed_at_the_end(scenario):
     checks.backup_removed(scenario(disasters.interrupted).run)
 
 
-@pytest.mark.claim("ps1/worker-loss")
-@pytest.mark.cases(families=("ps1",), aggregates=False)
+@pytest.mark.claim("ps1/worker-loss", "ps2/worker-loss-transparent")
+@pytest.mark.cases(families=("ps1", "ps2"), aggregates=False)
 def test_survivors_keep_training_without_a_worker(scenario):
     checks.survivors_keep_training(scenario(disasters.asynchronous_worker_lost))
 
 
-@pytest.mark.claim("ps1/worker-loss")
-@pytest.mark.cases(families=("ps1",), aggregates=False)
+@pytest.mark.claim("ps1/worker-loss", "ps2/worker-loss-transparent")
+@pytest.mark.cases(families=("ps1", "ps2"), aggregates=False)
 def test_a_lost_worker_comes_back(scenario):
     checks.lost_worker_comes_back(scenario(disasters.asynchronous_worker_lost))
 
@@ -100,3 +100,9 @@ def test_all_stand_still_until_a_lost_worker_is_back(scenario):
     run = scenario(disasters.aggregated_worker_lost)
     checks.all_stand_still_without_one(run)
     checks.lost_worker_comes_back(run)
+
+
+@pytest.mark.claim("ps2/at-least-once")
+@pytest.mark.cases(events=("scheduled",))
+def test_functions_of_a_lost_worker_run_at_least_once(scenario):
+    checks.functions_run_at_least_once(scenario(disasters.asynchronous_worker_lost))

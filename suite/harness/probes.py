@@ -37,7 +37,8 @@ def program(launch: Launch, name: str, **changes: Any) -> Trainer:
 
 def alone(launch: Launch, name: str, **changes: Any) -> Trainer:
     """A program that is one process and no part of a cluster."""
-    return program(launch, name, jobs=(), role="none", backends=("none",), **changes)
+    alone = {"jobs": (), "role": "none", "backends": ("none",), "services": ()}
+    return program(launch, name, **alone, **changes)
 
 
 def finished(launch: Launch, trainer: Trainer, **how: Any) -> Run:

@@ -101,9 +101,16 @@ def work(launch: Launch, trainer: Trainer | None = None, **flags: Any) -> dict[s
     own = {"model": row.model or None, "optimizer": row.optimizer}
     wanted = {**WORK, "data": part_of_data(launch, TRAIN, TEST), **own, **given}
     if not trainer.synchronous and "steps-per-epoch" not in given:
-        wanted["steps-per-epoch"] = ASYNCHRONOUS_STEPS
+        workers = len(launch.engine.topology(trainer).workers)
+        shared = WORK["steps-per-epoch"] * workers  # where a coordinator waits until all are up
+        wanted["steps-per-epoch"] = shared if coordinated(trainer) else ASYNCHRONOUS_STEPS
     optional = {f for row in BY_NAME.values() for f in row.flags}
     return {k: v for k, v in wanted.items() if k not in optional or k in trainer.flags}
+
+
+def coordinated(trainer: Trainer) -> bool:
+    """Whether the workers are servers, for a coordinator that runs the training loop."""
+    return "worker" in trainer.services
 
 
 def part_of_data(launch: Launch, train: int, test: int) -> Path:
@@ -148,10 +155,10 @@ def endless_work(launch: Launch, **flags: Any) -> dict[str, Any]:
 
 
 def wait_all_step(cluster: Cluster, attempt: int | None = None, after_s: float = 0.0) -> None:
-    """Until every worker has made a few steps, of that incarnation, after that time."""
-    for worker in cluster.workers:
+    """Until every driver has told a few steps, of that incarnation, after that time."""
+    for driver in cluster.drivers:
         cluster.wait_for(
-            "step", worker, attempt=attempt, at_least=FEW, where=lambda e: e.time_s > after_s
+            "step", driver, attempt=attempt, at_least=FEW, where=lambda e: e.time_s > after_s
         )
 
 
@@ -168,7 +175,7 @@ def complete(launch: Launch, trainer: Trainer | None = None, **how: Any) -> Run:
 
 
 def trained(launch: Launch, trainer: Trainer | None = None, **how: Any) -> Run:
-    """Start all, wait until every worker has told its weights after the last epoch.
+    """Start all, wait until every driver has told its weights after the last epoch.
 
     For scenarios that look at training alone: leaving Keras' fit may take seconds more, in which
     tf.data's tuner sleeps and nothing can wake it.
@@ -176,10 +183,10 @@ def trained(launch: Launch, trainer: Trainer | None = None, **how: Any) -> Run:
     steps = how["flags"]["epochs"] * how["flags"]["steps-per-epoch"]
     with launch(trainer, **how) as cluster:
         cluster.start()
-        for worker in cluster.workers:
+        for driver in cluster.drivers:
             cluster.wait_for(
                 "weights",
-                worker,
+                driver,
                 where=lambda e: e["when"] == "epoch" and e["global_step"] >= steps,
                 within_s=launch.engine.deadlines.run_s,
             )
@@ -429,3 +436,21 @@ def continued(launch: Launch) -> Continued:
         return complete(launch, flags=flags, model_dir=launch.directory / "model")
 
     return Continued(until(1), until(2))
+
+
+def resharded(launch: Launch) -> Continued:
+    """A run with its variables in shards, and one that goes on with a parameter server more.
+
+    Whether the second one can is for a check to judge.
+    """
+    jobs = dict(launch.engine.topology(launch.case.trainer).jobs)
+    more = tuple({**jobs, "ps": jobs["ps"] + 1}.items())
+
+    def until(epochs: int) -> dict[str, Any]:
+        flags = work(launch, epochs=epochs, steps_per_epoch=FEW, shard_bytes=1 << 16)
+        return {"flags": flags, "model_dir": launch.directory / "model"}
+
+    run = complete(launch, **until(1))
+    with launch(jobs=more, **until(2)) as cluster:
+        cluster.start()
+        return Continued(run, cluster.finish())

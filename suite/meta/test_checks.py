@@ -75,7 +75,11 @@ RED = {
     "chief_restores_the_latest": ("chief-back", "resumes_from_scratch"),
     "cluster_restores_the_latest": ("server-back", "restores_an_older_step"),
     "nobody_finishes_without_a_server": ("server-back", "ignores_a_lost_server"),
-    # made-up histories, for programs
+    # made-up histories, of a coordinator
+    "shards_on_every_server": ("coordinated", "keeps_all_parts_together"),
+    "functions_run_at_least_once": ("coordinated", "repeats_a_round"),
+    "lost_server_raises": ("coordinated-server", "dies_of_something_else"),
+    # and for programs
     "files_sharded": ("files_sharded", "reads_a_neighbours_file"),
     "too_few_files_refused": ("too_few_files_refused", "does_not_say_why"),
     "outside_scope_is_not_in_step": ("outside_scope_is_not_in_step", "distributes_it_all_the_same"),
@@ -122,6 +126,19 @@ SEVERAL = {
     },
     ("interrupted", "exits_0_when_a_peer_dies"): {"peers_fail_in_time"},
     ("fresh_gradients_are_averaged", "takes_stale_ones"): {"fresh_gradients_are_averaged"},
+    # What is told by the coordinator alone, of itself and of its workers.
+    ("coordinated", "fails_at_the_end"): {"finished_as_asked"},
+    ("coordinated", "two_chiefs"): {"one_chief"},
+    ("coordinated", "counts_itself"): {"cluster_as_given"},
+    ("coordinated", "uses_one_worker"): {"all_workers_contribute", "lost_worker_comes_back"},
+    ("coordinated", "waits_for_the_lost_worker"): {"survivors_keep_training"},
+    ("coordinated", "forgets_the_worker"): {"lost_worker_comes_back"},
+    ("coordinated", "loses_a_function"): {"finished_as_asked", "functions_run_at_least_once"},
+    ("coordinated-server", "hangs"): {"peers_fail_in_time"},
+    ("coordinated-server", "ends_as_if_it_were_done"): {
+        "peers_fail_in_time",
+        "nobody_finishes_without_a_server",
+    },
 }
 
 

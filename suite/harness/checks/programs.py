@@ -139,7 +139,7 @@ def separate_backup_resumes(run: Run, then: Run) -> None:
 @check
 def side_evaluator_agrees(run: Run, reference: Run) -> None:
     """A task beside the cluster (`reference`) restores what was saved and measures the same."""
-    task = run.workers[0]
+    task = run.drivers[0]
     own = some(f"evaluation by {task}", run.of("evaluated", task))[-1]
     other = some("evaluation beside the cluster", reference.of("evaluated"))[-1]
     equal("global step that was evaluated", other["global_step"], own["global_step"])

@@ -25,7 +25,7 @@ SAVED = ("checkpoint_saved", "exported")
 
 def chief(run: Run) -> str:
     """The task that must be the chief; whether it is, and alone, is for `one_chief` to say."""
-    return run.workers[0]
+    return run.drivers[0]
 
 
 def _kinds(run: Run) -> list[str]:
@@ -89,7 +89,7 @@ def checkpoint_restores(run: Run, then: Run) -> None:
     """The run that follows begins with the checkpoint that the first one left, whole."""
     saved = some("checkpoint", run.of("checkpoint_saved", chief(run)))[-1]
     final = only(f"final weights of {chief(run)}", weights(run, "final", chief(run)))
-    for task in then.workers:
+    for task in then.drivers:
         restored = only(f"`restored` of {task}", then.of("restored", task))
         equal(f"path that {task} restored", restored["path"], saved["path"])
         for key in ("digest", "slots_digest", "iterations"):
@@ -101,7 +101,7 @@ def checkpoint_restores(run: Run, then: Run) -> None:
 @check
 def training_goes_on(run: Run, then: Run) -> None:
     """The run that follows makes more steps and its loss begins where the first one's ended."""
-    for task in then.workers:
+    for task in then.drivers:
         before = some(f"epoch of {task}", run.of("epoch", task))
         after = some(f"later epoch of {task}", then.of("epoch", task))
         losses = [before[0]["metrics"]["loss"], after[0]["metrics"]["loss"]]
