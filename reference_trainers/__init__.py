@@ -31,6 +31,7 @@ class Trainer:
     devices: int = 1  # of each task, a replica on each; where there is --devices, it is told
     model: str = ""  # its document's, by the name that --model knows, and likewise:
     optimizer: str = "sgd"
+    portable: bool = False  # what it saves, other approaches are to restore: one a strategy
     services: Tuple[str, ...] = ()  # jobs that never end by themselves
     path: str = ""  # a program elsewhere: a fake or a patched copy
 
@@ -57,8 +58,7 @@ KERAS_EVENTS = (
     "restored",
     "evaluated",
 )
-KERAS_FLAGS = (
-    "model",
+TRAINING_FLAGS = (
     "save-every",
     "evaluate",
     "audit-input",
@@ -67,6 +67,7 @@ KERAS_FLAGS = (
     "learning-rate",
     "dump-weights",
 )
+KERAS_FLAGS = ("model", "precision", "restore") + TRAINING_FLAGS
 
 TRAINERS: Tuple[Trainer, ...] = (
     Trainer(
@@ -79,6 +80,7 @@ TRAINERS: Tuple[Trainer, ...] = (
         keras=True,
         fit=True,
         model="cnn",
+        portable=True,
         families=("single",),
         synchronous=True,
         events=KERAS_EVENTS + ("exported",),
@@ -112,10 +114,11 @@ TRAINERS: Tuple[Trainer, ...] = (
         devices=2,
         model="deep-cnn",
         optimizer="adam",
+        portable=True,
         families=("mirrored", "custom-mirrored"),
         synchronous=True,
         events=KERAS_EVENTS,
-        flags=KERAS_FLAGS + ("devices",),
+        flags=KERAS_FLAGS + ("devices", "jit"),
     ),
     Trainer(
         name="keras_multi_worker_mirrored",
@@ -141,10 +144,11 @@ TRAINERS: Tuple[Trainer, ...] = (
         backends=("auto", "ring", "nccl"),
         keras=True,
         model="cnn",
+        portable=True,
         families=("cluster", "mwms"),
         synchronous=True,
         events=KERAS_EVENTS + ("peer_lost",),
-        flags=KERAS_FLAGS + ("backend", "autoshard"),
+        flags=KERAS_FLAGS + ("backend", "autoshard", "jit"),
     ),
     Trainer(
         name="supervisor_parameter_server",
@@ -184,7 +188,7 @@ TRAINERS: Tuple[Trainer, ...] = (
         families=("dtensor",),
         synchronous=True,
         events=KERAS_EVENTS + ("exported", "laid_out"),
-        flags=KERAS_FLAGS[1:] + ("export", "devices", "initial-weights"),  # one model only
+        flags=TRAINING_FLAGS + ("export", "devices", "initial-weights"),
     ),
 )
 

@@ -34,16 +34,17 @@ def is_due(args, step):
     return args.save_every and step % args.save_every == 0 and step < args.steps_per_epoch
 
 
-def make_train_step(strategy, model, optimizer, accuracy, global_batch):
+def make_train_step(strategy, model, optimizer, accuracy, global_batch, jit):
     """The function that makes one step on all replicas.
 
     It gives the loss over the global batch, and for each local replica [loss, examples] of its own
-    share of it.
+    share of it. `jit`: what XLA is to compile, see --jit.
     """
     # Not reduced: a replica does not know how many examples the others have.
     loss_of_each = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
 
-    def replica_step(images, labels):
+    @tf.function(jit_compile=True if jit == "gradients" else None)
+    def compute_gradients(images, labels):
         with tf.GradientTape() as tape:
             predictions = model(images, training=True)
             losses = loss_of_each(labels, predictions)
@@ -52,13 +53,16 @@ def make_train_step(strategy, model, optimizer, accuracy, global_batch):
             # Every replica has all of it, and the gradients are summed.
             loss += tf.nn.scale_regularization_loss(regularization)
         gradients = tape.gradient(loss, model.trainable_variables)
+        return gradients, predictions, loss, tf.reduce_mean(losses) + regularization
+
+    def replica_step(images, labels):
+        gradients, predictions, loss, own_loss = compute_gradients(images, labels)
         # This sums them over all replicas first.
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))  # noqa: B905
         accuracy.update_state(labels, predictions)
-        own_loss = tf.reduce_mean(losses) + regularization
         return loss, tf.stack([own_loss, tf.cast(tf.shape(labels)[0], tf.float32)])
 
-    @tf.function
+    @tf.function(jit_compile=True if jit == "step" else None)
     def train_step(batch):
         losses, own = strategy.run(replica_step, args=tuple(batch[:2]))
         loss = strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)

@@ -54,11 +54,14 @@ def run(args, events, data):
         model = keras_support.build_cnn_model(args)
         optimizer = keras_support.build_optimizer(args, model)
         accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="train_accuracy")
-    train_step = custom_loop.make_train_step(strategy, model, optimizer, accuracy, global_batch)
+    train_step = custom_loop.make_train_step(
+        strategy, model, optimizer, accuracy, global_batch, args.jit
+    )
     test, test_steps = keras_support.test_dataset(data, global_batch)
     test_batches = iter(strategy.experimental_distribute_dataset(test.repeat()))
     evaluate = custom_loop.make_evaluation(strategy, model, test_batches, test_steps)
 
+    keras_checkpoints.begin_with(args, events, model, optimizer)
     epoch, step_in_epoch = custom_loop.progress()
     checkpoint = tf.train.Checkpoint(
         optimizer=optimizer, model=model, epoch=epoch, step_in_epoch=step_in_epoch

@@ -58,11 +58,14 @@ def run(args, role, events, data):
         model = keras_support.build_cnn_model(args)
         optimizer = keras_support.build_optimizer(args, model)
         accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-    train_step = custom_loop.make_train_step(strategy, model, optimizer, accuracy, global_batch)
+    train_step = custom_loop.make_train_step(
+        strategy, model, optimizer, accuracy, global_batch, args.jit
+    )
     test, test_steps = keras_support.test_dataset(data, global_batch)
     test_batches = iter(distributed(strategy, test.repeat(), args))
     evaluate = custom_loop.make_evaluation(strategy, model, test_batches, test_steps)
 
+    keras_checkpoints.begin_with(args, events, model, optimizer)
     epoch, step_in_epoch = custom_loop.progress()
     checkpoint = tf.train.Checkpoint(
         model=model, optimizer=optimizer, epoch=epoch, step_in_epoch=step_in_epoch

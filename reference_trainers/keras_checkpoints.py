@@ -71,7 +71,7 @@ def _keras_3_position(directory, model):
         raise BadInput("--model-dir: %s cannot be restored: %s" % (path, error)) from error
 
 
-def checked(path, model):
+def checked(path, model, flag="--model-dir"):
     """A reader of the checkpoint; BadInput when it is damaged or of another model."""
     try:
         reader = tf.train.load_checkpoint(path)
@@ -79,15 +79,15 @@ def checked(path, model):
         for name in shapes:
             reader.get_tensor(name)  # a file that was cut short is found here, not in the middle
     except (tf.errors.OpError, ValueError, IndexError) as error:
-        raise BadInput("--model-dir: the checkpoint %s is damaged: %s" % (path, error)) from error
+        raise BadInput("%s: the checkpoint %s is damaged: %s" % (flag, path, error)) from error
     stored = sorted(
         tuple(shape) for name, shape in shapes.items() if any(part in name for part in OF_WEIGHTS)
     )
     own = sorted(tuple(variable.shape) for variable in model.trainable_variables)
     if stored != own:
         raise BadInput(
-            "--model-dir: the checkpoint %s is of another model: it has weights of shapes %s, "
-            "this model %s" % (path, stored, own)
+            "%s: the checkpoint %s is of another model: it has weights of shapes %s, this model %s"
+            % (flag, path, stored, own)
         )
     return reader
 
@@ -95,16 +95,28 @@ def checked(path, model):
 def restore_latest(checkpoint, directory, model):
     """Restore the last checkpoint of a CheckpointManager's directory; its path, "" for none."""
     path = tf.train.latest_checkpoint(directory)
-    if not path:
-        return ""
-    checked(path, model)
+    if path:
+        restore_whole(checkpoint, path, model)
+    return path or ""
+
+
+def restore_whole(checkpoint, path, model, flag="--model-dir"):
+    """Restore all that `checkpoint` has; BadInput when the file lacks some or is damaged."""
+    checked(path, model, flag)
     try:
         checkpoint.restore(path).assert_existing_objects_matched()
     except (AssertionError, ValueError) as error:
         raise BadInput(
-            "--model-dir: the checkpoint %s is of another model: %s" % (path, error)
+            "%s: the checkpoint %s is of another model: %s" % (flag, path, error)
         ) from error
-    return path
+
+
+def begin_with(args, events, model, optimizer):
+    """Restore model and optimizer from --restore, if it is given, and write `restored`."""
+    if args.restore:
+        both = tf.train.Checkpoint(model=model, optimizer=optimizer)
+        restore_whole(both, args.restore, model, "--restore")
+        tell_restored(events, args.restore, model, optimizer)
 
 
 def restore_and_tell(args, checkpoint, events, model, optimizer=None):

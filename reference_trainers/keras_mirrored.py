@@ -70,6 +70,7 @@ def run(args, events, data):
     with strategy.scope():
         model = keras_support.build_and_compile_cnn_model(args)
 
+    keras_checkpoints.begin_with(args, events, model, model.optimizer)
     start = keras_checkpoints.Position()
     callbacks = [
         tf.keras.callbacks.LearningRateScheduler(lambda epoch: decay(epoch, args.learning_rate)),

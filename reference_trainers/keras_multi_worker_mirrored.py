@@ -54,8 +54,9 @@ def run(args, role, events, data):
     with strategy.scope():
         # Model building and compiling need to be within `strategy.scope()`.
         model = keras_support.build_and_compile_cnn_model(args)
-        checkpoint = tf.train.Checkpoint(model=model)  # the compiled model brings its optimizer
+        checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
 
+    keras_checkpoints.begin_with(args, events, model, model.optimizer)
     start, callbacks = keras_checkpoints.Position(), []
     if args.model_dir:
         start = keras_checkpoints.resume(args, model, checkpoint, events)

@@ -46,6 +46,7 @@ def logical_devices(count):
 
 def build_cnn_model(args):
     """The model that --model names; under a strategy, call it inside `scope()`."""
+    tf.keras.mixed_precision.set_global_policy(args.precision)
     layers = tf.keras.layers
     decay = {"kernel_regularizer": tf.keras.regularizers.L2(1e-5)}
     models = {
@@ -81,7 +82,7 @@ def build_cnn_model(args):
     return tf.keras.Sequential(
         [tf.keras.Input(shape=(28, 28)), layers.Reshape(target_shape=(28, 28, 1))]
         + models[args.model]()
-        + [layers.Dense(10)]
+        + [layers.Dense(10, dtype="float32")]  # a loss wants full precision
     )
 
 

@@ -37,7 +37,8 @@ def main():
     model = keras_support.build_and_compile_cnn_model(args)
     if args.initial_weights:
         keras_support.copy_weights(args.initial_weights, model)
-    checkpoint = tf.train.Checkpoint(model=model)  # a compiled model brings its optimizer along
+    checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+    keras_checkpoints.begin_with(args, events, model, model.optimizer)
     start, callbacks = keras_checkpoints.Position(), []
     if args.model_dir:
         start = keras_checkpoints.resume(args, model, checkpoint, events)

@@ -97,6 +97,23 @@ OPTIONAL_FLAGS = {
         "choices": MODELS,
         "help": "the model of which document (default: %(default)s, this one's own)",
     },
+    "jit": {
+        "choices": ("none", "gradients", "step"),
+        "default": "none",
+        "help": "what XLA compiles: nothing, loss and gradients of a replica, or the whole step "
+        "(default: %(default)s)",
+    },
+    "precision": {
+        "choices": ("float32", "mixed_bfloat16"),
+        "default": "float32",
+        "help": "what layers compute in; variables are float32 (default: %(default)s)",
+    },
+    "restore": {
+        "metavar": "CHECKPOINT",
+        "default": "",
+        "help": "begin with the model and the optimizer of this checkpoint, whoever saved it; "
+        "epochs count anew",
+    },
     "save-every": {
         "type": number(int, 0),
         "default": 0,
@@ -182,7 +199,7 @@ def parser(name, document, flags, **defaults):
     add("--seed", type=number(int, 0), default=1, metavar="N", help="(default: 1)")
     for flag in flags:
         add("--" + flag, **OPTIONAL_FLAGS[flag])
-    result.set_defaults(**{"model": MODELS[0], **defaults})
+    result.set_defaults(**{"model": MODELS[0], "precision": "float32", **defaults})
     return result
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from reference_trainers import TRAINERS
 from suite.harness import checks, probes, scenarios
 
 
@@ -32,6 +33,38 @@ def test_the_latest_checkpoint_restores_and_training_goes_on(scenario):
     pair = scenario(scenarios.continued)
     checks.checkpoint_restores(pair.run, pair.then)
     checks.training_goes_on(pair.run, pair.then)
+
+
+PORTABLE = [row for row in TRAINERS if row.portable]
+
+
+def restores(scenario, source):
+    def moved(launch):
+        return scenarios.moved(launch, source)
+
+    moved.__name__ = f"moved_{source.name}"
+    found = scenario(moved)
+    checks.checkpoint_restores(found.run, found.then)
+    checks.equals_large_batch(found.then, found.reference)
+
+
+@pytest.mark.claim("checkpoint/any-strategy", "custom-mirrored/exactly-once")
+@pytest.mark.cases(flags=("restore",))
+def test_a_checkpoint_of_another_strategy_restores(case, scenario):
+    """Of the next approach in the table: so each strategy's is restored, and each restores one."""
+    names = [row.name for row in TRAINERS]
+    own = names.index(case.trainer.name)
+    restores(
+        scenario, min(PORTABLE, key=lambda row: (names.index(row.name) - own - 1) % len(names))
+    )
+
+
+@pytest.mark.claim("checkpoint/any-strategy", "custom-mirrored/exactly-once")
+@pytest.mark.cases(flags=("restore",))
+@pytest.mark.parametrize("source", PORTABLE, ids=lambda row: row.name)
+@pytest.mark.long
+def test_a_checkpoint_of_every_strategy_restores(scenario, source):
+    restores(scenario, source)
 
 
 @pytest.mark.claim("mwms/model-checkpoint-no-resume")

@@ -32,6 +32,28 @@ def test_any_number_of_replicas_equals_one_process(scenes, scenario):
     checks.equals_large_batch(pair.run, pair.reference)
 
 
+@pytest.mark.claim("mwms/xla")
+@pytest.mark.cases(flags=("jit",))
+@pytest.mark.parametrize("scenes", [scenarios.compiled_gradients, scenarios.compiled_step_of_one])
+def test_what_xla_compiles_makes_the_same_steps(scenes, scenario):
+    pair = scenario(scenes)
+    checks.equals_large_batch(pair.run, pair.reference)
+
+
+@pytest.mark.claim("mwms/xla")
+@pytest.mark.cases(flags=("jit",))
+def test_xla_compiles_the_step_of_several_replicas(scenario):
+    pair = scenario(scenarios.compiled_step)
+    checks.equals_large_batch(pair.run, pair.reference)
+
+
+@pytest.mark.claim("mirrored/equals-large-batch")
+@pytest.mark.cases(families=("mirrored",), fit=True)
+def test_replicas_equal_one_process_in_mixed_precision(scenario):
+    pair = scenario(scenarios.mixed_precision)
+    checks.equals_large_batch(pair.run, pair.reference)
+
+
 @pytest.mark.claim("dtensor/model-parallel")
 @pytest.mark.cases(families=("dtensor",))
 def test_weights_in_shards_make_the_same_steps(scenario, remeshed):

@@ -62,6 +62,18 @@ class Continued:
 
 
 @dataclass(frozen=True)
+class Moved:
+    """A run, one of another approach that went on from what it had saved, and a third from there.
+
+    `reference` is one process without a strategy.
+    """
+
+    run: Run
+    then: Run
+    reference: Run
+
+
+@dataclass(frozen=True)
 class Intruded:
     """A run and the name of the task that tried to join it."""
 
@@ -279,25 +291,46 @@ def changed_plan(cluster: Cluster, plan: Any) -> Iterator[None]:
     cluster.plan = own
 
 
-def large_batch(launch: Launch, replicas: int | None = None) -> Compared:
+def large_batch(launch: Launch, replicas: int | None = None, **flags: Any) -> Compared:
     """Some steps of all replicas, and of one process with the batch of all of them together.
 
     `replicas`: another number of them, as workers or, of a trainer of one process, as devices.
+    `flags`: what else the trainer is told; of it the one process is told the precision only.
     """
     small: dict[str, Any] = {"epochs": 2, "steps_per_epoch": 5, "dump_weights": True}
     small.update(optimizer="momentum", learning_rate=0.01)
     # In an order that does not depend on how often an iterator is made: under a strategy Keras 3
     # takes a batch before it trains, and begins the data again, which shuffles them again.
     small["order"] = "by-epoch"
-    workers: dict[str, Any] = {"workers": replicas} if replicas and launch.case.distributed else {}
-    devices: dict[str, Any] = (
-        {"devices": replicas} if replicas and not launch.case.distributed else {}
-    )
-    run = trained(launch, flags=work(launch, **small, **devices), **workers)
+    several = launch.case.distributed
+    workers: dict[str, Any] = {"workers": replicas} if replicas and several else {}
+    devices: dict[str, Any] = {"devices": replicas} if replicas and not several else {}
+    run = trained(launch, flags=work(launch, **small, **devices, **flags), **workers)
+    small["precision"] = flags.get("precision")
     together = WORK["batch-size"] * run.replicas
     if "initial-weights" in run.trainer.flags:  # it does not draw them as Keras does
         small["initial_weights"] = start_of(run)
     return Compared(run, reference(launch, **small, batch_size=together))
+
+
+def compiled_gradients(launch: Launch) -> Compared:
+    """`large_batch` where XLA compiles what each replica computes by itself."""
+    return large_batch(launch, jit="gradients")
+
+
+def compiled_step(launch: Launch) -> Compared:
+    """`large_batch` where XLA compiles the whole step, the reduction over replicas as well."""
+    return large_batch(launch, jit="step")
+
+
+def compiled_step_of_one(launch: Launch) -> Compared:
+    """The same of a strategy that has one replica only."""
+    return large_batch(launch, 1, jit="step")
+
+
+def mixed_precision(launch: Launch) -> Compared:
+    """`large_batch` in mixed precision, of both."""
+    return large_batch(launch, precision="mixed_bfloat16")
 
 
 def one_replica(launch: Launch) -> Compared:
@@ -308,6 +341,29 @@ def one_replica(launch: Launch) -> Compared:
 def four_replicas(launch: Launch) -> Compared:
     """`large_batch` of four replicas."""
     return large_batch(launch, 4)
+
+
+def moved(launch: Launch, source: Trainer) -> Moved:
+    """What another approach has saved, restored by this one, and by one process.
+
+    Devices are twice as many as saved it, so that not only the strategy is another.
+    """
+    few: dict[str, Any] = {"epochs": 1, "steps_per_epoch": FEW, "order": "by-epoch"}
+    few.update(optimizer="momentum", learning_rate=0.01, model=source.model)
+    row = launch.case.trainer
+    key = (launch.case.keras, source.program)
+    saved = launch.engine.references.get(key)
+    if saved is None:
+        directory, first = launch.directory / "saved", source.backends[0]
+        flags = work(launch, source, **few)
+        saved = complete(launch, source, backend=first, flags=flags, model_dir=directory)
+        launch.engine.references[key] = saved
+    few["restore"] = saved.of("checkpoint_saved", saved.workers[0])[-1]["path"]
+    few["dump_weights"] = True
+    devices: dict[str, Any] = {"devices": 2 * row.devices} if "devices" in row.flags else {}
+    then = trained(launch, flags=work(launch, **few, **devices))
+    together = WORK["batch-size"] * then.replicas
+    return Moved(saved, then, reference(launch, **few, batch_size=together))
 
 
 def start_of(run: Run) -> str:

@@ -33,6 +33,9 @@ def parse():
         ("autoshard", "auto"),
         ("optimizer", "sgd"),
         ("model", ""),
+        ("restore", ""),
+        ("jit", "none"),
+        ("precision", "float32"),
     ):
         add("--" + name, default=value)
     for name in ("evaluate", "audit-input", "dump-weights"):

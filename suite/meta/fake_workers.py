@@ -109,7 +109,8 @@ class Worker:
         """Load the backup of an interrupted run, else the checkpoint of a finished one."""
         checkpoint = os.path.join(self.options.model_dir, "ckpt", "ckpt.index")
         backup = os.path.join(self.options.model_dir, "backup", "chief.json")
-        path = next((p for p in (backup, checkpoint) if os.path.exists(p)), "")
+        given = self.options.restore + ".index"
+        path = next((p for p in (given, backup, checkpoint) if os.path.exists(p)), "")
         if not path or defect("resumes_from_scratch"):
             return 0
         with open(path) as file:

@@ -15,7 +15,7 @@ from suite.harness.checks import CHECKS
 from suite.harness.engine import Engine
 from suite.harness.errors import CheckFailed
 from suite.harness.run import Run
-from suite.harness.scenarios import Compared, Launch
+from suite.harness.scenarios import Compared, Continued, Launch
 from suite.meta import histories
 from suite.meta.fakes import MIRRORED, SERVERS, SINGLE, WORKERS, FakeCase
 
@@ -34,6 +34,16 @@ class Group:
 
 def against_baseline(launch: Launch) -> Compared:
     return Compared(scenarios.healthy(launch), scenarios.baseline(launch))
+
+
+def restored_elsewhere(launch: Launch) -> Continued:
+    found = scenarios.moved(launch, SINGLE)
+    return Continued(found.run, found.then)
+
+
+def equal_elsewhere(launch: Launch) -> Compared:
+    found = scenarios.moved(launch, WORKERS)
+    return Compared(found.then, found.reference)
 
 
 FINISHED = ("finished_as_asked", "steps_accounted", "examples_accounted")
@@ -143,6 +153,8 @@ GROUPS = (
     Group("mirrored-four", MIRRORED, scenarios.four_replicas, ("equals_large_batch",)),
     Group("four", WORKERS, scenarios.four_replicas, ("equals_large_batch",)),
     Group("one", WORKERS, scenarios.one_replica, ("equals_large_batch",)),
+    Group("moved", WORKERS, restored_elsewhere, ("checkpoint_restores",)),
+    Group("moved-equal", MIRRORED, equal_elsewhere, ("equals_large_batch",)),
     Group("mirrored-audited", MIRRORED, scenarios.audited, ("each_example_once",)),
     Group(
         "loaded",

@@ -25,7 +25,7 @@ def main():
     events = EventWriter("evaluator/0")
     data = workload.load_data(args.data)
     model = keras_support.build_and_compile_cnn_model(args)
-    checkpoint = tf.train.Checkpoint(model=model)
+    checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
     test, steps = keras_support.test_dataset(data, args.batch_size)
     directory = os.path.join(args.model_dir, "ckpt")
     for path in tf.train.checkpoints_iterator(directory, timeout=args.timeout):

@@ -19,16 +19,21 @@ MOVED = 25 * ROUNDING
 # and off in the other, which one seed in nine met: then it was 2e-3, and single weights were as far
 # apart as 4e-5. A worker's share that is lost or counted twice makes it a half or more.
 APART = 1e-2
+# Where layers compute in bfloat16, of 8 bits, each replica rounds its part of a gradient to it.
+# Seen were 5e-5 of a loss, and 5e-2 of the way for a convolution's bias, whose gradient is a sum of
+# thousands. A share that is lost still shows.
+TOLERANCES = {"float32": (ROUNDING, APART), "mixed_bfloat16": (1e-3, 0.2)}
 
 
 @check
 def equals_large_batch(run: Run, reference: Run) -> None:
     """The same loss in every step and the same weights at the end, from the same start, as one."""
+    rounding, limit = TOLERANCES[run.flags.get("precision") or "float32"]
     losses, wanted = _loss_by_step(run), _loss_by_step(reference)
     equal("global steps", sorted(losses), sorted(wanted))
     for step, (loss, examples) in losses.items():
         equal(f"examples in step {step}", examples, wanted[step][1])
-        close(f"loss of step {step}", loss, wanted[step][0], ROUNDING)
+        close(f"loss of step {step}", loss, wanted[step][0], rounding)
     start, ours = (_arrays(run, when) for when in ("initial", "epoch"))
     start_single, theirs = (_arrays(reference, when) for when in ("initial", "epoch"))
     for i, before in enumerate(start):
@@ -40,9 +45,9 @@ def equals_large_batch(run: Run, reference: Run) -> None:
         require(moved > MOVED, f"{what} have moved by {moved:.1e} only, less than {MOVED:g}")
         apart = float(np.linalg.norm(found - expected) / np.linalg.norm(expected - start[i]))
         require(
-            apart <= APART,
+            apart <= limit,
             f"{what}: {apart:.1e} of the way that training moved them apart from one process'; "
-            f"{APART:g} is what rounding may come to",
+            f"{limit:g} is what rounding may come to",
         )
 
 

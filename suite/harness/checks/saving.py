@@ -86,9 +86,9 @@ def checkpoint_kept_is_one(run: Run, then: Run) -> None:
 def checkpoint_restores(run: Run, then: Run) -> None:
     """The run that follows begins with the checkpoint that the first one left, whole."""
     saved = some("checkpoint", run.of("checkpoint_saved", chief(run)))[-1]
+    final = only(f"final weights of {chief(run)}", weights(run, "final", chief(run)))
     for task in then.workers:
         restored = only(f"`restored` of {task}", then.of("restored", task))
-        final = only(f"final weights of {task}", weights(run, "final", task))
         equal(f"path that {task} restored", restored["path"], saved["path"])
         for key in ("digest", "slots_digest", "iterations"):
             equal(f"{key} that {task} restored", restored[key], final[key])
