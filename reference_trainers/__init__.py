@@ -28,6 +28,7 @@ class Trainer:
     events: Tuple[str, ...]  # what it writes, beyond started, joined and finished
     flags: Tuple[str, ...]  # what it takes, beyond the flags that all trainers take
     fit: bool = False  # trains by Keras' Model.fit, with all that comes with it
+    learning_rate: float = 0.0  # at which its model learns in a few dozen steps; 0: the suite's
     services: Tuple[str, ...] = ()  # jobs that never end by themselves
     path: str = ""  # a program elsewhere: a fake or a patched copy
 
@@ -122,6 +123,7 @@ TRAINERS: Tuple[Trainer, ...] = (
             "backend",
             "autoshard",
         ),
+        learning_rate=0.01,
     ),
     Trainer(
         name="supervisor_parameter_server",

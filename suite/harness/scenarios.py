@@ -84,7 +84,8 @@ def work(launch: Launch, trainer: Trainer | None = None, **flags: Any) -> dict[s
     """WORK on a part of the data, changed by `flags` (`batch_size=32`), as far as it is taken."""
     trainer = trainer or launch.case.trainer
     given = {k.replace("_", "-"): v for k, v in flags.items()}
-    wanted = {**WORK, "data": part_of_data(launch, TRAIN, TEST), **given}
+    rate = trainer.learning_rate or WORK["learning-rate"]
+    wanted = {**WORK, "learning-rate": rate, "data": part_of_data(launch, TRAIN, TEST), **given}
     if not trainer.synchronous and "steps-per-epoch" not in given:
         wanted["steps-per-epoch"] = ASYNCHRONOUS_STEPS
     optional = {f for row in BY_NAME.values() for f in row.flags}
@@ -200,25 +201,22 @@ def baseline(launch: Launch) -> Run:
     return trained(launch, one, backend="none", jobs=(), flags=work(launch, one))
 
 
+def _chief_and_workers(launch: Launch) -> tuple[tuple[str, int], ...]:
+    workers = len(launch.engine.topology(launch.case.trainer).workers)
+    return (("chief", 1), *((("worker", workers - 1),) if workers > 1 else ()))
+
+
 def chief_job(launch: Launch) -> Run:
     """The chief is a job of its own, beside one worker fewer."""
-    workers = len(launch.engine.topology(launch.case.trainer).workers)
-    others = (("worker", workers - 1),) if workers > 1 else ()
     flags = work(launch, epochs=1, steps_per_epoch=FEW)
-    return complete(launch, jobs=(("chief", 1), *others), flags=flags)
+    return complete(launch, jobs=_chief_and_workers(launch), flags=flags)
 
 
 def followed(launch: Launch) -> Run:
     """The chief is a job of its own, and an evaluator, no member, follows the checkpoints."""
-    workers = len(launch.engine.topology(launch.case.trainer).workers)
-    others = (("worker", workers - 1),) if workers > 1 else ()
+    jobs = (*_chief_and_workers(launch), ("evaluator", 1))
     flags = work(launch, epochs=2, steps_per_epoch=FEW)
-    return complete(
-        launch,
-        jobs=(("chief", 1), *others, ("evaluator", 1)),
-        flags=flags,
-        model_dir=launch.directory / "model",
-    )
+    return complete(launch, jobs=jobs, flags=flags, model_dir=launch.directory / "model")
 
 
 def late_worker(launch: Launch) -> Run:
