@@ -31,6 +31,7 @@ class Trainer:
     devices: int = 1  # of each task, a replica on each; where there is --devices, it is told
     model: str = ""  # its document's, by the name that --model knows, and likewise:
     optimizer: str = "sgd"
+    learning_rate: float = 0.0  # at which its model learns in a few dozen steps; 0: the suite's
     portable: bool = False  # what it saves, other approaches are to restore: one a strategy
     aggregates: bool = False  # a step applies several gradients, from whichever workers they come
     services: Tuple[str, ...] = ()  # jobs that never end by themselves
@@ -202,6 +203,7 @@ TRAINERS: Tuple[Trainer, ...] = (
             "backend",
             "autoshard",
         ),
+        learning_rate=0.01,
     ),
     SUPERVISOR,
     replace(

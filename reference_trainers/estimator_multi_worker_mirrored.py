@@ -28,6 +28,8 @@ def main():
     if args.autoshard == "file":
         raise workload.BadInput("--autoshard: the input function shards by example, or not (off)")
     role = roles.role_from_tf_config(known=("chief", "worker", "evaluator"))
+    if role.task == roles.EVALUATOR_TASK and not args.model_dir:
+        raise workload.BadInput("--model-dir: an evaluator follows the checkpoints in one")
     events = EventWriter(role.task)
     events.write(
         "started", pid=os.getpid(), trainer=NAME, seed=args.seed, **keras_support.versions()

@@ -49,8 +49,14 @@ def examples(x, y, row):
 
 def order_from(directory, args, data, seed, shards):
     """Rows of all batches, int64, from the step on at which the last checkpoint was saved."""
-    path = tf.train.latest_checkpoint(directory)
-    step = int(tf.train.load_checkpoint(path).get_tensor("global_step")) if path else 0
+    path, step = tf.train.latest_checkpoint(directory), 0
+    if path:
+        try:
+            step = int(tf.train.load_checkpoint(path).get_tensor("global_step"))
+        except (tf.errors.OpError, ValueError, IndexError) as error:
+            raise workload.BadInput(
+                "--model-dir: the checkpoint %s is damaged: %s" % (path, error)
+            ) from error
     return workload.by_epoch_order(
         len(data.x_train),
         seed,

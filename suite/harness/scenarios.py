@@ -98,7 +98,8 @@ def work(launch: Launch, trainer: Trainer | None = None, **flags: Any) -> dict[s
     given = {k.replace("_", "-"): v for k, v in flags.items()}
     # Both sides of a comparison train as the document of the trainer under test does.
     row = launch.case.trainer
-    own = {"model": row.model or None, "optimizer": row.optimizer}
+    rate = row.learning_rate or WORK["learning-rate"]
+    own = {"model": row.model or None, "optimizer": row.optimizer, "learning-rate": rate}
     wanted = {**WORK, "data": part_of_data(launch, TRAIN, TEST), **own, **given}
     if not trainer.synchronous and "steps-per-epoch" not in given:
         workers = len(launch.engine.topology(trainer).workers)
@@ -234,25 +235,22 @@ def baseline(launch: Launch) -> Run:
     return reference(launch)
 
 
+def _chief_and_workers(launch: Launch) -> tuple[tuple[str, int], ...]:
+    workers = len(launch.engine.topology(launch.case.trainer).workers)
+    return (("chief", 1), *((("worker", workers - 1),) if workers > 1 else ()))
+
+
 def chief_job(launch: Launch) -> Run:
     """The chief is a job of its own, beside one worker fewer."""
-    workers = len(launch.engine.topology(launch.case.trainer).workers)
-    others = (("worker", workers - 1),) if workers > 1 else ()
     flags = work(launch, epochs=1, steps_per_epoch=FEW)
-    return complete(launch, jobs=(("chief", 1), *others), flags=flags)
+    return complete(launch, jobs=_chief_and_workers(launch), flags=flags)
 
 
 def followed(launch: Launch) -> Run:
     """The chief is a job of its own, and an evaluator, no member, follows the checkpoints."""
-    workers = len(launch.engine.topology(launch.case.trainer).workers)
-    others = (("worker", workers - 1),) if workers > 1 else ()
+    jobs = (*_chief_and_workers(launch), ("evaluator", 1))
     flags = work(launch, epochs=2, steps_per_epoch=FEW)
-    return complete(
-        launch,
-        jobs=(("chief", 1), *others, ("evaluator", 1)),
-        flags=flags,
-        model_dir=launch.directory / "model",
-    )
+    return complete(launch, jobs=jobs, flags=flags, model_dir=launch.directory / "model")
 
 
 def late_worker(launch: Launch) -> Run:
