@@ -77,7 +77,7 @@ def run(args, role, events, data):
     )
     save = restore(args, events, checkpoint) if args.model_dir else lambda: None
     first_step = int(updates.numpy())
-    teller = Teller(events, args, model, optimizer, first_step)
+    teller = Teller(events, args, strategy, model, optimizer, first_step)
     teller.weights("initial")
 
     train_step = make_train_step(strategy, model, optimizer, updates, args)
@@ -215,8 +215,8 @@ def restore(args, events, checkpoint):
 class Teller(object):
     """Events of the loop, told by the coordinator for all workers."""
 
-    def __init__(self, events, args, model, optimizer, first_step):
-        self._events, self._args = events, args
+    def __init__(self, events, args, strategy, model, optimizer, first_step):
+        self._events, self._args, self._strategy = events, args, strategy
         self._model, self._optimizer = model, optimizer
         self.steps = 0  # functions of this incarnation whose results are here
         self.global_step = first_step
@@ -252,6 +252,7 @@ class Teller(object):
                 when,
                 self.global_step,
                 self._model,
+                self._strategy,
                 self._optimizer,
                 self._args.dump_weights,
             )
