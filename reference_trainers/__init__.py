@@ -38,6 +38,11 @@ class Trainer:
     path: str = ""  # a program elsewhere: a fake or a patched copy
 
     @property
+    def progress(self) -> str:
+        """The event that shows that it trains: a step, or an epoch where nobody hears of steps."""
+        return "step" if "step" in self.events else "epoch"
+
+    @property
     def program(self) -> str:
         """Path of the program."""
         return self.path or os.path.join(
@@ -227,6 +232,30 @@ TRAINERS: Tuple[Trainer, ...] = (
         synchronous=True,
         events=KERAS_EVENTS + ("exported", "laid_out"),
         flags=TRAINING_FLAGS + ("export", "devices", "initial-weights"),
+    ),
+    Trainer(
+        name="keras_parameter_server",
+        document=DOCS + "/tutorials/distribute/parameter_server_training",
+        api="tf.distribute.ParameterServerStrategy and Keras Model.fit",
+        jobs=(("chief", 1), ("ps", 2), ("worker", 2)),
+        role="tf_config",
+        backends=("none",),
+        keras=True,
+        fit=True,
+        families=("cluster", "ps2"),
+        synchronous=False,
+        # fit refuses to tell of a batch
+        events=(
+            "placed",
+            "epoch",
+            "weights",
+            "checkpoint_saved",
+            "restored",
+            "evaluated",
+            "peer_lost",
+        ),
+        flags=("evaluate", "optimizer", "learning-rate", "dump-weights", "shard-bytes"),
+        services=("ps", "worker"),
     ),
     Trainer(
         name="coordinator_parameter_server",

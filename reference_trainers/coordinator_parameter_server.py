@@ -20,10 +20,8 @@ from reference_trainers import (
     keras_support,
     multi_worker,
     parameter_servers,
-    roles,
     workload,
 )
-from reference_trainers.events import EventWriter
 
 NAME = "coordinator_parameter_server"
 # Functions that are scheduled before the coordinator waits for all of them. A few for each worker
@@ -33,18 +31,7 @@ TEST_BATCH = 256
 
 
 def main():
-    args = parameter_servers.parser(NAME, __doc__).parse_args()
-    role = roles.role_from_tf_config(parameter_servers.JOBS)
-    parameter_servers.check(role)
-    events = EventWriter(role.task)
-    events.write(
-        "started", pid=os.getpid(), trainer=NAME, seed=args.seed, **keras_support.versions()
-    )
-    if role.task.split("/")[0] in ("ps", "worker"):
-        parameter_servers.serve(role, events)
-    data = workload.load_data(args.data)
-    with parameter_servers.ending_at_lost_servers(events):
-        run(args, role, events, data)
+    parameter_servers.main(NAME, __doc__, run)
 
 
 def run(args, role, events, data):

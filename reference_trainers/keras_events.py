@@ -7,6 +7,9 @@ unset.
 """
 # ruff: noqa: ARG002 (the hooks have Keras' signatures)
 
+import os
+import types
+
 import numpy as np
 import tensorflow as tf
 
@@ -169,6 +172,32 @@ def tell_step(events, own, where):
         examples=lambda: loss_and_examples(own)[1],
         **where,
     )
+
+
+class EpochsCallback(EventsCallback):
+    """Writes epoch and weights events, and `checkpoint_saved` for each backup: no word of steps.
+
+    For fit under ParameterServerStrategy, which refuses callbacks that want to hear of a batch.
+    How many steps were made the optimizer says, by its updates.
+    """
+
+    def __init__(self, events, args, backup, epoch, directory):
+        """`directory`: of BackupAndRestore, "" for none."""
+        super().__init__(events, args, types.SimpleNamespace(), backup, epoch)
+        self._directory = directory
+
+    def on_epoch_end(self, epoch, logs=None):
+        state = keras_support.state(self.model)
+        self.steps += state["iterations"] - self._global_step
+        self._global_step = state["iterations"]
+        super().on_epoch_end(epoch, logs)
+        path = self._directory and tf.train.latest_checkpoint(
+            os.path.join(self._directory, "chief")
+        )
+        if path:
+            self._events.write(
+                "checkpoint_saved", path=path, global_step=self._global_step, **state
+            )
 
 
 def tell_weights(events, when, global_step, model, strategy, optimizer=None, dump=False):

@@ -99,13 +99,17 @@ def build_optimizer(args, model):
     return optimizer
 
 
-def build_and_compile_cnn_model(args):
-    """The CNN, built and compiled; under a strategy, call it inside `scope()`."""
+def build_and_compile_cnn_model(args, **how):
+    """The CNN, built and compiled; under a strategy, call it inside `scope()`.
+
+    `how`: what `compile` takes besides.
+    """
     model = build_cnn_model(args)
     model.compile(
         loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         optimizer=build_optimizer(args, model),
         metrics=["accuracy"],
+        **how,
     )
     return model
 

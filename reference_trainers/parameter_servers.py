@@ -12,7 +12,8 @@ import traceback
 import numpy as np
 import tensorflow as tf
 
-from reference_trainers import BY_NAME, keras_support, multi_worker, workload
+from reference_trainers import BY_NAME, keras_support, multi_worker, roles, workload
+from reference_trainers.events import EventWriter
 
 JOBS = ("chief", "ps", "worker")
 # A kernel of the document's size is split, a bias is not.
@@ -20,6 +21,25 @@ SHARD_BYTES = 256 << 10
 
 # What the coordinator gets when a parameter server is gone; of workers it hears nothing.
 PEER_ERRORS = (tf.errors.UnavailableError, tf.errors.AbortedError)
+
+
+def main(name, document, run):
+    """Be the task that TF_CONFIG says: a server, or the coordinator, for which `run` is called.
+
+    It gets the flags, the role, the events and the data.
+    """
+    args = parser(name, document).parse_args()
+    role = roles.role_from_tf_config(JOBS)
+    check(role)
+    events = EventWriter(role.task)
+    events.write(
+        "started", pid=os.getpid(), trainer=name, seed=args.seed, **keras_support.versions()
+    )
+    if role.task.split("/")[0] != "chief":
+        serve(role, events)
+    data = workload.load_data(args.data)
+    with ending_at_lost_servers(events):
+        run(args, role, events, data)
 
 
 def parser(name, document):

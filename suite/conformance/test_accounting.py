@@ -5,7 +5,7 @@ import pytest
 from suite.harness import checks
 
 
-@pytest.mark.cases(events=("step",))
+@pytest.mark.cases
 def test_a_run_ends_as_asked(healthy):
     checks.finished_as_asked(healthy)
 

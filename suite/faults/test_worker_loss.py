@@ -83,13 +83,13 @@ def test_the_backup_is_removed_at_the_end(scenario):
 
 
 @pytest.mark.claim("ps1/worker-loss", "ps2/worker-loss-transparent")
-@pytest.mark.cases(families=("ps1", "ps2"), aggregates=False)
+@pytest.mark.cases(families=("ps1", "ps2"), aggregates=False, events=("step",))
 def test_survivors_keep_training_without_a_worker(scenario):
     checks.survivors_keep_training(scenario(disasters.asynchronous_worker_lost))
 
 
 @pytest.mark.claim("ps1/worker-loss", "ps2/worker-loss-transparent")
-@pytest.mark.cases(families=("ps1", "ps2"), aggregates=False)
+@pytest.mark.cases(families=("ps1", "ps2"), aggregates=False, events=("step",))
 def test_a_lost_worker_comes_back(scenario):
     checks.lost_worker_comes_back(scenario(disasters.asynchronous_worker_lost))
 

@@ -201,7 +201,7 @@ def _give_time_to_save(launch: Launch, cluster: Cluster, after_s: float) -> None
 
 def _wait_saved(cluster: Cluster) -> Event:
     """A save that is further on than the one which the Supervisor makes at once."""
-    further = cluster.plan.flags["save-every"]
+    further = cluster.plan.flags.get("save-every", 1)  # fit: of the first epoch
     return cluster.wait_for("checkpoint_saved", where=lambda e: e["global_step"] >= further)
 
 

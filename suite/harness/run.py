@@ -121,7 +121,7 @@ class Run:
         gave out before that time are left out.
         """
         if worker in self.drivers:
-            return [e for e in self.of("step", worker) if e.time_s > after_s]
+            return [e for e in self.of(self.trainer.progress, worker) if e.time_s > after_s]
         given_out: dict[tuple[str, int], float] = {}
         made: list[Event] = []
         for event in self.events:

@@ -152,6 +152,8 @@ def quiet_s(launch: Launch) -> float:
 
 def endless_work(launch: Launch, **flags: Any) -> dict[str, Any]:
     """Work that does not end by itself: for scenarios that are over when something was seen."""
+    if launch.case.trainer.progress == "epoch":
+        return work(launch, epochs=NEVER, steps_per_epoch=FEW, **flags)
     return work(launch, epochs=1, steps_per_epoch=NEVER, **flags)
 
 
@@ -159,7 +161,11 @@ def wait_all_step(cluster: Cluster, attempt: int | None = None, after_s: float =
     """Until every driver has told a few steps, of that incarnation, after that time."""
     for driver in cluster.drivers:
         cluster.wait_for(
-            "step", driver, attempt=attempt, at_least=FEW, where=lambda e: e.time_s > after_s
+            cluster.plan.trainer.progress,
+            driver,
+            attempt=attempt,
+            at_least=FEW,
+            where=lambda e: e.time_s > after_s,
         )
 
 
@@ -270,7 +276,7 @@ def _late(launch: Launch, worker: int) -> Run:
         others = [task for task in cluster.tasks if task != late]
         cluster.start(*others)
         wait_started(cluster, others)
-        give_time(cluster, quiet_s(launch), lambda run: run.of("step"))
+        give_time(cluster, quiet_s(launch), lambda run: run.of(run.trainer.progress))
         cluster.start(late)
         wait_all_step(cluster)
         return cluster.run()

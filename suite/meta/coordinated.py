@@ -10,13 +10,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from reference_trainers import BY_NAME
+from reference_trainers import BY_NAME, Trainer
 from suite.harness.run import Event, Run
 from suite.meta.fakes import PROGRAM
 
 COORDINATOR = replace(
     BY_NAME["coordinator_parameter_server"], name="fake_coordinator", path=PROGRAM, keras=False
 )
+# It tells of epochs only.
+FIT = replace(BY_NAME["keras_parameter_server"], name="fake_fit", path=PROGRAM, keras=False)
 CHIEF, SERVERS, WORKERS = "chief/0", ("ps/0", "ps/1"), ("worker/0", "worker/1")
 TASKS = (CHIEF, *SERVERS, *WORKERS)
 ROUND = 10  # functions that are given out at once
@@ -24,13 +26,13 @@ ROUND = 10  # functions that are given out at once
 Told = tuple[str, str, Mapping[str, Any]]
 
 
-def history(told: Iterable[Told], **flags: Any) -> Run:
+def history(told: Iterable[Told], trainer: Trainer = COORDINATOR, **flags: Any) -> Run:
     """A run from (task, event, fields), one second apart; `attempt` may be among the fields."""
     made = tuple(
         Event(name, float(i), task, data.get("attempt", 0), data)
         for i, (task, name, data) in enumerate(told)
     )
-    return Run(COORDINATOR, TASKS, WORKERS, "none", "none", made, flags=flags)
+    return Run(trainer, TASKS, WORKERS, "none", "none", made, flags=flags)
 
 
 def worker_lost(launch: Any) -> Run:
@@ -53,7 +55,7 @@ def worker_lost(launch: Any) -> Run:
     told.append((CHIEF, "checkpoint_saved", {"path": "ckpt-1", "global_step": updates}))
     told.append((CHIEF, "finished", {"global_step": updates, "steps": 3 * ROUND}))
     told += _ends(defect)
-    return history(told, epochs=1, **{"steps-per-epoch": 3 * ROUND})
+    return history(told, COORDINATOR, epochs=1, **{"steps-per-epoch": 3 * ROUND})
 
 
 def server_lost(launch: Any) -> Run:
@@ -68,6 +70,14 @@ def server_lost(launch: Any) -> Run:
             (CHIEF, "exited", _end(code, launch.defect == "hangs")),
         ]
     )
+
+
+def late_worker(launch: Any) -> Run:
+    """The last worker is up later than the others, and the first epoch ends after that."""
+    told: list[Told] = [(task, "started", {}) for task in TASKS]
+    epoch: Told = (CHIEF, "epoch", {"epoch": 1, "global_step": 5})
+    told.insert(-1 if launch.defect == "trains_without_it" else len(told), epoch)
+    return history(told, FIT)
 
 
 def _joined(defect: str) -> Iterable[Told]:

@@ -222,6 +222,7 @@ GROUPS = (
             "functions_run_at_least_once",
         ),
     ),
+    Group("coordinated-late", coordinated.FIT, coordinated.late_worker, ("waits_for_all",)),
     Group(
         "coordinated-server",
         coordinated.COORDINATOR,

@@ -134,6 +134,7 @@ SEVERAL = {
     ("coordinated", "waits_for_the_lost_worker"): {"survivors_keep_training"},
     ("coordinated", "forgets_the_worker"): {"lost_worker_comes_back"},
     ("coordinated", "loses_a_function"): {"finished_as_asked", "functions_run_at_least_once"},
+    ("coordinated-late", "trains_without_it"): {"waits_for_all"},
     ("coordinated-server", "hangs"): {"peers_fail_in_time"},
     ("coordinated-server", "ends_as_if_it_were_done"): {
         "peers_fail_in_time",

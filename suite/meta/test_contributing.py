@@ -32,10 +32,11 @@ def copy(tmp_path: Path) -> Path:
     project = tmp_path / "project"
     project.mkdir()
     for name in COPIED:
-        source, target = ROOT / name, project / name
-        ignored = shutil.ignore_patterns("__pycache__", "runs", "evidence")
-        copied = shutil.copytree if source.is_dir() else shutil.copy
-        copied(source, target, **({"ignore": ignored} if source.is_dir() else {}))
+        if (ROOT / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__", "runs", "evidence")
+            shutil.copytree(ROOT / name, project / name, ignore=ignored)
+        else:
+            shutil.copy(ROOT / name, project / name)
     (project / "reference_trainers" / f"{NAME}.py").write_text(program)
     table = project / "reference_trainers" / "__init__.py"
     text = table.read_text()

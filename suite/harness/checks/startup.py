@@ -15,10 +15,11 @@ def waits_for_all(run: Run) -> None:
     late = max(up.values(), key=lambda e: e.time_s)
     waiting = [e for e in up.values() if e is not late]
     some("task that waits for another", waiting)
-    first = min(some("step", run.of("step")), key=lambda e: e.time_s)
+    sign = run.trainer.progress
+    first = min(some(sign, run.of(sign)), key=lambda e: e.time_s)
     require(
         first.time_s > late.time_s,
-        f"{first.task} made a step at {first.time_s:.3f} s, "
+        f"{first.task} made a {sign} at {first.time_s:.3f} s, "
         f"before {late.task} was up at {late.time_s:.3f} s",
     )
 
@@ -78,5 +79,6 @@ def stranger_changes_nothing(run: Run, stranger: str) -> None:
     for task in run.drivers:
         joined = some(f"joined event of {task}", run.of("joined", task))[-1]
         equal(f"number of workers that {task} counts", joined["workers"], len(run.workers))
-        after = [e for e in run.of("step", task) if e.time_s > up]
-        some(f"step of {task} after {stranger} was up", after)
+        sign = run.trainer.progress
+        after = [e for e in run.of(sign, task) if e.time_s > up]
+        some(f"{sign} of {task} after {stranger} was up", after)

@@ -1,0 +1,89 @@
+"""Asynchronous workers beside parameter servers: ParameterServerStrategy with Keras Model.fit.
+
+Implements https://www.tensorflow.org/tutorials/distribute/parameter_server_training, its part on
+Model.fit: the chief runs fit, whose steps idle workers take; BackupAndRestore resumes a run from
+the start of the interrupted epoch. Besides what the document shows, each worker has a shuffle seed
+of its own, and evaluation is exact: each test example counts once.
+"""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import tensorflow as tf
+
+from reference_trainers import (
+    keras_checkpoints,
+    keras_events,
+    keras_support,
+    multi_worker,
+    parameter_servers,
+    workload,
+)
+
+NAME = "keras_parameter_server"
+TEST_BATCH = 256
+
+
+def main():
+    parameter_servers.main(NAME, __doc__, run)
+
+
+def run(args, role, events, data):
+    args.audit_input, args.save_every = False, 0  # both would have to hear of each batch
+    # This connects to all servers, and waits until they are up.
+    strategy = parameter_servers.connect(role, args)
+    replicas = strategy.num_replicas_in_sync
+    multi_worker.tell_joined(events, role, "none", replicas)
+    tf.keras.utils.set_random_seed(args.seed)
+    # Otherwise each worker evaluates the test set from its beginning, as far as it gets. In one
+    # shard: TensorFlow would divide data in memory by file, and finds too few.
+    exact = {} if keras_support.is_keras_3() else {"pss_evaluation_shards": 1}
+    with strategy.scope():
+        model = keras_support.build_and_compile_cnn_model(args, **exact)
+        checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+    parameter_servers.tell_placed(events, model)
+
+    start, callbacks, backup = keras_checkpoints.Position(), [], ""
+    if args.model_dir:
+        start = keras_checkpoints.resume(args, model, checkpoint, events)
+        backup = os.path.join(args.model_dir, "backup")
+        callbacks.append(keras_checkpoints.backup_callback(backup, args))
+    teller = None
+    if events.enabled:
+        teller = keras_events.EpochsCallback(events, args, start.backup, start.epoch, backup)
+        callbacks.append(teller)
+
+    def dataset_fn(context):
+        batch = context.get_per_replica_batch_size(args.batch_size * replicas)
+        first_step = start.epoch * args.steps_per_epoch
+        dataset = parameter_servers.worker_dataset(data, args, batch, first_step)
+        return dataset.map(lambda images, labels, _: (images, labels))
+
+    test, _ = keras_support.test_dataset(data, TEST_BATCH)
+    model.fit(
+        tf.keras.utils.experimental.DatasetCreator(dataset_fn),
+        epochs=args.epochs,
+        steps_per_epoch=args.steps_per_epoch,
+        callbacks=callbacks,
+        validation_data=test if args.evaluate else None,
+        verbose=2,
+    )
+
+    global_step = keras_support.iterations(model)
+    if teller:
+        teller.weights("final")
+    if args.evaluate:
+        found = model.evaluate(test, return_dict=True, verbose=0)
+        metrics = {name: float(value) for name, value in found.items()}
+        events.write("evaluated", global_step=global_step, metrics=metrics)
+    if args.model_dir:
+        directory = os.path.join(args.model_dir, "ckpt")
+        manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=1)
+        events.write("checkpoint_saved", path=manager.save(), global_step=global_step)
+    events.write("finished", global_step=global_step, steps=teller.steps if teller else 0)
+
+
+if __name__ == "__main__":
+    workload.run(main, NAME)
