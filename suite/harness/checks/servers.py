@@ -189,7 +189,7 @@ def supervisor_writes_summaries(run: Run) -> None:
 
 @check
 def chief_restores_the_latest(run: Run) -> None:
-    """A chief that comes back begins with its last checkpoint, while the others go on."""
+    """A chief that comes back begins with its last checkpoint, however far the others are."""
     restored, latest = _restored_and_latest(run)
     # It may have been killed after it had saved once more, and before it could tell.
     if restored["global_step"] <= latest["global_step"]:
