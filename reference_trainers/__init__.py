@@ -6,7 +6,7 @@ TensorFlow, and the trainers may run under another interpreter than pytest's.
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Tuple
 
 DOCS = "https://www.tensorflow.org"
@@ -24,14 +24,16 @@ class Trainer:
     backends: Tuple[str, ...]  # what --backend takes; ("none",) where nothing is reduced
     keras: bool  # runs once for each Keras flavour
     families: Tuple[str, ...]  # the claim families that it must show
-    synchronous: bool
+    synchronous: bool  # the workers are in lock-step: all of them make each step, together
     events: Tuple[str, ...]  # what it writes, beyond started, joined and finished
     flags: Tuple[str, ...]  # what it takes, beyond the flags that all trainers take
     fit: bool = False  # trains by Keras' Model.fit, with all that comes with it
     devices: int = 1  # of each task, a replica on each; where there is --devices, it is told
     model: str = ""  # its document's, by the name that --model knows, and likewise:
     optimizer: str = "sgd"
+    learning_rate: float = 0.0  # at which its model learns in a few dozen steps; 0: the suite's
     portable: bool = False  # what it saves, other approaches are to restore: one a strategy
+    aggregates: bool = False  # a step applies several gradients, from whichever workers they come
     services: Tuple[str, ...] = ()  # jobs that never end by themselves
     path: str = ""  # a program elsewhere: a fake or a patched copy
 
@@ -68,6 +70,36 @@ TRAINING_FLAGS = (
     "dump-weights",
 )
 KERAS_FLAGS = ("model", "precision", "restore") + TRAINING_FLAGS
+
+SUPERVISOR = Trainer(
+    name="supervisor_parameter_server",
+    document="https://github.com/tensorflow/examples/blob/master/community/en/docs/deploy/distributed.md",
+    api="ClusterSpec, Server, replica_device_setter and Supervisor (compat.v1), asynchronous",
+    jobs=(("ps", 2), ("worker", 2)),
+    role="host_flags",
+    backends=("none",),
+    keras=False,
+    families=("cluster", "ps1"),
+    synchronous=False,
+    events=(
+        "placed",
+        "step",
+        "input",
+        "weights",
+        "checkpoint_saved",
+        "restored",
+        "evaluated",
+        "summary",
+        "peer_lost",
+    ),
+    flags=("save-every", "evaluate", "audit-input", "learning-rate", "dump-weights"),
+    services=("ps",),
+)
+
+# Of one coordinator's workers each has an order of its own, which no restart brings back.
+COORDINATED_FLAGS = ("model", "precision", "shard-bytes") + tuple(
+    flag for flag in TRAINING_FLAGS if flag != "order"
+)
 
 TRAINERS: Tuple[Trainer, ...] = (
     Trainer(
@@ -151,28 +183,34 @@ TRAINERS: Tuple[Trainer, ...] = (
         flags=KERAS_FLAGS + ("backend", "autoshard", "jit"),
     ),
     Trainer(
-        name="supervisor_parameter_server",
-        document="https://github.com/tensorflow/examples/blob/master/community/en/docs/deploy/distributed.md",
-        api="ClusterSpec, Server, replica_device_setter and Supervisor (compat.v1), asynchronous",
-        jobs=(("ps", 2), ("worker", 2)),
-        role="host_flags",
-        backends=("none",),
+        name="estimator_multi_worker_mirrored",
+        document=DOCS + "/tutorials/distribute/multi_worker_with_estimator",
+        api="tf.distribute.MultiWorkerMirroredStrategy and tf.estimator.train_and_evaluate",
+        jobs=(("worker", 2),),
+        role="tf_config",
+        backends=("auto", "ring", "nccl"),
         keras=False,
-        families=("cluster", "ps1"),
-        synchronous=False,
-        events=(
-            "placed",
-            "step",
-            "input",
-            "weights",
-            "checkpoint_saved",
-            "restored",
-            "evaluated",
-            "summary",
-            "peer_lost",
+        families=("cluster", "estimator"),
+        synchronous=True,
+        events=KERAS_EVENTS + ("peer_lost",),
+        flags=(
+            "save-every",
+            "audit-input",
+            "order",
+            "optimizer",
+            "learning-rate",
+            "dump-weights",
+            "backend",
+            "autoshard",
         ),
-        flags=("save-every", "evaluate", "audit-input", "learning-rate", "dump-weights"),
-        services=("ps",),
+        learning_rate=0.01,
+    ),
+    SUPERVISOR,
+    replace(
+        SUPERVISOR,
+        name="sync_replicas_parameter_server",
+        api="SyncReplicasOptimizer under the same Supervisor (compat.v1), synchronous",
+        aggregates=True,
     ),
     Trainer(
         name="dtensor_data_parallel",
@@ -189,6 +227,21 @@ TRAINERS: Tuple[Trainer, ...] = (
         synchronous=True,
         events=KERAS_EVENTS + ("exported", "laid_out"),
         flags=TRAINING_FLAGS + ("export", "devices", "initial-weights"),
+    ),
+    Trainer(
+        name="coordinator_parameter_server",
+        document=DOCS + "/tutorials/distribute/parameter_server_training",
+        api="tf.distribute.ParameterServerStrategy and ClusterCoordinator in a loop of one's own",
+        jobs=(("chief", 1), ("ps", 2), ("worker", 2)),
+        role="tf_config",
+        backends=("none",),
+        keras=True,
+        model="cnn",
+        families=("cluster", "ps2"),
+        synchronous=False,
+        events=KERAS_EVENTS + ("placed", "scheduled", "executed", "peer_lost"),
+        flags=COORDINATED_FLAGS,
+        services=("ps", "worker"),
     ),
 )
 

@@ -20,6 +20,9 @@ SCHEMA = {
     "laid_out": ("weights", "batch", "gradients"),  # on which device is what of each
     "step": ("step", "global_step", "loss", "examples"),
     "input": ("step", "global_step", "ids"),
+    # of a coordinator: so many functions given out, and come back, by which worker each
+    "scheduled": ("steps",),
+    "executed": ("steps", "by", "updates"),  # updates: of the variables, as last seen by a worker
     "epoch": ("epoch", "steps", "metrics", "global_step"),
     "weights": ("when", "global_step", "iterations", "digest", "slots_digest"),
     "checkpoint_saved": ("path", "global_step"),
@@ -38,6 +41,8 @@ SCHEMA = {
     "read_back": ("assigned", "read"),  # of variables in one step: what they hold, what it read
     "collided": ("files", "error"),  # what two writers of one directory left behind
     "served": ("clusters", "values"),  # clusters so far, what the last one's tasks returned
+    "contributed": ("gradient", "local_step"),  # one gradient, and the global step it is for
+    "applied": ("global_step", "value"),  # a variable after an aggregate was applied to it
     "timed": ("told", "steps", "wall_s", "cpu_s"),  # steps in a row, with events or without
     # of the harness
     "spawned": ("pid",),

@@ -83,13 +83,23 @@ def checked(path, model, flag="--model-dir"):
     stored = sorted(
         tuple(shape) for name, shape in shapes.items() if any(part in name for part in OF_WEIGHTS)
     )
-    own = sorted(tuple(variable.shape) for variable in model.trainable_variables)
+    own = sorted(whole_shapes(model))
     if stored != own:
         raise BadInput(
             "%s: the checkpoint %s is of another model: it has weights of shapes %s, this model %s"
             % (flag, path, stored, own)
         )
     return reader
+
+
+def whole_shapes(model):
+    """Shapes of the model's weights as a checkpoint has them: one for all shards of a variable."""
+    shapes = {}
+    for variable in model.trainable_variables:
+        container = getattr(variable, "_sharded_container", None)
+        whole = container() if container else variable
+        shapes[id(whole)] = tuple(whole.shape)
+    return shapes.values()
 
 
 def restore_latest(checkpoint, directory, model):
@@ -119,21 +129,22 @@ def begin_with(args, events, model, optimizer):
         tell_restored(events, args.restore, model, optimizer)
 
 
-def restore_and_tell(args, checkpoint, events, model, optimizer=None):
+def restore_and_tell(args, checkpoint, events, model, optimizer=None, counter=None):
     """Restore the last checkpoint in --model-dir, if there is one, and write `restored`.
 
-    `optimizer`: of a model that is not compiled.
+    `optimizer`: of a model that is not compiled. `counter`: of steps, if not the optimizer's.
     """
     path = restore_latest(checkpoint, os.path.join(args.model_dir, "ckpt"), model)
     if path:
-        tell_restored(events, path, model, optimizer)
+        tell_restored(events, path, model, optimizer, counter)
 
 
-def tell_restored(events, path, model, optimizer=None):
-    """Write `restored`, with the state as it is now; `optimizer`: of a model not compiled."""
+def tell_restored(events, path, model, optimizer=None, counter=None):
+    """Write `restored`, with the state as it is now; see `restore_and_tell`."""
     if events.enabled:
         state = keras_support.state(model, optimizer)
-        events.write("restored", path=path, global_step=state["iterations"], **state)
+        step = state["iterations"] if counter is None else int(counter.numpy())
+        events.write("restored", path=path, global_step=step, **state)
 
 
 class EpochCheckpoints(tf.keras.callbacks.ModelCheckpoint):

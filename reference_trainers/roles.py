@@ -14,7 +14,10 @@ from reference_trainers.workload import BadInput
 
 @dataclass(frozen=True)
 class Role:
-    """This task's place: its name ("worker/0"), the cluster, and the tasks that train, in order."""
+    """This task's place: its name ("worker/0"), the cluster, and the tasks that train, in order.
+
+    An evaluator is no member of the cluster and trains nothing.
+    """
 
     task: str
     index: int
@@ -23,6 +26,8 @@ class Role:
     workers: Tuple[str, ...]
 
 
+EVALUATOR = "evaluator"  # follows the checkpoints of a cluster that does not know of it
+EVALUATOR_TASK = EVALUATOR + "/0"
 ALONE = Role("worker/0", 0, True, {}, ("worker/0",))
 
 
@@ -45,9 +50,11 @@ def role_from_tf_config(known=("chief", "worker")):
     if not isinstance(task, dict) or "type" not in task or "index" not in task:
         raise BadInput("TF_CONFIG has no `task` with a `type` and an `index`")
     job, index = task["type"], task["index"]
-    if job == "evaluator":
+    if job == EVALUATOR and job not in known:
         raise BadInput("TF_CONFIG: this trainer has no `evaluator`; evaluate with --evaluate")
-    for name in list(cluster) + [job]:
+    if EVALUATOR in cluster:
+        raise BadInput("TF_CONFIG: an `evaluator` is no member of the cluster")
+    for name in list(cluster) + [job] * (job != EVALUATOR):
         if name not in known:
             raise BadInput("TF_CONFIG: unknown job `%s`; known: %s" % (name, ", ".join(known)))
         addresses = cluster.get(name)
@@ -55,15 +62,14 @@ def role_from_tf_config(known=("chief", "worker")):
             raise BadInput("TF_CONFIG: the cluster has no list of addresses for job `%s`" % name)
     if len(cluster.get("chief", ())) > 1:
         raise BadInput("TF_CONFIG: there can be one chief only")
-    if type(index) is not int or not 0 <= index < len(cluster[job]):
+    tasks = 1 if job == EVALUATOR else len(cluster[job])
+    if type(index) is not int or not 0 <= index < tasks:
         raise BadInput(
-            "TF_CONFIG: index %r is out of range; job `%s` has %d tasks"
-            % (index, job, len(cluster[job]))
+            "TF_CONFIG: index %r is out of range; job `%s` has %d tasks" % (index, job, tasks)
         )
+    training = ("worker",) if cluster.get("ps") else ("chief", "worker")  # there it coordinates
     workers = tuple(
-        "%s/%d" % (name, i)
-        for name in ("chief", "worker")
-        for i in range(len(cluster.get(name, ())))
+        "%s/%d" % (name, i) for name in training for i in range(len(cluster.get(name, ())))
     )
     chief = job == "chief" or (job == "worker" and index == 0 and not cluster.get("chief"))
     return Role("%s/%d" % (job, index), index, chief, cluster, workers)

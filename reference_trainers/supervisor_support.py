@@ -1,23 +1,79 @@
-"""What the Supervisor's trainer needs around the guide's code: a model, batches, and its events.
+"""What the Supervisor's trainers need around the guide's code: flags, a model, steps, their events.
 
-The guide leaves the model open; this is an MLP, 784-128-10, trained by its Adagrad. The Saver and
-FileWriter tell what the Supervisor's own threads do, at the moment they do it.
+The guide leaves the model open; this is an MLP, 784-128-10. The Saver and FileWriter tell what the
+Supervisor's own threads do, at the moment they do it.
 """
 
+import contextlib
+import os
+import platform
+import sys
 import threading
+import traceback
 
 import numpy as np
 import tensorflow as tf
 
-from reference_trainers import workload
+from reference_trainers import BY_NAME, roles, workload
+from reference_trainers.events import EventWriter
 
 tf1 = tf.compat.v1
+
+# What a worker gets when a parameter server is gone.
+PEER_ERRORS = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
+
+
+def parser(name, document):
+    """The flags of the trainer's row, and the guide's: who this task is, how often to save."""
+    result = workload.parser(name, document, BY_NAME[name].flags, learning_rate=0.01)
+    add = result.add_argument
+    add("--ps_hosts", default="", metavar="HOST:PORT,...", help="the parameter servers")
+    add("--worker_hosts", default="", metavar="HOST:PORT,...", help="the workers; 0 is the chief")
+    add("--job_name", default="worker", choices=("ps", "worker"), help="job of this task")
+    add("--task_index", type=workload.number(int, 0), default=0, metavar="N", help="its index")
+    seconds = workload.number(int, 1)
+    add("--save-model-secs", type=seconds, default=600, metavar="S", help="(default: 600)")
+    add("--save-summaries-secs", type=seconds, default=120, metavar="S", help="(default: 120)")
+    return result
+
+
+class Task(object):
+    """This process: its `role` in the cluster, its `events`, and its `data`, unless it serves."""
+
+    def __init__(self, name, args):
+        self.name, self.args = name, args
+        self.role = roles.role_from_hosts(args)
+        self.events = EventWriter(self.role.task)
+        self.events.write(
+            "started",
+            tensorflow=tf.__version__,
+            keras="none",
+            python=platform.python_version(),
+            pid=os.getpid(),
+            trainer=name,
+            seed=args.seed,
+        )
+        self.data = workload.load_data(args.data) if args.job_name == "worker" else None
+        # For the whole process: the Supervisor's threads would otherwise run eagerly, and fail.
+        tf1.disable_eager_execution()
+        tf1.set_random_seed(args.seed)
+
+    def tell_joined(self):
+        """The cluster is there: this task's server, or its session, is up."""
+        self.events.write(
+            "joined",
+            cluster=self.role.cluster,
+            workers=len(self.role.workers),
+            chief=self.role.chief,
+            backend="none",
+            replicas=1,
+        )
 
 
 class Model(object):
     """The graph. Make it inside the device function that places variables and ops."""
 
-    def __init__(self, learning_rate):
+    def __init__(self, optimizer):
         self.x = tf1.placeholder(tf.float32, [None, 784])
         self.y = tf1.placeholder(tf.int64, [None])
         self.global_step = tf1.train.get_or_create_global_step()
@@ -25,12 +81,14 @@ class Model(object):
         logits = self._layer("softmax", hidden, 128, 10)
         self.loss = tf1.losses.sparse_softmax_cross_entropy(self.y, logits)
         self.correct = tf.equal(tf.argmax(logits, 1), self.y)
-        train_op = tf1.train.AdagradOptimizer(learning_rate).minimize(
-            self.loss, global_step=self.global_step
-        )
+        train_op = optimizer.minimize(self.loss, global_step=self.global_step)
+        # SyncReplicasOptimizer's gives the global step that the worker may go on from, others none.
+        counted = not isinstance(train_op, tf.Operation)
         with tf.control_dependencies([train_op]):
             # Fetched beside train_op, the step might be read before it is counted.
-            self.train_and_step = tf.identity(self.global_step.read_value())
+            self.train_and_step = tf.identity(
+                train_op if counted else self.global_step.read_value()
+            )
         # Both in one: a second fetch costs a step, which takes 2 to 3 ms, nearly one percent.
         step_and_loss = [tf.cast(x, tf.float64) for x in (self.train_and_step, self.loss)]
         self.train_and_tell = tf.stack(step_and_loss)
@@ -123,6 +181,118 @@ def check_model_dir(directory, model):
             "--model-dir: the checkpoint %s is of another model: it has %s, this model %s"
             % (path, sorted(shapes.items()), sorted(own.items()))
         )
+
+
+class Training(object):
+    """One worker's steps of a model, counted and told, and what else the chief does around them."""
+
+    def __init__(self, task, model):
+        self.task, self.model, self.events = task, model, task.events
+        self.limit = task.args.epochs * task.args.steps_per_epoch
+        self.chief, self.directory = task.role.chief, None
+        self.saver, self._initial = TellingSaver(model, task.events), None
+        if self.chief and task.args.model_dir:
+            self.directory = task.args.model_dir
+            check_model_dir(self.directory, model)
+        self._rows = batches(
+            len(task.data.x_train), task.args.seed, task.role.index, task.args.batch_size
+        )
+        self._step = self._steps = self._saved = 0
+
+    def supervised(self):
+        """Arguments of the Supervisor that are for telling, or not in the guide."""
+        return {
+            "init_fn": self._keep_initial if self.events.enabled else None,
+            "summary_writer": self.directory and TellingWriter(self.directory, self.events),
+            "saver": self.saver,
+            "save_model_secs": self.task.args.save_model_secs,
+            "save_summaries_secs": self.task.args.save_summaries_secs,
+            # By default workers look for the chief every 30 s, and threads get 120 s to end.
+            "recovery_wait_secs": 0.2,
+            "stop_grace_secs": 5,
+        }
+
+    def _keep_initial(self, session):
+        self._initial = self.model.state(session)
+
+    def begin(self, session):
+        """The session is up: tell what it starts from; gives the global step."""
+        self.task.tell_joined()
+        if self.saver.restored:
+            self.events.write("restored", **self.saver.restored)
+        if self.events.enabled:
+            if self.chief:
+                self._tell_weights("initial", session, self._initial or self.saver.restored)
+            data = self.task.data
+            first = self.model.feed(data.x_train[:1], data.y_train[:1])
+            self.events.write("placed", **self.model.placement(session, first))
+        self._step = self._saved = int(session.run(self.model.global_step))
+        return self._step
+
+    def step(self, supervisor, session):
+        """Train on the next batch, and save when it is time; gives the global step."""
+        args, batch = self.task.args, next(self._rows)
+        feed = self.model.feed(self.task.data.x_train[batch], self.task.data.y_train[batch])
+        self._steps += 1
+        if self.events.enabled:
+            step, loss = session.run(self.model.train_and_tell, feed).tolist()
+            where = {"step": self._steps, "global_step": int(step)}
+            self.events.write_soon("step", loss=loss, examples=len(batch), **where)
+            if args.audit_input:
+                self.events.write("input", ids=batch.tolist(), **where)
+        else:
+            step = session.run(self.model.train_and_step, feed)
+        if self.directory and args.save_every and step >= self._saved + args.save_every:
+            self.save(supervisor, session)
+            self._saved = step
+        self._step = int(step)
+        return self._step
+
+    def save(self, supervisor, session):
+        supervisor.saver.save(session, supervisor.save_path, global_step=self.model.global_step)
+
+    def end(self, supervisor, session):
+        """The chief's last duties; asynchronous workers may still apply the step they are in."""
+        # The loop also ends when one of the supervisor's threads has failed: say so.
+        supervisor.coord.raise_requested_exception()
+        if not self.chief or self._step < self.limit:
+            return
+        if self.events.enabled:
+            self._tell_weights("final", session, self.model.state(session))
+        if self.task.args.evaluate:
+            step = int(session.run(self.model.global_step))
+            metrics = self.model.evaluate(session, self.task.data.x_test, self.task.data.y_test)
+            self.events.write("evaluated", global_step=step, metrics=metrics)
+        if self.directory:  # the Supervisor itself saves by the clock only, not at the end
+            self.save(supervisor, session)
+
+    def finish(self):
+        """All services have stopped; exit code 1 when that came too early."""
+        if self._step < self.limit:  # the Supervisor takes some errors for the end of the data
+            where = (self.task.name, self.task.role.task, self._step, self.limit)
+            sys.exit("%s: %s stopped at global step %d of %d" % where)
+        self.events.write("finished", global_step=self._step, steps=self._steps)
+
+    def _tell_weights(self, when, session, state):
+        extra = {}
+        if self.task.args.dump_weights:
+            extra["npz"] = self.events.beside("%s-%d.npz" % (when, state["global_step"]))
+            np.savez(extra["npz"], *session.run(self.model.weights))
+        told = ("global_step", "iterations", "digest", "slots_digest")
+        self.events.write("weights", when=when, **{key: state[key] for key in told}, **extra)
+
+
+@contextlib.contextmanager
+def ending_at_lost_servers(events):
+    """Write `peer_lost` when a parameter server is gone, and end this task with exit code 1."""
+    try:
+        yield
+    except PEER_ERRORS as error:
+        events.write("peer_lost", error=workload.reason(error))
+        traceback.print_exc()
+        sys.stderr.flush()
+        # At once: managed_session would close the session, which waits for the lost one for ever.
+        os._exit(1)
 
 
 class TellingSaver(tf1.train.Saver):

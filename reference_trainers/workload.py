@@ -160,6 +160,12 @@ OPTIONAL_FLAGS = {
         "default": "",
         "help": "begin with the weights that --dump-weights of another run has kept",
     },
+    "shard-bytes": {
+        "type": number(int, 0),
+        "metavar": "N",
+        "help": "split variables among the parameter servers, in shards of at least N bytes; "
+        "0: do not (default: %(default)s)",
+    },
     "dump-weights": {
         "action": "store_true",
         "help": "keep the weights themselves beside the event file",

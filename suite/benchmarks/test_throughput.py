@@ -29,20 +29,23 @@ DEVICES = (1, 2, 4)
 LOOK_S = 0.2
 WARM_UP = 10  # steps: tracing, the first buffers, the shuffle's first fill
 # Of asynchronous workers the number is global, and a step short; what one does before all are up
-# does not count.
-STEPS = {"synchronous": 50, "asynchronous": 600}
+# does not count. Where a step aggregates gradients it is one of each worker.
+STEPS = {"synchronous": 50, "asynchronous": 600, "coordinated": 140}
 
 
 def trained(launch: Launch, **flags: Any) -> Run:
     """Train in a fresh cluster and end it after the last step: what comes then is not timed."""
-    steps = STEPS["synchronous" if launch.case.trainer.synchronous else "asynchronous"]
+    row = launch.case.trainer
+    how = "coordinated" if scenarios.coordinated(row) else "asynchronous"
+    steps = STEPS["synchronous" if row.synchronous else how]
+    steps //= len(launch.engine.topology(row).workers) if row.aggregates else 1
     flags = scenarios.work(launch, epochs=1, steps_per_epoch=steps, **flags)
     with launch(flags=flags) as cluster:
 
         def over() -> bool:
-            alive = set(cluster.workers) <= set(cluster.alive())
+            alive = set(cluster.drivers) <= set(cluster.alive())
             done = {e.task for e in cluster.history if e.name == "step" and is_last(e)}
-            return not alive or done == set(cluster.workers)
+            return not alive or done == set(cluster.drivers)
 
         def is_last(event: Event) -> bool:
             return event["global_step"] >= steps
@@ -50,8 +53,8 @@ def trained(launch: Launch, **flags: Any) -> Run:
         cluster.start()
         with contextlib.suppress(TimeoutError):  # looks seldom: it takes CPU from the training
             wait_until("the last steps", over, launch.engine.deadlines.run_s, LOOK_S)
-        for worker in cluster.workers:
-            cluster.wait_for("step", worker, where=is_last)
+        for driver in cluster.drivers:
+            cluster.wait_for("step", driver, where=is_last)
         return cluster.run()
 
 

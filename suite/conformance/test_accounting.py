@@ -27,24 +27,30 @@ def test_each_worker_processes_its_own_batch(healthy):
 
 
 @pytest.mark.claim("ps1/stops")
-@pytest.mark.cases(distributed=True, synchronous=False)
+@pytest.mark.cases(distributed=True, synchronous=False, events=("step",))
 def test_every_worker_stops_at_the_limit(healthy):
     checks.stops_at_the_limit(healthy)
 
 
 @pytest.mark.claim("ps1/stops")
-@pytest.mark.cases(families=("ps1",))
+@pytest.mark.cases(families=("ps1", "ps2"))
 def test_servers_serve_until_they_are_ended(healthy):
     checks.servers_serve_until_ended(healthy)
 
 
-@pytest.mark.claim("ps1/asynchronous")
-@pytest.mark.cases(distributed=True, synchronous=False)
+@pytest.mark.claim("ps1/asynchronous", "ps2/at-least-once")
+@pytest.mark.cases(distributed=True, synchronous=False, aggregates=False, events=("step",))
 def test_the_global_step_counts_all_workers(healthy):
     checks.global_step_counts_all(healthy)
 
 
 @pytest.mark.claim("ps1/asynchronous")
-@pytest.mark.cases(distributed=True, synchronous=False)
+@pytest.mark.cases(distributed=True, synchronous=False, aggregates=False, events=("step",))
 def test_all_workers_contribute(healthy):
     checks.all_workers_contribute(healthy)
+
+
+@pytest.mark.claim("ps1/synchronous")
+@pytest.mark.cases(aggregates=True)
+def test_every_aggregate_has_its_gradients(healthy):
+    checks.aggregates_accounted(healthy)

@@ -27,7 +27,12 @@ def test_one_checkpoint_is_kept(scenario):
     checks.checkpoint_kept_is_one(pair.run, pair.then)
 
 
-@pytest.mark.claim("mwms/checkpoint-manager", "mirrored/latest-restores", "dtensor/checkpoint")
+@pytest.mark.claim(
+    "mwms/checkpoint-manager",
+    "mirrored/latest-restores",
+    "dtensor/checkpoint",
+    "estimator/resumes",
+)
 @pytest.mark.cases(events=("checkpoint_saved", "epoch"))
 def test_the_latest_checkpoint_restores_and_training_goes_on(scenario):
     pair = scenario(scenarios.continued)
@@ -65,6 +70,12 @@ def test_a_checkpoint_of_another_strategy_restores(case, scenario):
 @pytest.mark.long
 def test_a_checkpoint_of_every_strategy_restores(scenario, source):
     restores(scenario, source)
+
+
+@pytest.mark.claim("estimator/train-and-evaluate")
+@pytest.mark.cases(families=("estimator",))
+def test_the_first_and_the_last_step_are_saved(healthy):
+    checks.saves_first_and_last(healthy)
 
 
 @pytest.mark.claim("mwms/model-checkpoint-no-resume")

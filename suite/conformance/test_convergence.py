@@ -2,7 +2,7 @@
 
 import pytest
 
-from suite.harness import checks, scenarios
+from suite.harness import checks, probes, scenarios
 
 
 @pytest.mark.claim("mwms/converges", "mirrored/converges", "single/converges", "dtensor/converges")
@@ -23,6 +23,7 @@ def test_accuracy_rises_epoch_by_epoch(healthy):
     "single/converges",
     "dtensor/converges",
     "ps1/asynchronous",
+    "ps1/synchronous",
 )
 @pytest.mark.cases(events=("step",))
 def test_losses_of_steps_fall(healthy):
@@ -33,3 +34,13 @@ def test_losses_of_steps_fall(healthy):
 @pytest.mark.cases(several=True, synchronous=True, events=("epoch",))
 def test_several_replicas_get_where_one_gets(healthy, scenario):
     checks.converges_to_baseline(healthy, scenario(scenarios.baseline))
+
+
+@pytest.mark.claim("estimator/from-keras")
+@pytest.mark.cases(families=("estimator",))
+def test_an_estimator_made_of_a_keras_model_trains(scenario):
+    run = scenario(probes.estimator_from_keras)
+    checks.finished_as_asked(run)
+    checks.steps_accounted(run)
+    checks.workers_agree_on_weights(run)
+    checks.step_losses_fall(run)

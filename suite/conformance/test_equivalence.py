@@ -1,4 +1,8 @@
-"""Equivalence: N replicas make the steps that one process makes with N times the batch."""
+"""Equivalence: N replicas make the steps that one process makes with N times the batch.
+
+Where a step aggregates gradients of whichever workers there is no such process: there it is their
+mean that must be applied.
+"""
 
 import pytest
 
@@ -82,3 +86,9 @@ def test_the_optimizer_of_keras_is_right_with_all_reduces_apart(scenario, launch
 def test_clients_of_one_mesh_make_the_same_steps(scenario, clients):
     pair = scenario(scenarios.large_batch)
     checks.equals_large_batch(clients, pair.reference)
+
+
+@pytest.mark.claim("ps1/synchronous")
+@pytest.mark.cases(families=("ps1",), aggregates=True)
+def test_fresh_gradients_are_averaged_and_stale_ones_dropped(scenario):
+    checks.fresh_gradients_are_averaged(scenario(probes.aggregates))

@@ -12,9 +12,18 @@ def test_variables_are_on_the_servers_in_turn(healthy):
 
 
 @pytest.mark.claim("cluster/devices", "ps1/round-robin")
-@pytest.mark.cases(events=("placed",))
+@pytest.mark.cases(families=("ps1",), events=("placed",))
 def test_ops_run_where_they_are_pinned(healthy):
     checks.ops_on_own_worker(healthy)
+
+
+@pytest.mark.claim("ps2/sharded-variables")
+@pytest.mark.cases(families=("ps2",), flags=("shard-bytes",))
+def test_a_sharded_variable_restores_into_other_servers(scenario):
+    pair = scenario(scenarios.resharded)
+    for run in (pair.run, pair.then):
+        checks.shards_on_every_server(run)
+    checks.checkpoint_restores(pair.run, pair.then)
 
 
 @pytest.mark.claim("ps1/chief-initialises")

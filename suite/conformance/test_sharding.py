@@ -5,7 +5,7 @@ import pytest
 from suite.harness import checks, probes, scenarios
 
 
-@pytest.mark.claim("mwms/autoshard-data")
+@pytest.mark.claim("mwms/autoshard-data", "estimator/input-context")
 @pytest.mark.cases(flags=("audit-input", "autoshard"))
 def test_each_example_is_seen_once_in_a_pass(scenario):
     checks.each_example_once(scenario(scenarios.audited))
@@ -17,10 +17,24 @@ def test_one_process_sees_each_example_once(scenario):
     checks.each_example_once(scenario(scenarios.audited))
 
 
-@pytest.mark.claim("mwms/autoshard-off")
+@pytest.mark.claim("mwms/autoshard-off", "estimator/seeds")
 @pytest.mark.cases(flags=("audit-input", "autoshard"))
 def test_without_sharding_every_worker_sees_all(scenario):
     checks.every_worker_sees_all(scenario(scenarios.audited_off))
+
+
+@pytest.mark.claim("estimator/input-context")
+@pytest.mark.cases(families=("estimator",))
+def test_each_worker_has_a_share_of_its_own(scenario):
+    checks.own_share_in_every_pass(scenario(scenarios.audited))
+
+
+@pytest.mark.claim("estimator/seeds")
+@pytest.mark.cases(families=("estimator",))
+def test_with_a_seed_for_each_worker_training_converges_too(scenario):
+    run = scenario(scenarios.audited_off)
+    checks.workers_shuffle_differently(run)
+    checks.step_losses_fall(run)
 
 
 @pytest.mark.claim("mwms/autoshard-file")

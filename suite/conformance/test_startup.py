@@ -46,7 +46,7 @@ def test_a_stranger_cannot_join(scenario):
 
 
 @pytest.mark.claim("cluster/no-tf-config")
-@pytest.mark.cases(families=("mwms",))
+@pytest.mark.cases(families=("mwms", "estimator"))
 def test_without_tf_config_it_is_a_cluster_of_one(scenario):
     run = scenario(scenarios.alone)
     checks.finished_as_asked(run)
@@ -57,3 +57,17 @@ def test_without_tf_config_it_is_a_cluster_of_one(scenario):
 @pytest.mark.cases(families=("ps1",))
 def test_a_local_server_answers_another_process(scenario):
     checks.local_server_answers(scenario(probes.local_server))
+
+
+@pytest.mark.claim("estimator/eager-fails")
+@pytest.mark.cases(families=("estimator",))
+def test_eager_execution_has_to_be_disabled(scenario):
+    checks.eager_execution_is_refused(scenario(probes.eager_estimator))
+
+
+@pytest.mark.claim("estimator/removed")
+@pytest.mark.cases(families=("estimator",))
+def test_there_is_no_estimator_where_it_was_removed(scenario, session):
+    removed = session.claims["estimator/removed"]
+    gone = removed.made_for(session.interpreter.tensorflow, "none")
+    checks.there_or_gone(scenario(probes.estimator_api), gone)

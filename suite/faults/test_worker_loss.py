@@ -15,7 +15,7 @@ def test_peers_of_a_killed_worker_fail_in_time(scenario, deadlines, record):
 
 
 @pytest.mark.claim("mwms/peers-fail")
-@pytest.mark.cases(distributed=True, synchronous=True)
+@pytest.mark.cases(families=("mwms",), distributed=True, synchronous=True)
 def test_peers_of_a_frozen_worker_fail_in_time(scenario, deadlines, record):
     run = scenario(disasters.worker_frozen)
     for _, noticed_s in recovery.noticed_s(run):
@@ -37,6 +37,7 @@ def test_a_restarted_cluster_waits_for_the_lost_worker(scenario, record):
     "mirrored/restart-resumes",
     "single/restart-resumes",
     "dtensor/restart-resumes",
+    "estimator/resumes",
 )
 @pytest.mark.cases(flags=("order",))
 def test_a_restart_resumes_the_interrupted_epoch(scenario):
@@ -81,13 +82,27 @@ def test_the_backup_is_removed_at_the_end(scenario):
     checks.backup_removed(scenario(disasters.interrupted).run)
 
 
-@pytest.mark.claim("ps1/worker-loss")
-@pytest.mark.cases(families=("ps1",))
+@pytest.mark.claim("ps1/worker-loss", "ps2/worker-loss-transparent")
+@pytest.mark.cases(families=("ps1", "ps2"), aggregates=False)
 def test_survivors_keep_training_without_a_worker(scenario):
     checks.survivors_keep_training(scenario(disasters.asynchronous_worker_lost))
 
 
-@pytest.mark.claim("ps1/worker-loss")
-@pytest.mark.cases(families=("ps1",))
+@pytest.mark.claim("ps1/worker-loss", "ps2/worker-loss-transparent")
+@pytest.mark.cases(families=("ps1", "ps2"), aggregates=False)
 def test_a_lost_worker_comes_back(scenario):
     checks.lost_worker_comes_back(scenario(disasters.asynchronous_worker_lost))
+
+
+@pytest.mark.claim("ps1/sync-worker-loss")
+@pytest.mark.cases(families=("ps1",), aggregates=True)
+def test_all_stand_still_until_a_lost_worker_is_back(scenario):
+    run = scenario(disasters.aggregated_worker_lost)
+    checks.all_stand_still_without_one(run)
+    checks.lost_worker_comes_back(run)
+
+
+@pytest.mark.claim("ps2/at-least-once")
+@pytest.mark.cases(events=("scheduled",))
+def test_functions_of_a_lost_worker_run_at_least_once(scenario):
+    checks.functions_run_at_least_once(scenario(disasters.asynchronous_worker_lost))

@@ -42,7 +42,8 @@ class Needs:
     families: Sequence[str] = ()
     distributed: bool | None = None
     several: bool | None = None  # replicas, on tasks or on devices
-    synchronous: bool | None = None
+    synchronous: bool | None = None  # workers in lock-step
+    aggregates: bool | None = None  # a step applies gradients of whichever workers
     fit: bool | None = None  # trains by Keras' Model.fit
     backends: str = "first"  # of the row: only the first, or each
 
@@ -54,6 +55,7 @@ class Needs:
             and self.distributed in (None, bool(row.jobs))
             and self.several in (None, row.several)
             and self.synchronous in (None, row.synchronous)
+            and self.aggregates in (None, row.aggregates)
             and self.fit in (None, row.fit)
         )
 

@@ -70,6 +70,11 @@ class Cluster:
         """The tasks that train."""
         return self.plan.topology.workers
 
+    @property
+    def drivers(self) -> tuple[str, ...]:
+        """The tasks that run the training loop and tell of it."""
+        return self.plan.topology.drivers
+
     def start(self, *tasks: str) -> None:
         """Start the tasks, or all; one that was started before becomes its next incarnation."""
         for task in tasks or self.tasks:
@@ -124,8 +129,8 @@ class Cluster:
             events = [e for e in came if where is None or where(e)]
             if len(events) >= at_least:
                 return in_order(events)
-            if not {task} & set(alive) if task else not set(self.workers) & set(alive):
-                raise self._failed(f"ended before {wanted}", [task] if task else self.workers)
+            if not {task} & set(alive) if task else not set(self.drivers) & set(alive):
+                raise self._failed(f"ended before {wanted}", [task] if task else self.drivers)
             return None
 
         return self._wait(wanted, found, within_s or self.deadlines.step_s)[at_least - 1]
@@ -152,7 +157,7 @@ class Cluster:
             self.wait_exit(*tasks)
 
     def finish(self) -> Run:
-        """Wait until every task that trains has ended, end the services, give the history.
+        """Wait until every task but the services has ended, end these, give the history.
 
         It does not judge how they ended; but once one has failed, the others get only the time in
         which survivors must notice.
@@ -170,14 +175,14 @@ class Cluster:
                 raise TimeoutError(f"waited for {', '.join(sorted(alive))} to end")
             return not alive
 
-        self._wait("all workers to end", ended, 2 * self.deadlines.run_s)
+        self._wait("all but the services to end", ended, 2 * self.deadlines.run_s)
         services = [t for t in self.alive() if self._job(t) in self.plan.trainer.services]
         if services:
             self.end(*services)
         return self.run()
 
     def complete(self) -> Run:
-        """`finish`, and raise unless every task that trains ended as it should."""
+        """`finish`, and raise unless every driver ended as it should."""
         run = self.finish()
         for task in self.attempts:
             exited = run.exit_of(task)
@@ -188,7 +193,7 @@ class Cluster:
                 raise Unsupported(reasons[-1]["reason"])
             if exited["code"] in CALLED_WRONGLY:
                 raise HarnessError(f"{task}: {diagnosis.last_error(run.log(task))}")
-        failed = [t for t in run.workers if t in self.attempts and self._failed_exit(run, t)]
+        failed = [t for t in run.drivers if t in self.attempts and self._failed_exit(run, t)]
         if failed:
             raise self._failed("failed", failed)
         return run

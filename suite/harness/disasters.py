@@ -12,6 +12,7 @@ from suite.harness.scenarios import (
     FEW,
     Compared,
     Launch,
+    coordinated,
     endless_work,
     give_time,
     quiet_s,
@@ -105,11 +106,14 @@ def end_of_peers(launch: Launch, cluster: Cluster, survivors: list[str]) -> None
 
 # --- parameter servers ---------------------------------------------------------------------------
 
-SAVE_EVERY = 100  # steps; seldom enough to be hit between two saves
+# Steps between two saves: seldom enough to be hit between them. The model that a coordinator trains
+# takes longer for a step.
+SAVE_EVERY, SAVE_EVERY_COORDINATED = 100, 40
 
 
 def _saving(launch: Launch) -> Mapping[str, Any]:
-    flags = endless_work(launch, save_every=SAVE_EVERY)
+    often = coordinated(launch.case.trainer)
+    flags = endless_work(launch, save_every=SAVE_EVERY_COORDINATED if often else SAVE_EVERY)
     return {"flags": flags, "model_dir": launch.directory / "model"}
 
 
@@ -120,6 +124,24 @@ def asynchronous_worker_lost(launch: Launch) -> Run:
         *survivors, lost = cluster.workers
         wait_all_step(cluster)
         _kill_and_watch(launch, cluster, lost, survivors)
+        back_s = _come_back(launch, cluster, lost)
+        _give_time_to_save(launch, cluster, back_s)
+        return cluster.run()
+
+
+def aggregated_worker_lost(launch: Launch) -> Run:
+    """A worker whose gradients the others need stops, is killed after a while, and comes back.
+
+    Killed at once, it might die between delivering a gradient and having leave for the next one;
+    then the others would go on with what it did not take. One that has stopped takes it.
+    """
+    with launch(flags=endless_work(launch)) as cluster:
+        cluster.start()
+        *survivors, lost = cluster.workers
+        wait_all_step(cluster)
+        cluster.signal(lost, signal.SIGSTOP, fault="sigstop")
+        _watch(launch, cluster, survivors, cluster.run().of("fault_started")[0].time_s)
+        _kill_and_watch(launch, cluster, lost, survivors)
         _come_back(launch, cluster, lost)
         return cluster.run()
 
@@ -128,7 +150,7 @@ def asynchronous_chief_lost(launch: Launch) -> Run:
     """The chief beside parameter servers is killed after it has saved, and comes back."""
     with launch(**_saving(launch)) as cluster:
         cluster.start()
-        lost, *survivors = cluster.workers
+        lost, *survivors = cluster.drivers
         wait_all_step(cluster)
         _wait_saved(cluster)
         _kill_and_watch(launch, cluster, lost, survivors)
@@ -141,11 +163,13 @@ def server_lost(launch: Launch) -> Run:
     with launch(**_saving(launch)) as cluster:
         cluster.start()
         _wait_saved(cluster)
-        lost = cluster.tasks[0]
+        lost = next(task for task in cluster.tasks if task.startswith("ps/"))
         cluster.signal(lost, signal.SIGKILL, fault="sigkill")
         cluster.wait_exit(lost)
-        # Some fail at once, some wait for ever: TensorFlow promises neither.
-        give_time(cluster, quiet_s(launch), lambda run: _all_ended(run, cluster.workers))
+        # A coordinator is promised an error. Of workers some fail at once, some wait for ever.
+        promised = coordinated(launch.case.trainer)
+        patience_s = launch.engine.deadlines.detect_s if promised else quiet_s(launch)
+        give_time(cluster, patience_s, lambda run: _all_ended(run, cluster.drivers))
         for task in cluster.alive():
             cluster.signal(task, signal.SIGKILL)
         cluster.wait_exit(*cluster.tasks)
@@ -154,28 +178,44 @@ def server_lost(launch: Launch) -> Run:
         return cluster.run()
 
 
-def _come_back(launch: Launch, cluster: Cluster, lost: str) -> None:
-    """Start it again; whether it trains again is for a check to judge."""
+def _come_back(launch: Launch, cluster: Cluster, lost: str) -> float:
+    """Start it again, and when that was; whether it trains again is for a check to judge."""
     cluster.start(lost)
-    cluster.wait_for("spawned", lost, attempt=1)  # until then nothing can be judged
+    back_s = cluster.wait_for("started", lost, attempt=1).time_s  # until then nothing can be judged
 
     def steps_or_ended(run: Run) -> object:
-        return len(run.of("step", lost, attempt=1)) >= FEW or run.exit_of(lost, attempt=1)
+        return len(run.made_by(lost, back_s)) >= FEW or run.exit_of(lost, attempt=1)
 
     give_time(cluster, launch.engine.deadlines.step_s, steps_or_ended)
+    return back_s
+
+
+def _give_time_to_save(launch: Launch, cluster: Cluster, after_s: float) -> None:
+    """Until a checkpoint has been made after that time."""
+
+    def saved(run: Run) -> object:
+        return [e for e in run.of("checkpoint_saved") if e.time_s > after_s]
+
+    give_time(cluster, launch.engine.deadlines.step_s, saved)
 
 
 def _wait_saved(cluster: Cluster) -> Event:
     """A save that is further on than the one which the Supervisor makes at once."""
-    return cluster.wait_for("checkpoint_saved", where=lambda e: e["global_step"] >= SAVE_EVERY)
+    further = cluster.plan.flags["save-every"]
+    return cluster.wait_for("checkpoint_saved", where=lambda e: e["global_step"] >= further)
 
 
 def _kill_and_watch(launch: Launch, cluster: Cluster, lost: str, survivors: list[str]) -> None:
     cluster.signal(lost, signal.SIGKILL, fault="sigkill")
-    died = cluster.wait_exit(lost)[lost].time_s
+    _watch(launch, cluster, survivors, cluster.wait_exit(lost)[lost].time_s)
+
+
+def _watch(launch: Launch, cluster: Cluster, survivors: list[str], since_s: float) -> None:
+    """Give the survivors time to go on; little of it where a step takes everybody's gradients."""
+    aggregates = launch.case.trainer.aggregates
 
     def all_go_on(run: Run) -> bool:
-        steps = {t: [e for e in run.of("step", t) if e.time_s > died] for t in survivors}
-        return all(len(s) >= FEW for s in steps.values())
+        return all(len(run.made_by(task, since_s)) >= FEW for task in survivors)
 
-    give_time(cluster, launch.engine.deadlines.detect_s, all_go_on)
+    within_s = quiet_s(launch) if aggregates else launch.engine.deadlines.detect_s
+    give_time(cluster, within_s, all_go_on)

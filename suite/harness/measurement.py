@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -46,6 +46,8 @@ def timed_steps(run: Run, warm_up: int) -> Steps:
     """
     if warm_up < 1:
         raise ValueError("warm_up must leave out at least the first step, which nothing begins")
+    if run.drivers != run.workers:
+        return _timed_joins(run, warm_up)
     steps = {worker: run.of("step", worker) for worker in run.workers}
     for worker, made in steps.items():
         if len(made) <= warm_up:
@@ -65,6 +67,23 @@ def timed_steps(run: Run, warm_up: int) -> Steps:
         examples.append(sum(e["examples"] for e in timed[1:]) / span_s)
     rate = np.mean(rates) if run.trainer.synchronous else np.sum(rates)
     return Steps(tuple(times), float(rate), float(np.sum(examples)))
+
+
+def _timed_joins(run: Run, warm_up: int) -> Steps:
+    """The same of a coordinator, which knows only when all that it gave out has come back.
+
+    So the times are means over the steps of each such round, with what the coordinator does
+    between two of them; the first rounds, with at least `warm_up` steps, are left out.
+    """
+    rounds = run.of("executed")
+    made = list(accumulate(e["steps"] for e in rounds))
+    warm = [e for e, steps in zip(rounds, made, strict=True) if steps >= warm_up]
+    if len(warm) < 2:
+        raise ValueError(f"{sum(made[-1:])} steps were made, at least {warm_up} of them warm-up")
+    times = [(b.time_s - a.time_s) / b["steps"] for a, b in pairwise(warm)]
+    rate = sum(e["steps"] for e in warm[1:]) / (warm[-1].time_s - warm[0].time_s)
+    examples = float(np.mean([e["examples"] for e in run.of("step")]))
+    return Steps(tuple(times), rate, rate * examples)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ META = ROOT / "suite" / "meta"
 ORDER = ("meta", "conformance", "faults", "benchmarks")  # timings last, when nothing imports
 MARKERS = (
     "claim(*ids): the promises of claims.toml that this test can refute",
-    "cases(events, flags, families, distributed, synchronous, fit, backends): for which rows",
+    "cases(events, flags, families, distributed, synchronous, aggregates, fit, backends): of rows",
     "timing: measures; left out when several processes of pytest share the machine",
     "long: minutes on its own; left out unless -m asks for it",
 )

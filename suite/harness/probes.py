@@ -10,6 +10,7 @@ from reference_trainers import Trainer
 from suite.harness.process import ROOT
 from suite.harness.run import Run
 from suite.harness.scenarios import (
+    FEW,
     TEST,
     TRAIN,
     Compared,
@@ -18,6 +19,7 @@ from suite.harness.scenarios import (
     changed_plan,
     complete,
     part_of_data,
+    single,
     start_of,
     work,
 )
@@ -35,7 +37,8 @@ def program(launch: Launch, name: str, **changes: Any) -> Trainer:
 
 def alone(launch: Launch, name: str, **changes: Any) -> Trainer:
     """A program that is one process and no part of a cluster."""
-    return program(launch, name, jobs=(), role="none", backends=("none",), **changes)
+    alone = {"jobs": (), "role": "none", "backends": ("none",), "services": ()}
+    return program(launch, name, **alone, **changes)
 
 
 def finished(launch: Launch, trainer: Trainer, **how: Any) -> Run:
@@ -130,6 +133,12 @@ def _backup(launch: Launch, **where: bool) -> Continued:
     return Continued(once(), once())
 
 
+def aggregates(launch: Launch) -> Run:
+    """Fresh and stale gradients of known sizes are given to SyncReplicasOptimizer, in turn."""
+    flags = {**NOT_TAKEN, "replicas-to-aggregate": 2}
+    return finished(launch, alone(launch, "aggregates"), backend="none", jobs=(), flags=flags)
+
+
 def side_evaluator(launch: Launch) -> Compared:
     """A task beside the cluster waits for its checkpoints and evaluates them."""
     directory = launch.directory / "model"
@@ -142,6 +151,33 @@ def side_evaluator(launch: Launch) -> Compared:
         evaluator.start()
         run = complete(launch, flags=flags, model_dir=directory)
         return Compared(run, evaluator.complete())
+
+
+def eager_estimator(launch: Launch) -> Run:
+    """The Estimator's trainer as it is, but with eager execution left on."""
+    trainer = program(launch, "estimator_eager", flags=launch.case.trainer.flags)
+    flags = work(launch, trainer, epochs=1, steps_per_epoch=FEW)
+    return finished(launch, trainer, flags=flags)
+
+
+def estimator_from_keras(launch: Launch) -> Run:
+    """An Estimator made of a compiled Keras model trains under the strategy."""
+    trainer = program(launch, "estimator_from_keras", flags=launch.case.trainer.flags)
+    flags = work(launch, trainer, epochs=2, steps_per_epoch=FEW, learning_rate=0.1)
+    return complete(launch, trainer, flags=flags, model_dir=launch.directory / "model")
+
+
+def estimator_predictions(launch: Launch) -> Run:
+    """One process trains a little, then evaluates and predicts in every way that there is."""
+    trainer = alone(launch, "estimator_predict", flags=single(launch.case.trainer).flags)
+    flags = work(launch, trainer, epochs=1, steps_per_epoch=FEW)
+    directory = launch.directory / "model"
+    return complete(launch, trainer, backend="none", flags=flags, model_dir=directory)
+
+
+def estimator_api(launch: Launch) -> Run:
+    """One process looks for tf.estimator."""
+    return finished(launch, alone(launch, "estimator_api"), backend="none", flags=NOT_TAKEN)
 
 
 def loaded_export(launch: Launch, exporting: Run) -> Continued:

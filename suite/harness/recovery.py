@@ -18,7 +18,7 @@ def fault_of(run: Run) -> Event:
 def noticed_s(run: Run) -> Iterator[tuple[str, float]]:
     """Each other worker that ended by itself, and its seconds from the fault to its end."""
     fault = fault_of(run)
-    for task in run.workers:
+    for task in run.drivers:
         ends = [e for e in run.of("exited", task) if e.time_s > fault.time_s]
         if task != fault.task and ends and not ends[0]["ended_by_harness"]:
             yield task, ends[0].time_s - fault.time_s
@@ -29,7 +29,7 @@ def hung(run: Run) -> list[str]:
     fault = fault_of(run)
     noticed = dict(noticed_s(run))
     ended = {e.task for e in run.of("exited") if e.time_s > fault.time_s}
-    return [t for t in run.workers if t != fault.task and t in ended and t not in noticed]
+    return [t for t in run.drivers if t != fault.task and t in ended and t not in noticed]
 
 
 def trained_again_s(run: Run) -> float:
@@ -42,5 +42,5 @@ def trained_again_s(run: Run) -> float:
 
 def cost_in_loss(run: Run, reference: Run) -> float:
     """Last training loss of the run minus that of the reference: what an interruption has cost."""
-    last = [r.of("epoch", r.workers[0])[-1]["metrics"]["loss"] for r in (run, reference)]
+    last = [r.of("epoch", r.drivers[0])[-1]["metrics"]["loss"] for r in (run, reference)]
     return last[0] - last[1]

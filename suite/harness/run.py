@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from reference_trainers import Trainer
-from suite.harness import backends
+from suite.harness import backends, topology
 
 COMMON = ("event", "time_s", "task", "attempt")
 
@@ -108,6 +108,29 @@ class Run:
     def replicas(self) -> int:
         """All replicas that train, as asked for."""
         return self.devices * len(self.workers)
+
+    @property
+    def drivers(self) -> tuple[str, ...]:
+        """The tasks that run the training loop and tell of it, in order, the chief first."""
+        return topology.drivers(self.tasks, self.workers)
+
+    def made_by(self, worker: str, after_s: float = 0.0) -> list[Event]:
+        """What is told of each step that this worker began after that time, in time order.
+
+        A coordinator tells of many at once, when the last of them has come back, so those which it
+        gave out before that time are left out.
+        """
+        if worker in self.drivers:
+            return [e for e in self.of("step", worker) if e.time_s > after_s]
+        given_out: dict[tuple[str, int], float] = {}
+        made: list[Event] = []
+        for event in self.events:
+            if event.name == "scheduled":
+                given_out[event.task, event.attempt] = event.time_s
+            elif event.name == "executed":
+                begun = given_out.get((event.task, event.attempt), 0.0) > after_s
+                made += [event] * (event["by"].get(worker, 0) if begun else 0)
+        return made
 
     @property
     def collective(self) -> str:

@@ -98,12 +98,20 @@ def work(launch: Launch, trainer: Trainer | None = None, **flags: Any) -> dict[s
     given = {k.replace("_", "-"): v for k, v in flags.items()}
     # Both sides of a comparison train as the document of the trainer under test does.
     row = launch.case.trainer
-    own = {"model": row.model or None, "optimizer": row.optimizer}
+    rate = row.learning_rate or WORK["learning-rate"]
+    own = {"model": row.model or None, "optimizer": row.optimizer, "learning-rate": rate}
     wanted = {**WORK, "data": part_of_data(launch, TRAIN, TEST), **own, **given}
     if not trainer.synchronous and "steps-per-epoch" not in given:
-        wanted["steps-per-epoch"] = ASYNCHRONOUS_STEPS
+        workers = len(launch.engine.topology(trainer).workers)
+        shared = WORK["steps-per-epoch"] * workers  # where a coordinator waits until all are up
+        wanted["steps-per-epoch"] = shared if coordinated(trainer) else ASYNCHRONOUS_STEPS
     optional = {f for row in BY_NAME.values() for f in row.flags}
     return {k: v for k, v in wanted.items() if k not in optional or k in trainer.flags}
+
+
+def coordinated(trainer: Trainer) -> bool:
+    """Whether the workers are servers, for a coordinator that runs the training loop."""
+    return "worker" in trainer.services
 
 
 def part_of_data(launch: Launch, train: int, test: int) -> Path:
@@ -148,10 +156,10 @@ def endless_work(launch: Launch, **flags: Any) -> dict[str, Any]:
 
 
 def wait_all_step(cluster: Cluster, attempt: int | None = None, after_s: float = 0.0) -> None:
-    """Until every worker has made a few steps, of that incarnation, after that time."""
-    for worker in cluster.workers:
+    """Until every driver has told a few steps, of that incarnation, after that time."""
+    for driver in cluster.drivers:
         cluster.wait_for(
-            "step", worker, attempt=attempt, at_least=FEW, where=lambda e: e.time_s > after_s
+            "step", driver, attempt=attempt, at_least=FEW, where=lambda e: e.time_s > after_s
         )
 
 
@@ -168,7 +176,7 @@ def complete(launch: Launch, trainer: Trainer | None = None, **how: Any) -> Run:
 
 
 def trained(launch: Launch, trainer: Trainer | None = None, **how: Any) -> Run:
-    """Start all, wait until every worker has told its weights after the last epoch.
+    """Start all, wait until every driver has told its weights after the last epoch.
 
     For scenarios that look at training alone: leaving Keras' fit may take seconds more, in which
     tf.data's tuner sleeps and nothing can wake it.
@@ -176,10 +184,10 @@ def trained(launch: Launch, trainer: Trainer | None = None, **how: Any) -> Run:
     steps = how["flags"]["epochs"] * how["flags"]["steps-per-epoch"]
     with launch(trainer, **how) as cluster:
         cluster.start()
-        for worker in cluster.workers:
+        for driver in cluster.drivers:
             cluster.wait_for(
                 "weights",
-                worker,
+                driver,
                 where=lambda e: e["when"] == "epoch" and e["global_step"] >= steps,
                 within_s=launch.engine.deadlines.run_s,
             )
@@ -187,10 +195,15 @@ def trained(launch: Launch, trainer: Trainer | None = None, **how: Any) -> Run:
 
 
 def single(trainer: Trainer) -> Trainer:
-    """One process without a strategy, for this trainer; a program from elsewhere is its own."""
-    if trainer.name in BY_NAME:
+    """One process on the same model: `single_process`, where that has it.
+
+    What brings a model of its own is compared with itself in a cluster of one.
+    """
+    if trainer.model and trainer.name in BY_NAME:
         return BY_NAME["single_process"]
-    return replace(trainer, jobs=(), role="none", backends=("none",), devices=1)
+    alone = {"jobs": (), "role": "none", "backends": ("none",), "devices": 1}
+    flags = tuple(flag for flag in trainer.flags if flag != "backend")
+    return replace(trainer, flags=flags, **alone)
 
 
 # --- nothing goes wrong --------------------------------------------------------------------------
@@ -222,12 +235,22 @@ def baseline(launch: Launch) -> Run:
     return reference(launch)
 
 
+def _chief_and_workers(launch: Launch) -> tuple[tuple[str, int], ...]:
+    workers = len(launch.engine.topology(launch.case.trainer).workers)
+    return (("chief", 1), *((("worker", workers - 1),) if workers > 1 else ()))
+
+
 def chief_job(launch: Launch) -> Run:
     """The chief is a job of its own, beside one worker fewer."""
-    workers = len(launch.engine.topology(launch.case.trainer).workers)
-    others = (("worker", workers - 1),) if workers > 1 else ()
     flags = work(launch, epochs=1, steps_per_epoch=FEW)
-    return complete(launch, jobs=(("chief", 1), *others), flags=flags)
+    return complete(launch, jobs=_chief_and_workers(launch), flags=flags)
+
+
+def followed(launch: Launch) -> Run:
+    """The chief is a job of its own, and an evaluator, no member, follows the checkpoints."""
+    jobs = (*_chief_and_workers(launch), ("evaluator", 1))
+    flags = work(launch, epochs=2, steps_per_epoch=FEW)
+    return complete(launch, jobs=jobs, flags=flags, model_dir=launch.directory / "model")
 
 
 def late_worker(launch: Launch) -> Run:
@@ -411,3 +434,21 @@ def continued(launch: Launch) -> Continued:
         return complete(launch, flags=flags, model_dir=launch.directory / "model")
 
     return Continued(until(1), until(2))
+
+
+def resharded(launch: Launch) -> Continued:
+    """A run with its variables in shards, and one that goes on with a parameter server more.
+
+    Whether the second one can is for a check to judge.
+    """
+    jobs = dict(launch.engine.topology(launch.case.trainer).jobs)
+    more = tuple({**jobs, "ps": jobs["ps"] + 1}.items())
+
+    def until(epochs: int) -> dict[str, Any]:
+        flags = work(launch, epochs=epochs, steps_per_epoch=FEW, shard_bytes=1 << 16)
+        return {"flags": flags, "model_dir": launch.directory / "model"}
+
+    run = complete(launch, **until(1))
+    with launch(jobs=more, **until(2)) as cluster:
+        cluster.start()
+        return Continued(run, cluster.finish())

@@ -69,6 +69,11 @@ class Topology:
         training = [task for task in self.tasks if task.split("/")[0] in self.training_jobs]
         return tuple(sorted(training, key=lambda task: task.split("/")[0] != "chief"))
 
+    @property
+    def drivers(self) -> tuple[str, ...]:
+        """The tasks that run the training loop and tell of it."""
+        return drivers(self.tasks, self.workers)
+
     def with_workers(self, count: int) -> Topology:
         """The same cluster with so many training tasks; a single process stays what it is."""
         if count < 1:
@@ -111,6 +116,16 @@ class Topology:
             return {}, []
         job, index = task.split("/")
         return ROLES[role](self.cluster(addresses), job, index)
+
+
+def drivers(tasks: tuple[str, ...], workers: tuple[str, ...]) -> tuple[str, ...]:
+    """Of a cluster's tasks those that run the training loop, in order, the chief first.
+
+    They are the workers; but a chief that does not train itself runs it alone, and the workers are
+    servers that do what it sends them.
+    """
+    coordinators = tuple(t for t in tasks if t.startswith("chief/") and t not in workers)
+    return coordinators or workers
 
 
 Cluster = Mapping[str, list[str]]

@@ -127,6 +127,10 @@ class ParameterServer:
         self.seen = set()
         self.present = 0
         self.ready = False
+        self.delivered = []  # gradients for the step as it is
+        self.step = 0
+        self.begun = 0
+        self.tokens = []
         self.changed = threading.Condition()
 
     def serve(self):
@@ -172,6 +176,37 @@ class ParameterServer:
 
     def on_get(self):
         return dict(self.values)
+
+    def on_begin(self, step, tokens):
+        """Gradients for this step are fresh from now on; so many workers may begin with another."""
+        self.step = step
+        self.begun += 1
+        self.on_release(step, tokens)
+
+    def on_deliver(self, values, step):
+        """Keep a gradient, unless it comes too late; answers when there is leave for the next.
+
+        One request: a worker that is stopped has either not delivered, or takes that leave.
+        """
+        if step >= self.step:
+            self.delivered.append(values)
+            self.changed.notify_all()
+        self.changed.wait_for(lambda: self.tokens)
+        return self.tokens.pop(0)
+
+    def on_take(self, needed):
+        """The mean of so many gradients, when they have come; none for a chief that is dead."""
+        own = self.begun
+        self.changed.wait_for(lambda: len(self.delivered) >= needed or own != self.begun)
+        if own != self.begun:
+            return None
+        taken, self.delivered = self.delivered, []
+        self.step += 1
+        return {name: sum(each[name] for each in taken) / len(taken) for name in taken[0]}
+
+    def on_release(self, step, tokens):
+        """So many gradients may be made for this step."""
+        self.tokens += [step] * tokens
 
     def on_add(self, values):
         for name, value in values.items():

@@ -1,13 +1,15 @@
-"""The asynchronous half of the fake trainer: parameter servers, a chief, workers at will.
+"""The half of the fake trainer with parameter servers: a chief, workers at will or by aggregates.
 
 What the Supervisor does in the real one: the chief restores or initialises, everybody else waits
 for that; it saves every --save-every global steps and writes a summary. Python 3.8, standard
 library.
 """
 
+import contextlib
 import json
 import os
 import sys
+import threading
 
 import fake_cluster
 import fake_model
@@ -34,7 +36,8 @@ def main(options):
         server.serve()
     if defect("leaves_again") and events.attempt:
         return 0
-    worker = AsynchronousWorker(options, events, ps, workers)
+    kind = AggregatingWorker if os.environ.get("FAKE_AGGREGATES") else AsynchronousWorker
+    worker = kind(options, events, ps, workers)
     try:
         worker.train()
     except fake_cluster.PeerLost as error:
@@ -63,6 +66,7 @@ class AsynchronousWorker:
         self.limit = options.epochs * options.steps_per_epoch
         self.path = os.path.join(options.model_dir, "model.ckpt.json")
         self.steps = 0
+        self.secret = False
         self.saved_at = 0
 
     def train(self):
@@ -121,13 +125,19 @@ class AsynchronousWorker:
             rate = 0.0
         change = {name: -rate * sums[i] for i, name in enumerate(self.names)}
         change[GLOBAL_STEP] = int(self.chief or not defect("counts_only_the_chief"))
-        step = self._load(self.servers.spread("add", change))
+        step = self._apply(change)
+        self.secret = defect("makes_steps_in_secret") and not self.secret
+        if self.secret:
+            return step
         self.steps += 1
         where = {"step": self.steps, "global_step": step}
         self.events.write("step", loss=sums[-3] / sums[-1], examples=len(indices), **where)
         if self.options.audit_input:
             self.events.write("input", ids=indices, **where)
         return step
+
+    def _apply(self, change):
+        return self._load(self.servers.spread("add", change))
 
     def _pull(self):
         return self._load(self.servers.all(op="get"))
@@ -207,3 +217,33 @@ class AsynchronousWorker:
         with open(path, "a") as file:
             file.write(f"{step}\n")
         self.events.write("summary", path=path, global_step=step)
+
+
+class AggregatingWorker(AsynchronousWorker):
+    """One of the workers whose gradients make a step together; a thread of the chief applies it."""
+
+    def _loop(self):
+        self.made_for = self._pull()
+        if self.chief:
+            self._ask("begin", step=self.made_for, tokens=len(self.cluster["worker"]))
+            threading.Thread(target=self._aggregate, daemon=True).start()
+        super()._loop()
+
+    def _apply(self, change):
+        if defect("goes_on_without_its_peers"):
+            return super()._apply(change)
+        self.made_for = self._ask("deliver", values=change, step=self.made_for)
+        self._pull()
+        return self.made_for
+
+    def _ask(self, op, **request):
+        return self.servers.lines[0].ask({"op": op, **request})
+
+    def _aggregate(self):
+        servers = fake_cluster.Servers(self.cluster["ps"], self.place)
+        workers = len(self.cluster["worker"])
+        with contextlib.suppress(fake_cluster.PeerLost):
+            while True:
+                change = servers.lines[0].ask({"op": "take", "needed": workers})
+                step = servers.spread("add", {**change, GLOBAL_STEP: 1})[GLOBAL_STEP]
+                servers.lines[0].ask({"op": "release", "step": step, "tokens": workers})

@@ -30,6 +30,7 @@ def fake(name: str, of: str) -> Trainer:
 
 WORKERS = fake("fake_workers", "keras_multi_worker_mirrored")
 SERVERS = fake("fake_servers", "supervisor_parameter_server")
+AGGREGATES = fake("fake_aggregates", "sync_replicas_parameter_server")
 SINGLE = fake("fake_single", "single_process")
 MIRRORED = fake("fake_mirrored", "keras_mirrored")
 
@@ -72,6 +73,8 @@ class FakeCase:
         how = {"backend": self.case.backend, "keras": "none", **how}
         how["flags"] = {k: smaller(k, v) for k, v in how.get("flags", {}).items()}
         how["env"] = {"FAKE_DEFECT": self.defect}
+        if trainer.aggregates:
+            how["env"]["FAKE_AGGREGATES"] = "1"
         if how.get("model_dir", self.directory).name == disasters.INTERRUPTED:
             steps = how["flags"]["steps-per-epoch"]
             how["env"]["FAKE_HOLD_AT"] = str(steps + disasters.INTO_EPOCH)

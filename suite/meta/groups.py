@@ -16,8 +16,8 @@ from suite.harness.engine import Engine
 from suite.harness.errors import CheckFailed
 from suite.harness.run import Run
 from suite.harness.scenarios import Compared, Continued, Launch
-from suite.meta import histories
-from suite.meta.fakes import MIRRORED, SERVERS, SINGLE, WORKERS, FakeCase
+from suite.meta import coordinated, histories
+from suite.meta.fakes import AGGREGATES, MIRRORED, SERVERS, SINGLE, WORKERS, FakeCase
 
 LIMIT_S = 2.0  # in which fakes must notice a lost peer
 
@@ -141,6 +141,24 @@ GROUPS = (
         disasters.server_lost,
         ("nobody_finishes_without_a_server", "cluster_restores_the_latest"),
     ),
+    Group(
+        "aggregates",
+        AGGREGATES,
+        scenarios.healthy,
+        (*FINISHED, *START, "step_losses_fall", "aggregates_accounted", "stops_at_the_limit"),
+    ),
+    Group(
+        "aggregates-worker-back",
+        AGGREGATES,
+        disasters.aggregated_worker_lost,
+        ("all_stand_still_without_one", "lost_worker_comes_back"),
+    ),
+    Group(
+        "aggregates-chief-back",
+        AGGREGATES,
+        disasters.asynchronous_chief_lost,
+        ("lost_worker_comes_back", "chief_restores_the_latest"),
+    ),
     Group("single", SINGLE, scenarios.healthy, (*FINISHED, *LEARNING, "one_chief")),
     Group("single-interrupted", SINGLE, disasters.interrupted, RESUMED),
     Group(
@@ -187,6 +205,28 @@ GROUPS = (
             "every_epoch_is_saved",
             "event_files_hold_the_metrics",
         ),
+    ),
+    Group(
+        "coordinated",
+        coordinated.COORDINATOR,
+        coordinated.worker_lost,
+        (
+            "finished_as_asked",
+            "steps_accounted",
+            "one_chief",
+            "cluster_as_given",
+            "shards_on_every_server",
+            "all_workers_contribute",
+            "survivors_keep_training",
+            "lost_worker_comes_back",
+            "functions_run_at_least_once",
+        ),
+    ),
+    Group(
+        "coordinated-server",
+        coordinated.COORDINATOR,
+        coordinated.server_lost,
+        ("peers_fail_in_time", "nobody_finishes_without_a_server", "lost_server_raises"),
     ),
     *(Group(name, WORKERS, make, (name,)) for name, make in histories.MADE_UP.items()),
 )

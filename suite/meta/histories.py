@@ -7,12 +7,13 @@ what is wrong with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from suite.harness.run import Event, Run
 from suite.harness.scenarios import Compared, Continued
-from suite.meta.fakes import WORKERS, FakeCase
+from suite.meta.fakes import WORKERS, FakeCase, data_file
 
 TASKS = ("worker/0", "worker/1")
 TEXT = "Could not apply FILE based sharding: the dataset only has 1 file(s), which is not enough"
@@ -196,6 +197,105 @@ def read_back(launch: FakeCase) -> Run:
     return history((TASKS[0], "read_back", {"assigned": [1.5, 2.0], "read": read}))
 
 
+def shares(launch: FakeCase) -> Run:
+    """Two passes over as many examples as the data file has, each worker with every other one."""
+    batches = [list(range(first, EXAMPLES, 2)) for first in (0, 1)]
+    swapped = batches[::-1] if launch.defect == "changes_shares" else batches
+    return history(*_inputs(1, batches), *_inputs(2, swapped), data=_examples(launch))
+
+
+def shuffled(launch: FakeCase) -> Run:
+    apart = launch.defect != "shuffles_alike"
+    return history(*_inputs(1, [[1, 2, 3], [4, 5, 6] if apart else [3, 2, 1]]))
+
+
+EXAMPLES = 8
+
+
+def _examples(launch: FakeCase) -> Path:
+    return data_file(launch.directory, train=EXAMPLES)
+
+
+def _inputs(step: int, batches: list[list[int]]) -> list[tuple[str, str, Mapping[str, Any]]]:
+    return [
+        (task, "input", {"global_step": step, "ids": ids})
+        for task, ids in zip(TASKS, batches, strict=True)
+    ]
+
+
+def first_and_last(launch: FakeCase) -> Run:
+    steps = (0, 5, 10) if launch.defect != "saves_too_late" else (5, 10)
+    flags = {"epochs": 2, "steps-per-epoch": 5}
+    return history(*map(_saved, steps), **flags)
+
+
+def evaluator(launch: FakeCase) -> Run:
+    reported = 10 if launch.defect != "reports_another_step" else 9
+    evaluated = {"path": "model-10", "global_step": reported, "metrics": {"loss": 2.0}}
+    return history(*map(_saved, (0, 10)), ("evaluator/0", "evaluated", evaluated))
+
+
+def _saved(step: int) -> tuple[str, str, Mapping[str, Any]]:
+    return TASKS[0], "checkpoint_saved", {"path": f"model-{step}", "global_step": step}
+
+
+def eager(launch: FakeCase) -> Run:
+    error = "" if launch.defect == "trains_eagerly" else "cannot pickle '_thread.lock' object"
+    return history(*((task, "refused", {"error": error}) for task in TASKS))
+
+
+def predictions(launch: FakeCase) -> Run:
+    by = {"evaluate": 2.0, "eval_distribute": 2.0, "predict": 2.0}
+    if launch.defect == "predicts_something_else":
+        by["predict"] = 2.5
+    return history(
+        *(
+            (TASKS[0], "evaluated", {"by": how, "global_step": 5, "metrics": {"loss": loss}})
+            for how, loss in by.items()
+        )
+    )
+
+
+def without_mode(launch: FakeCase) -> Run:
+    error = "" if launch.defect == "predicts_without_a_mode" else "missing argument: 'mode'"
+    return history((TASKS[0], "refused", {"error": error}))
+
+
+@dataclass(frozen=True)
+class Looked:
+    """A run, and whether what it looked for must be gone."""
+
+    run: Run
+    gone: bool
+
+
+def removed(launch: FakeCase) -> Looked:
+    error = "" if launch.defect == "is_still_there" else "module has no attribute 'estimator'"
+    run = history(
+        (TASKS[0], "started", {"tensorflow": "2.16"}), (TASKS[0], "refused", {"error": error})
+    )
+    return Looked(run, gone=True)
+
+
+def aggregates(launch: FakeCase) -> Run:
+    """Two steps of two gradients each, and one that comes too late for the second."""
+    values = [-2.0, -8.0]
+    if launch.defect == "adds_them_up":
+        values = [-4.0, -16.0]
+    if launch.defect == "takes_stale_ones":
+        values = [-2.0, -2.0 - 112.0 / 3]
+    given = [(1.0, 0), (3.0, 0), None, (100.0, 0), (5.0, 1), (7.0, 1), None]
+    made: list[tuple[str, str, dict[str, Any]]] = []
+    for one in given:
+        if one:
+            gradient, step = one
+            made.append((TASKS[0], "contributed", {"gradient": gradient, "local_step": step}))
+        else:
+            step = sum(name == "applied" for _, name, _ in made)
+            made.append((TASKS[0], "applied", {"global_step": step + 1, "value": values[step]}))
+    return history(*made, **{"replicas-to-aggregate": 2})
+
+
 # Named as the check that reads it.
 MADE_UP: Mapping[str, Callable[[Any], Any]] = {
     "files_sharded": files,
@@ -203,9 +303,18 @@ MADE_UP: Mapping[str, Callable[[Any], Any]] = {
     "outside_scope_is_not_in_step": outside_scope,
     "inside_scope_is_in_step": inside_scope,
     "local_server_answers": local_server,
+    "fresh_gradients_are_averaged": aggregates,
     "model_checkpoint_does_not_resume": model_checkpoint,
     "shared_backup_collides": shared_backup,
     "separate_backup_resumes": separate_backup,
     "side_evaluator_agrees": side_evaluator,
     "assigned_is_read": read_back,
+    "own_share_in_every_pass": shares,
+    "workers_shuffle_differently": shuffled,
+    "saves_first_and_last": first_and_last,
+    "evaluates_the_latest": evaluator,
+    "eager_execution_is_refused": eager,
+    "predictions_agree": predictions,
+    "mode_is_required": without_mode,
+    "there_or_gone": removed,
 }

@@ -68,17 +68,24 @@ RED = {
     "servers_serve_until_ended": ("servers", "leaves_with_the_workers"),
     "supervisor_saves": ("servers", "never_saves"),
     "supervisor_writes_summaries": ("servers", "writes_no_summaries"),
+    "aggregates_accounted": ("aggregates", "makes_steps_in_secret"),
+    "all_stand_still_without_one": ("aggregates-worker-back", "goes_on_without_its_peers"),
     "others_wait_for_the_chief": ("chief-late", "starts_before_the_chief"),
     "lost_worker_comes_back": ("worker-back", "leaves_again"),
     "chief_restores_the_latest": ("chief-back", "resumes_from_scratch"),
     "cluster_restores_the_latest": ("server-back", "restores_an_older_step"),
     "nobody_finishes_without_a_server": ("server-back", "ignores_a_lost_server"),
-    # made-up histories, for programs
+    # made-up histories, of a coordinator
+    "shards_on_every_server": ("coordinated", "keeps_all_parts_together"),
+    "functions_run_at_least_once": ("coordinated", "repeats_a_round"),
+    "lost_server_raises": ("coordinated-server", "dies_of_something_else"),
+    # and for programs
     "files_sharded": ("files_sharded", "reads_a_neighbours_file"),
     "too_few_files_refused": ("too_few_files_refused", "does_not_say_why"),
     "outside_scope_is_not_in_step": ("outside_scope_is_not_in_step", "distributes_it_all_the_same"),
     "inside_scope_is_in_step": ("inside_scope_is_in_step", "drifts_apart"),
     "local_server_answers": ("local_server_answers", "answers_only_itself"),
+    "fresh_gradients_are_averaged": ("fresh_gradients_are_averaged", "adds_them_up"),
     "model_checkpoint_does_not_resume": ("model_checkpoint_does_not_resume", "resumes_after_all"),
     "shared_backup_collides": ("shared_backup_collides", "keeps_the_backup"),
     "separate_backup_resumes": ("separate_backup_resumes", "loses_the_backup"),
@@ -95,6 +102,14 @@ RED = {
     "learning_rate_follows_schedule": ("callbacks", "keeps_its_learning_rate"),
     "every_epoch_is_saved": ("callbacks", "saves_every_other_epoch"),
     "event_files_hold_the_metrics": ("callbacks", "writes_other_event_files"),
+    "own_share_in_every_pass": ("own_share_in_every_pass", "changes_shares"),
+    "workers_shuffle_differently": ("workers_shuffle_differently", "shuffles_alike"),
+    "saves_first_and_last": ("saves_first_and_last", "saves_too_late"),
+    "evaluates_the_latest": ("evaluates_the_latest", "reports_another_step"),
+    "eager_execution_is_refused": ("eager_execution_is_refused", "trains_eagerly"),
+    "predictions_agree": ("predictions_agree", "predicts_something_else"),
+    "mode_is_required": ("mode_is_required", "predicts_without_a_mode"),
+    "there_or_gone": ("there_or_gone", "is_still_there"),
 }
 
 # (group, defect) -> checks: what is wrong in several ways is found in several ways.
@@ -110,6 +125,20 @@ SEVERAL = {
         "final_weights_equal_uninterrupted",
     },
     ("interrupted", "exits_0_when_a_peer_dies"): {"peers_fail_in_time"},
+    ("fresh_gradients_are_averaged", "takes_stale_ones"): {"fresh_gradients_are_averaged"},
+    # What is told by the coordinator alone, of itself and of its workers.
+    ("coordinated", "fails_at_the_end"): {"finished_as_asked"},
+    ("coordinated", "two_chiefs"): {"one_chief"},
+    ("coordinated", "counts_itself"): {"cluster_as_given"},
+    ("coordinated", "uses_one_worker"): {"all_workers_contribute", "lost_worker_comes_back"},
+    ("coordinated", "waits_for_the_lost_worker"): {"survivors_keep_training"},
+    ("coordinated", "forgets_the_worker"): {"lost_worker_comes_back"},
+    ("coordinated", "loses_a_function"): {"finished_as_asked", "functions_run_at_least_once"},
+    ("coordinated-server", "hangs"): {"peers_fail_in_time"},
+    ("coordinated-server", "ends_as_if_it_were_done"): {
+        "peers_fail_in_time",
+        "nobody_finishes_without_a_server",
+    },
 }
 
 
@@ -165,7 +194,9 @@ def test_a_defect_in_several_ways_is_found_in_all(group: str, defect: str, stage
 @pytest.mark.parametrize("check", CHECKS)
 def test_no_check_is_content_with_nothing(check: str) -> None:
     nothing = Run(fakes.WORKERS, histories.TASKS, histories.TASKS, "ring", "none", ())
-    outcome = SimpleNamespace(run=nothing, reference=nothing, then=nothing, stranger="worker/2")
+    outcome = SimpleNamespace(
+        run=nothing, reference=nothing, then=nothing, stranger="worker/2", gone=True
+    )
     assert judge(check, outcome)
 
 

@@ -65,6 +65,22 @@ def test_asynchronous_workers_add_up():
     assert timed_steps(run, warm_up=1).examples_per_s == pytest.approx(15 * 64)
 
 
+def test_a_coordinator_s_rounds_are_timed_as_a_whole():
+    """It tells of all steps of a round at once, so that the times between steps mean nothing."""
+    ends = {0.0: 20, 4.0: 20, 8.0: 20, 10.0: 20}  # the first two with the warm-up
+    told = [Event("executed", t, "chief/0", 0, {"steps": n, "by": {}}) for t, n in ends.items()]
+    told += [Event("step", t, "chief/0", 0, {"examples": 64}) for t, n in ends.items() for _ in [n]]
+    tasks = ("chief/0", "ps/0", "worker/0", "worker/1")
+    trainer = BY_NAME["coordinator_parameter_server"]
+    run = Run(trainer, tasks, tasks[2:], "none", "none", in_order(told))
+    steps = timed_steps(run, warm_up=25)
+    assert steps.times_s == pytest.approx([0.2, 0.1])
+    assert steps.steps_per_s == pytest.approx(40 / 6)
+    assert steps.examples_per_s == pytest.approx(40 / 6 * 64)
+    with pytest.raises(ValueError, match="80 steps were made"):
+        timed_steps(run, warm_up=80)
+
+
 def test_what_a_worker_does_alone_does_not_count():
     """Alone it makes 100 steps a second, beside the other 10; the mixture would be neither."""
     alone = [i * 0.01 for i in range(100)]

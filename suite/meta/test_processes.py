@@ -22,6 +22,7 @@ from suite.harness.engine import Engine
 from suite.harness.errors import DeadlineExceeded, HarnessError, TrainerFailed, Unsupported
 from suite.harness.process import ROOT, Zygote
 from suite.harness.progress import Progress
+from suite.harness.run import Run
 from suite.harness.waiting import Deadlines, wait_until
 
 SAY = textwrap.dedent(
@@ -227,6 +228,31 @@ def test_exit_codes_decide_who_is_to_blame(fake_engine, program):
         complete("print('unknown flag'); sys.exit(2)")
     with pytest.raises(TrainerFailed, match="signal 9"):
         complete("os.kill(os.getpid(), signal.SIGKILL)")
+
+
+def test_a_coordinator_ends_the_run_and_its_servers_with_it(fake_engine, program):
+    body = """
+        task = json.loads(os.environ["TF_CONFIG"])["task"]
+        os.environ["TASK"] = "{type}/{index}".format(**task)
+        say("step")
+        if task["type"] != "chief":
+            signal.pause()
+        """
+
+    def complete(code: int) -> Run:
+        trainer = program(
+            f"{textwrap.dedent(body)}\nsys.exit({code})", (("chief", 1), ("ps", 1), ("worker", 1))
+        )
+        with launch(fake_engine, replace(trainer, services=("ps", "worker"))) as cluster:
+            cluster.start()
+            assert cluster.drivers == ("chief/0",)
+            cluster.wait_for("step", "worker/0")
+            return cluster.complete()
+
+    exits = {e.task: e["ended_by_harness"] for e in complete(0).of("exited")}
+    assert exits == {"chief/0": False, "ps/0": True, "worker/0": True}
+    with pytest.raises(TrainerFailed, match="chief/0 failed"):
+        complete(1)
 
 
 def test_a_program_that_cannot_start_is_the_harness_to_blame(tmp_path, program):

@@ -37,6 +37,14 @@ def test_a_chief_beside_parameter_servers_coordinates():
     assert topology.with_workers(3).jobs == (("chief", 1), ("ps", 1), ("worker", 3))
 
 
+def test_workers_run_the_training_loop_unless_a_chief_coordinates_them():
+    coordinated = Topology((("chief", 1), ("ps", 1), ("worker", 2)))
+    assert coordinated.drivers == ("chief/0",)
+    assert coordinated.with_workers(3).drivers == ("chief/0",)
+    for topology in (PS, WORKERS, Topology(), Topology((("chief", 1), ("worker", 1)))):
+        assert topology.drivers == topology.workers
+
+
 def test_a_single_process_is_worker_0_and_is_told_nothing():
     alone = Topology()
     assert alone.tasks == alone.workers == ("worker/0",)

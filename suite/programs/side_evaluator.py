@@ -25,14 +25,18 @@ def main():
     events = EventWriter("evaluator/0")
     data = workload.load_data(args.data)
     model = keras_support.build_and_compile_cnn_model(args)
+    # A compiled model brings its optimizer; a loop of one's own saves it beside the model.
     checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
     test, steps = keras_support.test_dataset(data, args.batch_size)
     directory = os.path.join(args.model_dir, "ckpt")
     for path in tf.train.checkpoints_iterator(directory, timeout=args.timeout):
-        keras_checkpoints.checked(path, model)
+        reader = keras_checkpoints.checked(path, model)
         checkpoint.restore(path).assert_existing_objects_matched()
         state = keras_support.state(model)
+        counter = "updates" + keras_checkpoints.VALUE  # of a loop that counts by itself
         step = state["iterations"]
+        if reader.has_tensor(counter):
+            step = int(reader.get_tensor(counter))
         events.write("restored", path=path, global_step=step, **state)
         metrics = model.evaluate(test, steps=steps, return_dict=True, verbose=0)
         events.write("evaluated", global_step=step, metrics=metrics)

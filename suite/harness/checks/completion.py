@@ -23,22 +23,23 @@ from suite.harness.run import Event, Run
 
 @check
 def finished_as_asked(run: Run) -> None:
-    """Every worker exits with 0 after `finished` with the step count that was asked for."""
-    for task in run.workers:
+    """Every driver exits with 0 after `finished` with the step count that was asked for."""
+    for task in run.drivers:
         attempt = last_attempt(run, task)
         exited = only(f"end of {task}", run.of("exited", task, attempt))
         equal(f"exit code of {task}", exited["code"], 0)
         finished = only(f"`finished` of {task}", run.of("finished", task, attempt))
         wanted = asked_steps(run)
         found = finished["global_step"]
-        enough = found == wanted if run.trainer.synchronous else found >= wanted
+        exact = run.trainer.synchronous or run.trainer.aggregates
+        enough = found == wanted if exact else found >= wanted
         require(enough, f"{task} finished at global step {found}, {wanted} were asked for")
 
 
 @check
 def steps_accounted(run: Run) -> None:
-    """Each worker reports every step up to `finished` exactly once, and each epoch its steps."""
-    for task in run.workers:
+    """Each driver reports every step up to `finished` exactly once, and each epoch its steps."""
+    for task in run.drivers:
         steps = some(f"step of {task}", run.of("step", task))
         finished = only(f"`finished` of {task}", run.of("finished", task))
         equal(f"steps of {task}", [e["step"] for e in steps], list(range(1, len(steps) + 1)))
@@ -52,8 +53,8 @@ def steps_accounted(run: Run) -> None:
 
 @check
 def epochs_accounted(run: Run) -> None:
-    """Each worker reports each epoch once, in order, with the steps that lie in it."""
-    for task in run.workers:
+    """Each driver reports each epoch once, in order, with the steps that lie in it."""
+    for task in run.drivers:
         epochs = some(f"epoch of {task}", run.of("epoch", task))
         equal(f"epochs of {task}", [e["epoch"] for e in epochs], list(range(1, len(epochs) + 1)))
         steps = Counter(_epoch_of(e, epochs) for e in run.of("step", task))

@@ -12,8 +12,8 @@ VISIBLE = 0.02  # share by which a loss falls that is not just one batch against
 
 
 def metric_by_epoch(run: Run, name: str, task: str | None = None) -> list[float]:
-    """A metric after each epoch, as the first worker (or that task) reports it."""
-    epochs = run.of("epoch", task or run.workers[0])
+    """A metric after each epoch, as the first driver (or that task) reports it."""
+    epochs = run.of("epoch", task or run.drivers[0])
     return [e["metrics"][name] for e in epochs if name in e["metrics"]]
 
 

@@ -82,6 +82,30 @@ PROCESSES = ("server/0", "client/0")
 
 
 @check
+def fresh_gradients_are_averaged(run: Run) -> None:
+    """A step subtracts the mean of the gradients made for it; what an older step made is dropped.
+
+    Gradients and values are small whole numbers or halves, which float32 holds exactly; the rate
+    is 1, so what is subtracted is what was aggregated.
+    """
+    value, step, gradients, stale = 0.0, 0, [], []
+    for event in run.events:
+        if event.name == "contributed":
+            fresh = event["local_step"] >= step
+            (gradients if fresh else stale).append(event["gradient"])
+        elif event.name == "applied":
+            equal("gradients of one step", len(gradients), asked(run, "replicas-to-aggregate"))
+            mean = sum(gradients) / len(gradients)
+            require(mean != sum(gradients), f"mean and sum of {gradients} are the same")
+            wanted = value - mean
+            what = f"value {value} less the mean of {gradients}, without the stale {stale}"
+            equal(what, event["value"], wanted)
+            equal("global step", event["global_step"], step + 1)
+            value, step, gradients = event["value"], step + 1, []
+    require(step > 1 and stale, f"{step} steps and {len(stale)} stale gradients tell too little")
+
+
+@check
 def model_checkpoint_does_not_resume(run: Run, then: Run) -> None:
     """ModelCheckpoint has saved, yet the run that follows begins with fresh weights at step 0."""
     some("checkpoint", run.of("checkpoint_saved"))
@@ -115,7 +139,7 @@ def separate_backup_resumes(run: Run, then: Run) -> None:
 @check
 def side_evaluator_agrees(run: Run, reference: Run) -> None:
     """A task beside the cluster (`reference`) restores what was saved and measures the same."""
-    task = run.workers[0]
+    task = run.drivers[0]
     own = some(f"evaluation by {task}", run.of("evaluated", task))[-1]
     other = some("evaluation beside the cluster", reference.of("evaluated"))[-1]
     equal("global step that was evaluated", other["global_step"], own["global_step"])
@@ -126,3 +150,41 @@ def side_evaluator_agrees(run: Run, reference: Run) -> None:
         close(f"{name} beside the cluster", other["metrics"][name], value, 1e-5)
     ended = reference.exit_of(reference.workers[0], last_attempt(reference, reference.workers[0]))
     require(ended and ended["code"] == 0, f"the evaluator did not end well: {ended}")
+
+
+@check
+def eager_execution_is_refused(run: Run) -> None:
+    """Where eager execution was not disabled, no task trains, and TensorFlow says what to do."""
+    for task in run.workers:
+        error = only(f"answer to {task}", run.of("refused", task))["error"]
+        require(error, f"{task} trained {len(run.of('step', task))} steps with eager execution")
+        told = "pickle" in error or "disable_eager_execution" in error
+        require(told, f"{task} was refused for another reason: {error}")
+
+
+@check
+def predictions_agree(run: Run) -> None:
+    """Evaluation in one process, evaluation by a strategy and predictions come to the same."""
+    by = {e["by"]: e for e in run.of("evaluated")}
+    equal("ways to evaluate", sorted(by), ["eval_distribute", "evaluate", "predict"])
+    same("global step that was evaluated", {how: e["global_step"] for how, e in by.items()})
+    for how, event in by.items():
+        for name, value in event["metrics"].items():
+            close(f"{name} by {how}", value, by["evaluate"]["metrics"][name], 1e-5)
+
+
+@check
+def mode_is_required(run: Run) -> None:
+    """The document's own EstimatorSpec is refused, also when all that it lacks is the mode."""
+    errors = [e["error"] for e in some("answer to a specification", run.of("refused"))]
+    require(all(errors), f"a specification without a mode was taken: {errors}")
+    require("'mode'" in errors[-1], f"the last error does not name the mode: {errors}")
+
+
+@check
+def there_or_gone(run: Run, gone: bool) -> None:
+    """What a program looked for is missing where it must be, and found everywhere else."""
+    version = only("start", run.of("started"))["tensorflow"]
+    error = only("answer", run.of("refused"))["error"]
+    equal(f"gone in TensorFlow {version} ({error or 'found'})", bool(error), gone)
+    require(not gone or "no attribute" in error, f"it is not missing, but fails: {error}")

@@ -27,10 +27,10 @@ def _restored(run: Run, task: str) -> Event:
 
 @check
 def peers_fail_in_time(run: Run, limit_s: float) -> None:
-    """When a worker is lost, every other one fails by itself within the limit: none hangs."""
+    """When a task is lost, every other driver fails by itself within the limit: none hangs."""
     fault = some("fault", run.of("fault_started"))[0]
-    survivors = [task for task in run.workers if task != fault.task]
-    for task in some("worker that survives", survivors):
+    survivors = [task for task in run.drivers if task != fault.task]
+    for task in some("driver that survives", survivors):
         exited = only(f"end of {task}", run.of("exited", task, fault.attempt))
         after_s = exited.time_s - fault.time_s
         require(

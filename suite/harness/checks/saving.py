@@ -7,9 +7,11 @@ from pathlib import Path
 
 from suite.harness.checks.registry import (
     asked,
+    asked_steps,
     check,
     close,
     equal,
+    last_attempt,
     only,
     require,
     same,
@@ -23,7 +25,7 @@ SAVED = ("checkpoint_saved", "exported")
 
 def chief(run: Run) -> str:
     """The task that must be the chief; whether it is, and alone, is for `one_chief` to say."""
-    return run.workers[0]
+    return run.drivers[0]
 
 
 def _kinds(run: Run) -> list[str]:
@@ -87,23 +89,49 @@ def checkpoint_restores(run: Run, then: Run) -> None:
     """The run that follows begins with the checkpoint that the first one left, whole."""
     saved = some("checkpoint", run.of("checkpoint_saved", chief(run)))[-1]
     final = only(f"final weights of {chief(run)}", weights(run, "final", chief(run)))
-    for task in then.workers:
+    for task in then.drivers:
         restored = only(f"`restored` of {task}", then.of("restored", task))
         equal(f"path that {task} restored", restored["path"], saved["path"])
         for key in ("digest", "slots_digest", "iterations"):
             equal(f"{key} that {task} restored", restored[key], final[key])
+        first = some(f"step of {task}", then.of("step", task))[0]["global_step"]
+        equal(f"first step of {task}", first, restored["global_step"] + 1)
 
 
 @check
 def training_goes_on(run: Run, then: Run) -> None:
     """The run that follows makes more steps and its loss begins where the first one's ended."""
-    for task in then.workers:
+    for task in then.drivers:
         before = some(f"epoch of {task}", run.of("epoch", task))
         after = some(f"later epoch of {task}", then.of("epoch", task))
         losses = [before[0]["metrics"]["loss"], after[0]["metrics"]["loss"]]
         require(losses[1] < losses[0], f"loss of {task}'s first epoch, first and later: {losses}")
         digests = [e["digest"] for e in some(f"weights of {task}", then.of("weights", task))]
         require(digests[0] != digests[-1], f"{task} changed no weights: {digests}")
+
+
+@check
+def saves_first_and_last(run: Run) -> None:
+    """The chief saves before the first step of all, and after the last."""
+    task = chief(run)
+    saved = [e["global_step"] for e in some("checkpoint", run.of("checkpoint_saved", task))]
+    equal("step of the first checkpoint", saved[0], 0)
+    equal("step of the last checkpoint", saved[-1], asked_steps(run))
+
+
+@check
+def evaluates_the_latest(run: Run) -> None:
+    """Evaluation restores checkpoints, the last one too, and reports the step of each."""
+    task = chief(run)
+    saved = {
+        e["path"]: e["global_step"]
+        for e in some("checkpoint", run.of("checkpoint_saved", task, last_attempt(run, task)))
+    }
+    evaluated = some("evaluation", run.of("evaluated"))
+    for e in evaluated:
+        require(e["path"] in saved, f"{e['path']} was evaluated, the chief saved {sorted(saved)}")
+        equal(f"global step of {e['path']}", e["global_step"], saved[e["path"]])
+    equal("step of the last evaluation", evaluated[-1]["global_step"], max(saved.values()))
 
 
 @check

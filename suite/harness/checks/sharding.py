@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import combinations
 
 import numpy as np
 
@@ -32,6 +33,38 @@ def every_worker_sees_all(run: Run) -> None:
     """Without sharding every worker sees each example exactly once in each of its own passes."""
     for task in run.workers:
         _exactly_once(task, run.of("input", task), examples_in(run))
+
+
+@check
+def own_share_in_every_pass(run: Run) -> None:
+    """Each of N workers sees, however often it goes through the data, one Nth of them alone."""
+    seen = {
+        task: {i for e in some(f"audited step of {task}", run.of("input", task)) for i in e["ids"]}
+        for task in run.workers
+    }
+    examples = examples_in(run)
+    for task, own in seen.items():
+        share = len(own) * len(run.workers)
+        require(
+            share == examples,
+            f"{task} has seen {len(own)} of {examples} examples, not one in {len(run.workers)}",
+        )
+    everything = set.union(*seen.values())
+    missing = sorted(set(range(examples)) - everything)
+    require(not missing, f"{len(missing)} examples are no worker's ({missing[:SHOWN]}...)")
+
+
+@check
+def workers_shuffle_differently(run: Run) -> None:
+    """No two workers see the same examples in the same step."""
+    for step in {e["global_step"] for e in some("audited step", run.of("input"))}:
+        batches = [e for e in run.of("input") if e["global_step"] == step]
+        alike = [
+            (a.task, b.task)
+            for a, b in combinations(batches, 2)
+            if sorted(a["ids"]) == sorted(b["ids"])
+        ]
+        require(not alike, f"the same batch in step {step}: {alike}")
 
 
 def _exactly_once(who: str, inputs: Iterable[Event], examples: int) -> None:

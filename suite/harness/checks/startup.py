@@ -28,19 +28,20 @@ def one_chief(run: Run) -> None:
     """The chief is the `chief` job where there is one, else the first worker, and nobody else."""
     joined = some("task that joined", run.of("joined"))
     chiefs = sorted({e.task for e in joined if e["chief"]})
-    equal("tasks that call themselves chief", chiefs, [run.workers[0]])
+    equal("tasks that call themselves chief", chiefs, [run.drivers[0]])
 
 
 @check
 def cluster_as_given(run: Run) -> None:
     """Every task sees the same cluster, the one that it was given, and counts the same workers."""
-    for task in run.workers:
+    for task in {*run.workers, *run.drivers}:
         some(f"joined event of {task}", run.of("joined", task))
     joined = run.of("joined")
     cluster = same("cluster", {e.task: e["cluster"] for e in joined})
     found = {job: len(addresses) for job, addresses in cluster.items()}
-    given = Counter(task.split("/")[0] for task in run.tasks) if run.trainer.jobs else Counter()
-    equal("tasks of each job", found, dict(given))
+    # An evaluator is no member of the cluster whose checkpoints it follows.
+    jobs = [task.split("/")[0] for task in run.tasks if run.trainer.jobs]
+    equal("tasks of each job", found, dict(Counter(job for job in jobs if job != "evaluator")))
     workers = same("number of workers", {e.task: e["workers"] for e in joined})
     equal("number of workers", workers, len(run.workers))
 
@@ -74,7 +75,7 @@ def stranger_changes_nothing(run: Run, stranger: str) -> None:
     steps = run.of("step", stranger)
     require(not steps, f"{stranger} made {len(steps)} steps in a cluster that it is no part of")
     up = some(f"start of {stranger}", run.of("started", stranger))[-1].time_s
-    for task in run.workers:
+    for task in run.drivers:
         joined = some(f"joined event of {task}", run.of("joined", task))[-1]
         equal(f"number of workers that {task} counts", joined["workers"], len(run.workers))
         after = [e for e in run.of("step", task) if e.time_s > up]

@@ -1,0 +1,261 @@
+"""Asynchronous workers beside parameter servers: ParameterServerStrategy with a ClusterCoordinator.
+
+Implements https://www.tensorflow.org/tutorials/distribute/parameter_server_training, its custom
+training loop: the chief schedules functions, which idle workers take, and waits for them. Besides
+what the document shows, the checkpoint holds epoch and step, so that a restarted run goes on where
+it was saved; each worker has a shuffle seed of its own; each test example is evaluated once.
+"""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import numpy as np
+import tensorflow as tf
+
+from reference_trainers import (
+    keras_checkpoints,
+    keras_events,
+    keras_support,
+    multi_worker,
+    parameter_servers,
+    roles,
+    workload,
+)
+from reference_trainers.events import EventWriter
+
+NAME = "coordinator_parameter_server"
+# Functions that are scheduled before the coordinator waits for all of them. A few for each worker
+# keep all of them busy; what is lost with the coordinator is at most these.
+AT_ONCE_PER_WORKER = 10
+TEST_BATCH = 256
+
+
+def main():
+    args = parameter_servers.parser(NAME, __doc__).parse_args()
+    role = roles.role_from_tf_config(parameter_servers.JOBS)
+    parameter_servers.check(role)
+    events = EventWriter(role.task)
+    events.write(
+        "started", pid=os.getpid(), trainer=NAME, seed=args.seed, **keras_support.versions()
+    )
+    if role.task.split("/")[0] in ("ps", "worker"):
+        parameter_servers.serve(role, events)
+    data = workload.load_data(args.data)
+    with parameter_servers.ending_at_lost_servers(events):
+        run(args, role, events, data)
+
+
+def run(args, role, events, data):
+    # This connects to all servers, and waits until they are up.
+    strategy = parameter_servers.connect(role, args)
+    multi_worker.tell_joined(events, role, "none", strategy.num_replicas_in_sync)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    tf.keras.utils.set_random_seed(args.seed)
+    with strategy.scope():
+        # Variables are created on the parameter servers in turn, the large ones in shards.
+        model = keras_support.build_cnn_model(args)
+        optimizer = keras_support.build_optimizer(args, model)
+        # Keras 3 counts its iterations by reading, adding and writing: of two workers one is lost.
+        updates = tf.Variable(
+            tf.constant(0, tf.int64),
+            trainable=False,
+            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        )
+    parameter_servers.tell_placed(events, model)
+
+    # What a restarted run has to know: epochs that are complete, steps done in the one after them.
+    epoch = tf.Variable(tf.constant(0, tf.int64), name="epoch")
+    step_in_epoch = tf.Variable(tf.constant(0, tf.int64), name="step_in_epoch")
+    checkpoint = tf.train.Checkpoint(
+        model=model,
+        optimizer=optimizer,
+        updates=updates,
+        epoch=epoch,
+        step_in_epoch=step_in_epoch,
+    )
+    save = restore(args, events, checkpoint) if args.model_dir else lambda: None
+    first_step = int(updates.numpy())
+    teller = Teller(events, args, model, optimizer, first_step)
+    teller.weights("initial")
+
+    train_step = make_train_step(strategy, model, optimizer, updates, args)
+    evaluate = make_evaluation(coordinator, model, data)
+
+    def dataset_fn(context):
+        batch = context.get_per_replica_batch_size(args.batch_size * strategy.num_replicas_in_sync)
+        return parameter_servers.worker_dataset(data, args, batch, first_step)
+
+    @tf.function
+    def per_worker_dataset():
+        return strategy.distribute_datasets_from_function(dataset_fn)
+
+    iterator = iter(coordinator.create_per_worker_dataset(per_worker_dataset))
+    at_once = AT_ONCE_PER_WORKER * len(role.workers)
+    while epoch.numpy() < args.epochs:
+        steps_before, told = teller.steps, []
+        while step_in_epoch.numpy() < args.steps_per_epoch:
+            step = int(step_in_epoch.numpy())
+            count = min(at_once, until_save(args, step), args.steps_per_epoch - step)
+            teller.scheduled(count)
+            results = [coordinator.schedule(train_step, args=(iterator,)) for _ in range(count)]
+            coordinator.join()
+            # Not before: a result that is fetched while its worker dies raises that here.
+            told += teller.executed([result.fetch() for result in results])
+            step_in_epoch.assign_add(count)
+            if is_due(args, step + count):
+                save()
+        loss, accuracy = np.mean(told, axis=0)[:2]
+        metrics = {"loss": float(loss), "accuracy": float(accuracy)}
+        if args.evaluate:
+            metrics.update({"val_" + name: value for name, value in evaluate().items()})
+        epoch.assign_add(1)
+        step_in_epoch.assign(0)
+        print("Epoch %d of %d: %s" % (epoch.numpy(), args.epochs, metrics), flush=True)
+        teller.epoch(int(epoch.numpy()), teller.steps - steps_before, metrics)
+        save()
+
+    teller.weights("final")
+    global_step = int(updates.numpy())
+    if args.evaluate:
+        events.write("evaluated", global_step=global_step, metrics=evaluate())
+    events.write("finished", global_step=global_step, steps=teller.steps)
+
+
+def until_save(args, step):
+    """Steps from that step of an epoch to the next save within it."""
+    return args.save_every - step % args.save_every if args.save_every else args.steps_per_epoch
+
+
+def is_due(args, step):
+    """Whether to save after that step of an epoch; after the last one the epoch counts first."""
+    return args.save_every and step % args.save_every == 0 and step < args.steps_per_epoch
+
+
+def make_train_step(strategy, model, optimizer, updates, args):
+    """The function that a worker runs, whichever is idle: one step, on its own data.
+
+    It gives float64 [loss, accuracy, examples, updates so far, worker], with --audit-input also
+    the rows of the examples.
+    """
+    loss_of_each = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
+    global_batch = args.batch_size * strategy.num_replicas_in_sync
+
+    def replica_step(images, labels, rows):
+        with tf.GradientTape() as tape:
+            predictions = model(images, training=True)
+            losses = loss_of_each(labels, predictions)
+            loss = tf.nn.compute_average_loss(losses, global_batch_size=global_batch)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))  # noqa: B905
+        updates.assign_add(1)
+        right = tf.equal(tf.argmax(predictions, axis=-1), labels)
+        own = [tf.reduce_mean(losses), tf.reduce_mean(tf.cast(right, tf.float32)), tf.size(rows)]
+        return tf.stack([tf.cast(value, tf.float64) for value in own]), rows
+
+    @tf.function
+    def train_step(iterator):
+        own, rows = strategy.run(replica_step, args=next(iterator))
+        own, rows = (strategy.experimental_local_results(value) for value in (own, rows))
+        worker = tf.distribute.coordinator.experimental_get_current_worker_index()
+        where = [tf.cast(value, tf.float64) for value in (updates.read_value(), worker)]
+        means = tf.reduce_mean(tf.stack(own), axis=0)
+        told = tf.concat([means, tf.stack(where)], axis=0)
+        return (told, tf.concat(rows, axis=0)) if args.audit_input else (told,)
+
+    return train_step
+
+
+def make_evaluation(coordinator, model, data):
+    """The function that gives mean loss and accuracy over the whole test set.
+
+    Its batches go to the workers as arguments, not from a data set that each of them has: each
+    example counts once, whoever evaluates it, and also when a worker dies over it.
+    """
+    loss_of_each = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
+    batches = list(keras_support.test_dataset(data, TEST_BATCH)[0])
+
+    @tf.function
+    def test_step(images, labels):
+        predictions = model(images, training=False)
+        right = tf.equal(tf.argmax(predictions, axis=-1), labels)
+        losses = loss_of_each(labels, predictions)
+        return tf.stack([tf.reduce_sum(losses), tf.reduce_sum(tf.cast(right, tf.float32))])
+
+    def evaluate():
+        results = [coordinator.schedule(test_step, args=batch) for batch in batches]
+        coordinator.join()
+        loss, right = np.sum([result.fetch() for result in results], axis=0)
+        examples = len(data.x_test)
+        return {"loss": float(loss / examples), "accuracy": float(right / examples)}
+
+    return evaluate
+
+
+def restore(args, events, checkpoint):
+    """Restore the last checkpoint, if there is one; gives what saves the next."""
+    keras_checkpoints.model_directory(args.model_dir)
+    keras_checkpoints.restore_and_tell(
+        args, checkpoint, events, checkpoint.model, checkpoint.optimizer, checkpoint.updates
+    )
+    directory = os.path.join(args.model_dir, "ckpt")
+    manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=1)
+
+    def save():
+        """Call it when nothing is scheduled: the parameter servers write what they hold."""
+        path, global_step = manager.save(), int(checkpoint.updates.numpy())
+        if events.enabled:
+            state = keras_support.state(checkpoint.model, checkpoint.optimizer)
+            events.write("checkpoint_saved", path=path, global_step=global_step, **state)
+
+    return save
+
+
+class Teller(object):
+    """Events of the loop, told by the coordinator for all workers."""
+
+    def __init__(self, events, args, model, optimizer, first_step):
+        self._events, self._args = events, args
+        self._model, self._optimizer = model, optimizer
+        self.steps = 0  # functions of this incarnation whose results are here
+        self.global_step = first_step
+
+    def scheduled(self, count):
+        self._events.write("scheduled", steps=count)
+
+    def executed(self, results):
+        """Tell of the functions that `join` has waited for; gives what each has told."""
+        workers = [int(told[4]) for told, *_ in results]
+        updates = int(max(told[3] for told, *_ in results))
+        by = {"worker/%d" % i: workers.count(i) for i in sorted(set(workers))}
+        self._events.write("executed", steps=len(results), by=by, updates=updates)
+        for told, *rows in results:
+            self.steps += 1
+            self.global_step += 1
+            where = {"step": self.steps, "global_step": self.global_step}
+            self._events.write_soon("step", loss=float(told[0]), examples=int(told[2]), **where)
+            if self._args.audit_input:
+                self._events.write("input", ids=rows[0].tolist(), **where)
+        return [told for told, *_ in results]
+
+    def epoch(self, epoch, steps, metrics):
+        self._events.write(
+            "epoch", epoch=epoch, steps=steps, metrics=metrics, global_step=self.global_step
+        )
+        self.weights("epoch")
+
+    def weights(self, when):
+        if self._events.enabled:
+            keras_events.tell_weights(
+                self._events,
+                when,
+                self.global_step,
+                self._model,
+                self._optimizer,
+                self._args.dump_weights,
+            )
+
+
+if __name__ == "__main__":
+    workload.run(main, NAME)

@@ -1,0 +1,291 @@
+"""What the Estimator's trainer needs around the document's code: events, examples, lost peers.
+
+An Estimator builds its own graph and runs its own loop; what happens there is told by a hook, which
+is made with the tensors of this task's replica and wraps the graph's Saver.
+"""
+
+import contextlib
+import logging
+import os
+import shutil
+import sys
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+
+from reference_trainers import workload
+from reference_trainers.supervisor_support import check_model_dir
+
+tf1 = tf.compat.v1
+EXIT_UNSUPPORTED = 77
+THROTTLE_S = 0.2  # between two looks of an evaluator for a new checkpoint
+
+
+def need_estimator(events):
+    """Write `unsupported` and end with exit code 77 where TensorFlow has no tf.estimator."""
+    try:
+        tf.estimator.Estimator  # noqa: B018
+    except AttributeError as error:
+        reason = "TensorFlow %s: %s" % (tf.__version__, error)
+        events.write("unsupported", reason=reason)
+        print(reason, file=sys.stderr, flush=True)
+        sys.exit(EXIT_UNSUPPORTED)
+
+
+# --- data ----------------------------------------------------------------------------------------
+
+
+def examples(x, y, row):
+    """({image: float32 [batch, 28, 28, 1] in 0..1, row: int64 [batch]}, label: int64 [batch]).
+
+    Looked up by numpy: constants would be part of the graph, which is sent to the server and
+    written beside each checkpoint.
+    """
+    image, label = tf.numpy_function(lambda r: (x[r], y[r]), [row], (tf.uint8, tf.int64))
+    image = tf.cast(tf.reshape(image, [-1, 28, 28, 1]), tf.float32) / 255.0
+    return {"image": image, "row": row}, tf.reshape(label, [-1])
+
+
+def order_from(directory, args, data, seed, shards):
+    """Rows of all batches, int64, from the step on at which the last checkpoint was saved."""
+    path, step = tf.train.latest_checkpoint(directory), 0
+    if path:
+        try:
+            step = int(tf.train.load_checkpoint(path).get_tensor("global_step"))
+        except (tf.errors.OpError, ValueError, IndexError) as error:
+            raise workload.BadInput(
+                "--model-dir: the checkpoint %s is damaged: %s" % (path, error)
+            ) from error
+    return workload.by_epoch_order(
+        len(data.x_train),
+        seed,
+        step // args.steps_per_epoch,
+        step % args.steps_per_epoch,
+        args.epochs,
+        args.steps_per_epoch,
+        args.batch_size * shards,
+    )
+
+
+# --- checkpoints ---------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def model_directory(args, role):
+    """(directory, arguments of RunConfig that say when to save); afterwards only the chief's stay.
+
+    Every worker saves, the others to a directory below the chief's. Without --model-dir a cluster
+    saves nothing; one process saves to a temporary one, since it could not evaluate otherwise.
+    """
+    saving = {"save_checkpoints_steps": args.save_every or args.steps_per_epoch}
+    if not args.model_dir:
+        if role.cluster:
+            saving = {"save_checkpoints_steps": None, "save_checkpoints_secs": None}
+            # More than 0 where checkpoints are wanted: TensorFlow saves none without summaries.
+            saving["save_summary_steps"] = None
+        with tempfile.TemporaryDirectory() as directory:
+            yield directory, saving
+        return
+    try:
+        os.makedirs(args.model_dir, exist_ok=True)
+    except OSError as error:
+        raise workload.BadInput(
+            "--model-dir: %s cannot be made: %s" % (args.model_dir, error.strerror)
+        ) from error
+    yield args.model_dir, saving
+    shutil.rmtree(
+        os.path.join(args.model_dir, "tmp_" + role.task.replace("/", "_")), ignore_errors=True
+    )
+
+
+# --- lost peers ----------------------------------------------------------------------------------
+
+
+class PeerLost(Exception):
+    """A step failed because another worker is gone."""
+
+
+class LostPeers(logging.Handler):
+    """Ends training at the line with which TensorFlow tells that it lost a peer and tries again.
+
+    It would try for ever: once aborted, the collectives of a process stay so ("Restart your program
+    to reset"), also when the lost worker is back.
+    """
+
+    def __init__(self, events):
+        super().__init__(logging.INFO)
+        self._events = events
+
+    def emit(self, record):
+        errors = (tf.errors.AbortedError, tf.errors.UnavailableError)
+        error = record.args[-1] if record.args and isinstance(record.args, tuple) else None
+        if isinstance(error, errors):
+            reason = workload.reason(error)
+            self._events.write("peer_lost", error=reason)
+            raise PeerLost(reason)
+
+
+@contextlib.contextmanager
+def ending_at_lost_peers(events, role):
+    """Write `peer_lost` when another worker is gone, and end this task with exit code 1."""
+    tf1.logging.set_verbosity(tf1.logging.INFO)
+    logger = tf.get_logger()
+    if len(role.workers) > 1:
+        logger.addHandler(LostPeers(events))
+    try:
+        yield
+    except PeerLost as error:
+        print("PeerLost: %s" % error, file=sys.stderr, flush=True)
+        # At once: to close its session TensorFlow may wait for the one that is lost.
+        os._exit(1)
+
+
+# --- events --------------------------------------------------------------------------------------
+
+
+class Teller(object):
+    """What outlives the graph of one training: how many steps this incarnation has made."""
+
+    def __init__(self, events, args, role, replicas):
+        self.events, self.args, self.role, self.replicas = events, args, role, replicas
+        self.steps = self.global_step = 0
+        self.evaluated = 0  # global step of the last evaluation, which may be another process'
+
+
+class EventsHook(tf1.train.SessionRunHook):
+    """Tells of session, steps, epochs, saves and restores; refuses a directory of another model.
+
+    An epoch is as many steps as --steps-per-epoch says; its loss is the mean of what the Estimator
+    reports, its accuracy that of a metric which is read, and begun again, by all workers at once.
+    """
+
+    def __init__(self, teller, losses=None, accuracy=((), ()), rows=()):
+        """Of this replica: losses float32 [batch], tf.metrics' (value, update), rows int64.
+
+        Where a model function is not ours, the mean loss of all workers has to do as each one's.
+        """
+        self._teller, self._events, self._args = teller, teller.events, teller.args
+        self._own = None
+        if losses is not None:
+            self._own = tf.stack([tf.reduce_mean(losses), tf.cast(tf.size(losses), tf.float32)])
+        self._accuracy, self._update = accuracy
+        self._rows = rows if teller.args.audit_input else ()
+        self._losses, self._restored = [], ""
+
+    def begin(self):
+        """The graph is whole, its Saver not yet built, and nothing has been written."""
+        self.global_step = tf1.train.get_global_step()
+        self.weights = tf1.trainable_variables()
+        others = [self.global_step] + self.weights
+        self.slots = [v for v in tf1.global_variables() if all(v is not o for o in others)]
+        if self._args.model_dir:
+            check_model_dir(self._args.model_dir, self)
+        self._loss = tf1.get_collection(tf1.GraphKeys.LOSSES)[-1]  # over all workers
+        if self._own is None:
+            self._own = tf.stack([self._loss, float(self._args.batch_size)])
+        counters = tf1.get_collection(tf1.GraphKeys.METRIC_VARIABLES)
+        self._begin_again = [v.initializer for v in counters] if self._update != () else []
+        # Saving listeners are not supported under this strategy.
+        (self._saver,) = tf1.get_collection(tf1.GraphKeys.SAVERS)
+        self._save, self._restore = self._saver.save, self._saver.restore
+        self._saver.save, self._saver.restore = self.save, self.restore
+
+    def save(self, sess, save_path, global_step, **kwargs):
+        path = self._save(sess, save_path, global_step=global_step, **kwargs)
+        self._events.write("checkpoint_saved", path=path, global_step=int(global_step))
+        return path
+
+    def restore(self, sess, save_path):
+        self._restored = save_path
+        self._restore(sess, save_path)
+
+    def after_create_session(self, session, coord):  # noqa: ARG002 (the hook's signature)
+        teller = self._teller
+        teller.global_step = int(session.run(self.global_step))
+        self._events.write(
+            "joined",
+            cluster=teller.role.cluster,
+            workers=len(teller.role.workers),
+            chief=teller.role.chief,
+            backend=self._args.backend,
+            replicas=teller.replicas,
+        )
+        if self._restored and self._events.enabled:
+            state = self._state(session)
+            self._events.write(
+                "restored", path=self._restored, global_step=teller.global_step, **state
+            )
+        self._tell_weights("initial", session)
+
+    def before_run(self, run_context):  # noqa: ARG002
+        if not self._events.enabled:
+            return None
+        return tf1.train.SessionRunArgs([self._own, self._loss, self._rows, self._update])
+
+    def after_run(self, run_context, run_values):
+        teller = self._teller
+        teller.steps += 1
+        teller.global_step += 1
+        if not self._events.enabled:
+            return
+        own, loss, rows, _ = run_values.results
+        self._losses.append(float(loss))
+        where = {"step": teller.steps, "global_step": teller.global_step}
+        self._events.write_soon("step", loss=float(own[0]), examples=int(own[1]), **where)
+        if self._args.audit_input:
+            self._events.write("input", ids=rows.tolist(), **where)
+        if teller.global_step % self._args.steps_per_epoch == 0:
+            self._end_of_epoch(run_context.session)
+
+    def _end_of_epoch(self, session):
+        step = self._teller.global_step
+        metrics = {"loss": float(np.mean(self._losses))}
+        if self._begin_again:
+            metrics["accuracy"] = float(session.run(self._accuracy))
+            session.run(self._begin_again)
+        epoch = step // self._args.steps_per_epoch
+        steps, self._losses = len(self._losses), []
+        self._events.write("epoch", epoch=epoch, steps=steps, metrics=metrics, global_step=step)
+        self._tell_weights("epoch", session)
+
+    def end(self, session):
+        self._tell_weights("final", session)
+
+    def _state(self, session):
+        step, weights, slots = session.run([self.global_step, self.weights, self.slots])
+        digests = {"digest": workload.digest(weights), "slots_digest": workload.digest(slots)}
+        return dict(digests, iterations=int(step))
+
+    def _tell_weights(self, when, session):
+        if not self._events.enabled:
+            return
+        extra, step = {}, self._teller.global_step
+        if self._args.dump_weights:
+            extra["npz"] = self._events.beside("%s-%d.npz" % (when, step))
+            np.savez(extra["npz"], *session.run(self.weights))
+        state = self._state(session)
+        self._events.write("weights", when=when, global_step=step, **state, **extra)
+
+
+def metrics_of(result):
+    """What Estimator.evaluate gives, without the global step, as numbers that JSON can hold."""
+    return {k: float(v) for k, v in result.items() if k != "global_step"}
+
+
+def telling_exporter(teller):
+    """An exporter that exports nothing: each evaluation hands it its result, and it tells that."""
+
+    class TellingExporter(tf.estimator.Exporter):
+        name = "events"
+
+        def export(self, estimator, export_path, checkpoint_path, eval_result, *_, **__):  # noqa: ARG002
+            teller.evaluated = int(eval_result["global_step"])
+            teller.events.write(
+                "evaluated",
+                path=checkpoint_path,
+                global_step=teller.evaluated,
+                metrics=metrics_of(eval_result),
+            )
+
+    return TellingExporter()

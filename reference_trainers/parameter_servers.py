@@ -1,0 +1,120 @@
+"""What trainers under ParameterServerStrategy share: the servers, shards of variables, the data.
+
+The coordinator (the `chief` job) runs the training loop; workers and parameter servers are standard
+servers that do what it sends them, and never end by themselves.
+"""
+
+import contextlib
+import os
+import sys
+import traceback
+
+import numpy as np
+import tensorflow as tf
+
+from reference_trainers import BY_NAME, keras_support, multi_worker, workload
+
+JOBS = ("chief", "ps", "worker")
+# A kernel of the document's size is split, a bias is not.
+SHARD_BYTES = 256 << 10
+
+# What the coordinator gets when a parameter server is gone; of workers it hears nothing.
+PEER_ERRORS = (tf.errors.UnavailableError, tf.errors.AbortedError)
+
+
+def parser(name, document):
+    """The flags of such a trainer."""
+    # Keras 3 cannot train a sharded variable: it asks it for a `handle`, which each shard has.
+    shard_bytes = 0 if keras_support.is_keras_3() else SHARD_BYTES
+    return workload.parser(name, document, BY_NAME[name].flags, shard_bytes=shard_bytes)
+
+
+def check(role):
+    """BadInput for a cluster in which this strategy cannot train."""
+    missing = [job for job in JOBS if not role.cluster.get(job)]
+    if missing:
+        raise workload.BadInput(
+            "TF_CONFIG: the cluster needs a chief, ps and workers; it has no %s"
+            % " and no ".join(missing)
+        )
+
+
+def serve(role, events):
+    """Be a worker or a parameter server until whoever started this task ends it."""
+    # So that a worker does not fail when a parameter server is up a little later.
+    os.environ["GRPC_FAIL_FAST"] = "use_caller"
+    config = tf.compat.v1.ConfigProto()
+    # A worker with fewer threads may wait for itself.
+    config.inter_op_parallelism_threads = max(os.cpu_count() or 1, len(role.workers) + 1)
+    job, index = role.task.split("/")
+    server = tf.distribute.Server(
+        tf.train.ClusterSpec(role.cluster),
+        job_name=job,
+        task_index=int(index),
+        protocol="grpc",
+        config=config,
+    )
+    multi_worker.tell_joined(events, role, "none", 1)
+    server.join()
+
+
+def connect(role, args):
+    """The strategy, once all servers are up."""
+    partitioner = None
+    if args.shard_bytes:
+        partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(
+            min_shard_bytes=args.shard_bytes, max_shards=len(role.cluster["ps"])
+        )
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    return tf.distribute.ParameterServerStrategy(resolver, variable_partitioner=partitioner)
+
+
+def worker_dataset(data, args, batch, first_step):
+    """Endless batches (x, y, row of x_train) for the worker on which this is called.
+
+    Each worker shuffles all the data in an order of its own, which depends on the seed, on the
+    step at which this run begins, on the worker and on the pass over the data: workers are not
+    kept from seeing one example twice, but neither they nor a resumed run repeat each other.
+    """
+    stateless = tf.random.experimental  # pyright: ignore[reportAttributeAccessIssue]
+    examples = len(data.x_train)
+    images, labels = tf.constant(data.x_train), tf.constant(data.y_train)
+    worker = tf.distribute.coordinator.experimental_get_current_worker_index()
+    seed = tf.constant([args.seed, first_step], tf.int64)
+    seed = stateless.stateless_fold_in(seed, tf.cast(worker, tf.int64))
+
+    def one_pass(number):
+        own = stateless.stateless_fold_in(seed, number)
+        rows = stateless.stateless_shuffle(tf.range(examples, dtype=tf.int64), own)
+        return tf.data.Dataset.from_tensor_slices(rows)
+
+    def examples_of(rows):
+        pixels = tf.cast(tf.gather(images, rows), tf.float32) / 255.0
+        return pixels, tf.gather(labels, rows), rows
+
+    passes = tf.data.Dataset.range(np.iinfo(np.int64).max)
+    return passes.flat_map(one_pass).batch(batch).map(examples_of).prefetch(tf.data.AUTOTUNE)
+
+
+def tell_placed(events, model):
+    """Write `placed`: the parameter server of each variable, or of each shard of one."""
+    if events.enabled:
+        devices = {}
+        for variable in model.trainable_variables:
+            value = variable.value if keras_support.is_keras_3() else variable
+            # Keras 3 has a sharded variable as one, the others have its shards.
+            for part in getattr(value, "variables", [value]):
+                devices[part.name] = part.device
+        events.write("placed", variables=devices, ops={})
+
+
+@contextlib.contextmanager
+def ending_at_lost_servers(events):
+    """Write `peer_lost` when a parameter server is gone, and end this task with exit code 1."""
+    try:
+        yield
+    except PEER_ERRORS as error:
+        events.write("peer_lost", error=workload.reason(error))
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)

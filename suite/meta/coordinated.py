@@ -1,0 +1,106 @@
+"""Histories of a coordinator, made by hand: it alone tells, of steps that servers make for it.
+
+No fake lives them: what is special about a coordinator is who tells of what, not what happens. A
+launch's `defect` names what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from reference_trainers import BY_NAME
+from suite.harness.run import Event, Run
+from suite.meta.fakes import PROGRAM
+
+COORDINATOR = replace(
+    BY_NAME["coordinator_parameter_server"], name="fake_coordinator", path=PROGRAM, keras=False
+)
+CHIEF, SERVERS, WORKERS = "chief/0", ("ps/0", "ps/1"), ("worker/0", "worker/1")
+TASKS = (CHIEF, *SERVERS, *WORKERS)
+ROUND = 10  # functions that are given out at once
+
+Told = tuple[str, str, Mapping[str, Any]]
+
+
+def history(told: Iterable[Told], **flags: Any) -> Run:
+    """A run from (task, event, fields), one second apart; `attempt` may be among the fields."""
+    made = tuple(
+        Event(name, float(i), task, data.get("attempt", 0), data)
+        for i, (task, name, data) in enumerate(told)
+    )
+    return Run(COORDINATOR, TASKS, WORKERS, "none", "none", made, flags=flags)
+
+
+def worker_lost(launch: Any) -> Run:
+    """Three rounds of functions: with both workers, with the one that is left, and with both."""
+    defect = launch.defect
+    both = {WORKERS[0]: 5, WORKERS[1]: 5}
+    uneven = {WORKERS[0]: ROUND}
+    told = [*_joined(defect), (CHIEF, "placed", _placement(defect))]
+    told += _round(0, uneven if defect == "uses_one_worker" else both)
+    told.append((WORKERS[1], "fault_started", {"fault": "sigkill"}))
+    told.append((WORKERS[1], "exited", _end(-9, True)))
+    if defect != "waits_for_the_lost_worker":
+        told += _round(1, uneven)
+    told.append((WORKERS[1], "spawned", {"attempt": 1}))
+    if defect == "waits_for_the_lost_worker":
+        told += _round(1, uneven)
+    told += _round(2, uneven if defect in ("uses_one_worker", "forgets_the_worker") else both)
+    # One function was on its way when the worker died, and had made its update.
+    updates = 3 * ROUND + {"loses_a_function": -1, "repeats_a_round": ROUND}.get(defect, 1)
+    told.append((CHIEF, "checkpoint_saved", {"path": "ckpt-1", "global_step": updates}))
+    told.append((CHIEF, "finished", {"global_step": updates, "steps": 3 * ROUND}))
+    told += _ends(defect)
+    return history(told, epochs=1, **{"steps-per-epoch": 3 * ROUND})
+
+
+def server_lost(launch: Any) -> Run:
+    """A parameter server dies, and the coordinator of it."""
+    said = {"dies_of_something_else": "InvalidArgumentError: no such handle"}
+    error = said.get(launch.defect, "PSUnavailableError: connection refused")
+    code = 0 if launch.defect == "ends_as_if_it_were_done" else 1
+    return history(
+        [
+            (SERVERS[0], "fault_started", {"fault": "sigkill"}),
+            (CHIEF, "peer_lost", {"error": error}),
+            (CHIEF, "exited", _end(code, launch.defect == "hangs")),
+        ]
+    )
+
+
+def _joined(defect: str) -> Iterable[Told]:
+    cluster = {"chief": ["a:1"], "ps": ["a:2", "a:3"], "worker": ["a:4", "a:5"]}
+    for task in TASKS:
+        chief = task == CHIEF or (defect == "two_chiefs" and task == WORKERS[0])
+        workers = 3 if defect == "counts_itself" and task == CHIEF else 2
+        yield task, "joined", {"cluster": cluster, "workers": workers, "chief": chief}
+
+
+def _placement(defect: str) -> Mapping[str, Any]:
+    places = {"bias": 1, "kernel/part_0": 0, "kernel/part_1": 1}
+    if defect == "keeps_all_parts_together":
+        places["kernel/part_1"] = 0
+    device = "/job:ps/replica:0/task:%d/device:CPU:0"
+    return {"variables": {name: device % i for name, i in places.items()}, "ops": {}}
+
+
+def _round(number: int, by: Mapping[str, int]) -> Iterable[Told]:
+    yield CHIEF, "scheduled", {"steps": ROUND}
+    yield CHIEF, "executed", {"steps": ROUND, "by": by, "updates": (number + 1) * ROUND}
+    for step in range(number * ROUND + 1, (number + 1) * ROUND + 1):
+        told = {"step": step, "global_step": step, "loss": 1 / step, "examples": 64}
+        yield CHIEF, "step", told
+
+
+def _end(code: int, by_harness: bool) -> dict[str, Any]:
+    return {"code": code, "signal": 0, "ended_by_harness": by_harness}
+
+
+def _ends(defect: str) -> Iterable[Told]:
+    yield CHIEF, "exited", _end(1 if defect == "fails_at_the_end" else 0, False)
+    for task in SERVERS:
+        yield task, "exited", _end(0, defect != "leaves_with_the_chief")
+    yield WORKERS[0], "exited", _end(-15, True)
+    yield WORKERS[1], "exited", {**_end(-15, True), "attempt": 1}

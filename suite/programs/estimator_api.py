@@ -1,0 +1,32 @@
+"""Looks for tf.estimator, and tells what it found.
+
+For estimator/removed: `refused` carries the error with which TensorFlow says that it is not there,
+or "" where it is. It stands for itself: nothing here knows in which version it went away.
+"""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+import tensorflow as tf
+
+from reference_trainers import keras_support
+from reference_trainers.events import EventWriter
+
+NAME = "estimator_api"
+
+
+def main():
+    events = EventWriter()
+    events.write("started", pid=os.getpid(), trainer=NAME, seed=0, **keras_support.versions())
+    error = ""
+    try:
+        tf.estimator.Estimator  # noqa: B018
+    except AttributeError as missing:
+        error = "%s: %s" % (type(missing).__name__, missing)
+    events.write("refused", error=error)
+
+
+if __name__ == "__main__":
+    main()

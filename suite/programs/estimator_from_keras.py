@@ -1,0 +1,72 @@
+"""An Estimator made of a compiled Keras model by model_to_estimator, trained under the strategy.
+
+For estimator/from-keras: the events of the Estimator's trainer, of which it uses all but the model
+function. Keras' own tells no loss of one worker alone, so `step` has the mean over all of them.
+"""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+import tensorflow as tf
+
+from reference_trainers import BY_NAME, estimator_support, roles, workload
+from reference_trainers import estimator_multi_worker_mirrored as trainer
+from reference_trainers.events import EventWriter
+
+NAME = "estimator_from_keras"
+
+
+def compiled_model(args):
+    model = tf.keras.Sequential(
+        [
+            tf.keras.Input(shape=(28, 28, 1)),
+            tf.keras.layers.Flatten(),
+            tf.keras.layers.Dense(32, activation="relu"),
+            tf.keras.layers.Dense(10),
+        ]
+    )
+    model.compile(
+        loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        # Of today's optimizers model_to_estimator takes none.
+        optimizer=tf.keras.optimizers.legacy.SGD(args.learning_rate),
+    )
+    return model
+
+
+def main():
+    args = workload.parser(NAME, __doc__, BY_NAME[trainer.NAME].flags).parse_args()
+    role = roles.role_from_tf_config()
+    events = EventWriter(role.task)
+    data = workload.load_data(args.data)
+    tf.compat.v1.disable_eager_execution()
+    strategy = trainer.make_strategy(args, role)
+    tf.keras.utils.set_random_seed(args.seed)
+    estimator = tf.keras.estimator.model_to_estimator(
+        keras_model=compiled_model(args),
+        model_dir=args.model_dir,
+        checkpoint_format="saver",  # as all other Estimators save; by default it is object-based
+        config=tf.estimator.RunConfig(train_distribute=strategy, tf_random_seed=args.seed),
+    )
+    batches = trainer.make_input_fn(args, data)
+
+    def input_fn(mode, config, input_context=None):
+        dataset = batches(mode, config, input_context)
+        return dataset.map(lambda features, label: (features["image"], label))
+
+    teller = estimator_support.Teller(events, args, role, strategy.num_replicas_in_sync)
+    tf.estimator.train_and_evaluate(
+        estimator,
+        train_spec=tf.estimator.TrainSpec(
+            input_fn=input_fn,
+            max_steps=args.epochs * args.steps_per_epoch,
+            hooks=[estimator_support.EventsHook(teller)],
+        ),
+        eval_spec=tf.estimator.EvalSpec(input_fn=input_fn),
+    )
+    events.write("finished", global_step=teller.global_step, steps=teller.steps)
+
+
+if __name__ == "__main__":
+    workload.run(main, NAME)

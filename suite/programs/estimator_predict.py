@@ -1,0 +1,78 @@
+"""Trains the Estimator a little, in one process, and asks in every way what it has learnt.
+
+For estimator/predict and estimator/train-and-evaluate: `evaluated` comes once from evaluate, once
+from evaluate with `eval_distribute`, and once from the logits that predict gives, all of the whole
+test set; `refused` is the answer to the document's own EstimatorSpec for prediction, and to the
+same without the first of its errors.
+"""
+
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+import numpy as np
+import tensorflow as tf
+
+from reference_trainers import BY_NAME, estimator_support, roles, workload
+from reference_trainers import estimator_multi_worker_mirrored as trainer
+from reference_trainers.events import EventWriter
+
+NAME = "estimator_predict"
+
+
+def as_documented(features, labels):
+    """What the document does to predict: `labels` are no part of a specification, `mode` is."""
+    return tf.estimator.EstimatorSpec(labels=labels, predictions={"logits": features["image"]})
+
+
+def without_labels(features):
+    """The same with one of its two errors left."""
+    return tf.estimator.EstimatorSpec(predictions={"logits": features["image"]})
+
+
+def metrics_of(logits, labels):
+    """Mean cross-entropy and accuracy of float [n, 10] against int [n]."""
+    largest = logits.max(axis=1)
+    of_all = largest + np.log(np.exp(logits - largest[:, None]).sum(axis=1))
+    losses = of_all - logits[np.arange(len(labels)), labels]
+    right = logits.argmax(axis=1) == labels
+    return {"average_loss": float(losses.mean()), "accuracy": float(right.mean())}
+
+
+def main():
+    args = workload.parser(NAME, __doc__, BY_NAME[trainer.NAME].flags).parse_args()
+    events = EventWriter()
+    data = workload.load_data(args.data)
+    tf.compat.v1.disable_eager_execution()
+    strategy = trainer.make_strategy(args, roles.ALONE)
+    teller = estimator_support.Teller(events, args, roles.ALONE, strategy.num_replicas_in_sync)
+    input_fn = trainer.make_input_fn(args, data)
+
+    def estimator(model_fn, **config):
+        config = tf.estimator.RunConfig(tf_random_seed=args.seed, **config)
+        return tf.estimator.Estimator(model_fn, model_dir=args.model_dir, config=config)
+
+    def tell(by, metrics, step=args.steps_per_epoch):
+        events.write("evaluated", by=by, global_step=step, metrics=metrics)
+
+    classifier = estimator(trainer.make_model_fn(args, teller))
+    classifier.train(input_fn, steps=args.steps_per_epoch)
+    distributed = estimator(trainer.make_model_fn(args, teller), eval_distribute=strategy)
+    for by, one in (("evaluate", classifier), ("eval_distribute", distributed)):
+        result = one.evaluate(input_fn)
+        tell(by, estimator_support.metrics_of(result), int(result["global_step"]))
+
+    logits = [p["logits"] for p in classifier.predict(input_fn)]
+    tell("predict", metrics_of(np.array(logits, np.float64), data.y_test))
+    for model_fn in (as_documented, without_labels):
+        error = ""
+        try:
+            next(estimator(model_fn).predict(input_fn))
+        except TypeError as refusal:
+            error = "%s: %s" % (type(refusal).__name__, refusal)
+        events.write("refused", error=error)
+
+
+if __name__ == "__main__":
+    workload.run(main, NAME)
