@@ -4,8 +4,9 @@ Implements https://www.tensorflow.org/guide/core/distribution: layers, optimizer
 are written as for one device; the layouts of weights and batch make the step parallel. In these it
 differs: the hidden layers are the 700 and 500 units of the document's text (its code overwrites the
 second with 10), each layer has a seed of its own, Adam counts its steps in a variable (a Python
-number stands still once the step is traced), evaluation divides any number of examples, and a run
-resumes. With DTENSOR_JOBS it is one of several client processes that share the mesh.
+number stands still once the step is traced) and reads no variable after it has assigned to it (it
+may get the old value: dtensor/read-after-assign), evaluation divides any number of examples, and a
+run resumes. With DTENSOR_JOBS it is one of several client processes that share the mesh.
 """
 
 import math
@@ -88,7 +89,7 @@ class Adam(tf.Module):
         return self.m + self.v
 
     def apply_gradients(self, gradients):
-        # What a step has assigned it must not read again: DTensor may give it the old value.
+        # From tensors alone: DTensor may give a step the old value of what it has assigned.
         step = self.iterations + 1
         self.iterations.assign(step)
         t = tf.cast(step, tf.float32)
