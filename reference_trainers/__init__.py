@@ -170,7 +170,7 @@ TRAINERS: Tuple[Trainer, ...] = (
         families=("cluster", "mwms"),
         synchronous=True,
         events=KERAS_EVENTS + ("exported", "peer_lost"),
-        flags=KERAS_FLAGS + ("export", "backend", "autoshard"),
+        flags=KERAS_FLAGS + ("export", "backend", "autoshard", "devices"),
     ),
     Trainer(
         name="custom_loop_multi_worker_mirrored",
@@ -185,7 +185,7 @@ TRAINERS: Tuple[Trainer, ...] = (
         families=("cluster", "mwms"),
         synchronous=True,
         events=KERAS_EVENTS + ("peer_lost",),
-        flags=KERAS_FLAGS + ("backend", "autoshard", "jit"),
+        flags=KERAS_FLAGS + ("backend", "autoshard", "devices", "jit"),
     ),
     Trainer(
         name="estimator_multi_worker_mirrored",

@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from reference_trainers import (
+    custom_loop,
     keras_checkpoints,
-    keras_events,
     keras_support,
     multi_worker,
     parameter_servers,
@@ -52,9 +52,7 @@ def run(args, role, events, data):
         )
     parameter_servers.tell_placed(events, model)
 
-    # What a restarted run has to know: epochs that are complete, steps done in the one after them.
-    epoch = tf.Variable(tf.constant(0, tf.int64), name="epoch")
-    step_in_epoch = tf.Variable(tf.constant(0, tf.int64), name="step_in_epoch")
+    epoch, step_in_epoch = custom_loop.progress()
     checkpoint = tf.train.Checkpoint(
         model=model,
         optimizer=optimizer,
@@ -64,7 +62,8 @@ def run(args, role, events, data):
     )
     save = restore(args, events, checkpoint) if args.model_dir else lambda: None
     first_step = int(updates.numpy())
-    teller = Teller(events, args, strategy, model, optimizer, first_step)
+    teller = parameter_servers.Teller(events, args, strategy, model, optimizer)
+    teller.global_step = first_step  # which Keras 3's optimizer does not know
     teller.weights("initial")
 
     train_step = make_train_step(strategy, model, optimizer, updates, args)
@@ -91,7 +90,7 @@ def run(args, role, events, data):
             # Not before: a result that is fetched while its worker dies raises that here.
             told += teller.executed([result.fetch() for result in results])
             step_in_epoch.assign_add(count)
-            if is_due(args, step + count):
+            if custom_loop.is_due(args, step + count):
                 save()
         loss, accuracy = np.mean(told, axis=0)[:2]
         metrics = {"loss": float(loss), "accuracy": float(accuracy)}
@@ -113,11 +112,6 @@ def run(args, role, events, data):
 def until_save(args, step):
     """Steps from that step of an epoch to the next save within it."""
     return args.save_every - step % args.save_every if args.save_every else args.steps_per_epoch
-
-
-def is_due(args, step):
-    """Whether to save after that step of an epoch; after the last one the epoch counts first."""
-    return args.save_every and step % args.save_every == 0 and step < args.steps_per_epoch
 
 
 def make_train_step(strategy, model, optimizer, updates, args):
@@ -197,52 +191,6 @@ def restore(args, events, checkpoint):
             events.write("checkpoint_saved", path=path, global_step=global_step, **state)
 
     return save
-
-
-class Teller(object):
-    """Events of the loop, told by the coordinator for all workers."""
-
-    def __init__(self, events, args, strategy, model, optimizer, first_step):
-        self._events, self._args, self._strategy = events, args, strategy
-        self._model, self._optimizer = model, optimizer
-        self.steps = 0  # functions of this incarnation whose results are here
-        self.global_step = first_step
-
-    def scheduled(self, count):
-        self._events.write("scheduled", steps=count)
-
-    def executed(self, results):
-        """Tell of the functions that `join` has waited for; gives what each has told."""
-        workers = [int(told[4]) for told, *_ in results]
-        updates = int(max(told[3] for told, *_ in results))
-        by = {"worker/%d" % i: workers.count(i) for i in sorted(set(workers))}
-        self._events.write("executed", steps=len(results), by=by, updates=updates)
-        for told, *rows in results:
-            self.steps += 1
-            self.global_step += 1
-            where = {"step": self.steps, "global_step": self.global_step}
-            self._events.write_soon("step", loss=float(told[0]), examples=int(told[2]), **where)
-            if self._args.audit_input:
-                self._events.write("input", ids=rows[0].tolist(), **where)
-        return [told for told, *_ in results]
-
-    def epoch(self, epoch, steps, metrics):
-        self._events.write(
-            "epoch", epoch=epoch, steps=steps, metrics=metrics, global_step=self.global_step
-        )
-        self.weights("epoch")
-
-    def weights(self, when):
-        if self._events.enabled:
-            keras_events.tell_weights(
-                self._events,
-                when,
-                self.global_step,
-                self._model,
-                self._strategy,
-                self._optimizer,
-                self._args.dump_weights,
-            )
 
 
 if __name__ == "__main__":

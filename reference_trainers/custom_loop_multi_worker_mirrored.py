@@ -42,7 +42,8 @@ def main():
 
 
 def run(args, role, events, data):
-    # First of all TensorFlow: this starts the server and waits until every worker has joined.
+    keras_support.logical_devices(args.devices)
+    # This starts the server and waits until every worker has joined; nothing may compute before.
     strategy = tf.distribute.MultiWorkerMirroredStrategy(
         communication_options=tf.distribute.experimental.CommunicationOptions(
             implementation=tf.distribute.experimental.CommunicationImplementation[
@@ -50,6 +51,7 @@ def run(args, role, events, data):
             ]
         )
     )
+    multi_worker.need_replicas(events, role, strategy, args.devices)
     replicas = strategy.num_replicas_in_sync
     multi_worker.tell_joined(events, role, args.backend, replicas)
     global_batch = args.batch_size * replicas

@@ -137,19 +137,6 @@ def make_train_step(model, optimizer):
     return train_step
 
 
-def make_test_step(model):
-    """Sums over a batch whose examples count as much as `weight` says: loss, right, examples."""
-
-    @tf.function
-    def test_step(x, y, weight):
-        logits = model(x)
-        right = tf.cast(tf.equal(tf.argmax(logits, axis=1), y), tf.float32)
-        each = tf.stack([losses_of(logits, y), right, tf.ones_like(right)])
-        return tf.reduce_sum(each * weight, axis=1)
-
-    return test_step
-
-
 def pack(array, mesh):
     """Divide a global batch (first axis) over the devices of the mesh's batch dimension.
 
@@ -197,8 +184,11 @@ def train(args, events, data, layouts, build):
     teller = dtensor_support.Teller(events, args, model, optimizer)
     teller.weights("initial")
 
-    train_step, test_step = make_train_step(model, optimizer), make_test_step(model)
+    train_step = make_train_step(model, optimizer)
     global_batch = args.batch_size * mesh.dim_size(BATCH)
+    evaluate = dtensor_support.make_evaluation(
+        model, data, global_batch, lambda array: pack(array, mesh)
+    )
     first = dtensor_support.position(args, epoch, step_in_epoch)
     batches = iter(keras_support.training_dataset(data, args, global_batch, *first))
     last = ()
@@ -216,8 +206,7 @@ def train(args, events, data, layouts, build):
         loss, accuracy = np.mean([m.numpy() for m in metrics], axis=0).tolist()
         results = {"loss": loss, "accuracy": accuracy}
         if args.evaluate:
-            found = evaluate(test_step, data, global_batch, mesh)
-            results.update({"val_" + name: value for name, value in found.items()})
+            results.update({"val_" + name: value for name, value in evaluate().items()})
         epoch.assign_add(1)
         step_in_epoch.assign(0)
         print("Epoch %d of %d: %s" % (epoch.numpy(), args.epochs, results), flush=True)
@@ -228,28 +217,12 @@ def train(args, events, data, layouts, build):
     if last:
         teller.layouts(make_gradients(model), *last)
     if args.evaluate:
-        results = evaluate(test_step, data, global_batch, mesh)
-        events.write("evaluated", global_step=teller.global_step, metrics=results)
+        events.write("evaluated", global_step=teller.global_step, metrics=evaluate())
     if args.export:
         dtensor_support.export(args.export, model, SIZES[0], events)
     dtensor.barrier(mesh)  # a client that leaves early takes its part of the mesh along
     events.write("finished", global_step=teller.global_step, steps=teller.steps)
     return model
-
-
-def evaluate(test_step, data, global_batch, mesh):
-    """Mean `loss` and `accuracy` over the test set; what fills up the last batch counts nothing."""
-    sums = np.zeros(3)
-    for first in range(0, len(data.x_test), global_batch):
-        images = data.x_test[first : first + global_batch]
-        missing = global_batch - len(images)
-        x = np.pad(images, [(0, missing), (0, 0), (0, 0)]).astype(np.float32) / 255
-        y = np.pad(data.y_test[first : first + global_batch], (0, missing))
-        weight = np.pad(np.ones(len(images), np.float32), (0, missing))
-        batch = (pack(column, mesh) for column in (preprocess(x), y, weight))
-        sums += test_step(*batch).numpy()
-    loss, right, examples = sums
-    return {"loss": float(loss / examples), "accuracy": float(right / examples)}
 
 
 if __name__ == "__main__":

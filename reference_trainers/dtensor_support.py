@@ -94,6 +94,35 @@ class Momentum(tf.Module):
 # --- checkpoints -----------------------------------------------------------------------------
 
 
+def make_evaluation(model, data, global_batch, packed):
+    """The function that gives mean `loss` and `accuracy` over the test set.
+
+    `packed` divides a global batch over the devices; what fills up the last one counts nothing.
+    """
+
+    @tf.function
+    def sums(x, y, weight):
+        logits = model(x)
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits)
+        right = tf.cast(tf.equal(tf.argmax(logits, axis=1), y), tf.float32)
+        return tf.reduce_sum(tf.stack([losses, right, tf.ones_like(right)]) * weight, axis=1)
+
+    def evaluate():
+        total = np.zeros(3)
+        for first in range(0, len(data.x_test), global_batch):
+            images = data.x_test[first : first + global_batch]
+            missing = global_batch - len(images)
+            x = np.pad(images.reshape(len(images), -1), [(0, missing), (0, 0)])
+            y = np.pad(data.y_test[first : first + global_batch], (0, missing))
+            weight = np.pad(np.ones(len(images), np.float32), (0, missing))
+            columns = x.astype(np.float32) / 255, y, weight
+            total += sums(*(packed(column) for column in columns)).numpy()
+        loss, right, examples = total
+        return {"loss": float(loss / examples), "accuracy": float(right / examples)}
+
+    return evaluate
+
+
 def restore(args, events, checkpoint):
     """Restore the last checkpoint, if there is one; gives what saves the next."""
     model, optimizer = checkpoint.model, checkpoint.optimizer

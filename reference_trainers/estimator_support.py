@@ -18,7 +18,6 @@ from reference_trainers import workload
 from reference_trainers.supervisor_support import check_model_dir
 
 tf1 = tf.compat.v1
-EXIT_UNSUPPORTED = 77
 THROTTLE_S = 0.2  # between two looks of an evaluator for a new checkpoint
 
 
@@ -30,7 +29,7 @@ def need_estimator(events):
         reason = "TensorFlow %s: %s" % (tf.__version__, error)
         events.write("unsupported", reason=reason)
         print(reason, file=sys.stderr, flush=True)
-        sys.exit(EXIT_UNSUPPORTED)
+        sys.exit(workload.UNSUPPORTED)
 
 
 # --- data ----------------------------------------------------------------------------------------

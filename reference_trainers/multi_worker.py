@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 
 import tensorflow as tf
 
@@ -16,6 +17,19 @@ PEER_ERRORS = (
     tf.errors.DeadlineExceededError,
     tf.errors.FailedPreconditionError,
 )
+
+
+def need_replicas(events, role, strategy, devices):
+    """End with exit code 77 where the strategy has not taken so many devices of each worker."""
+    wanted, found = devices * len(role.workers), strategy.num_replicas_in_sync
+    if found != wanted:
+        reason = (
+            "MultiWorkerMirroredStrategy has %d replicas of %d workers with %d devices each: of CPUs "
+            "it takes one a worker" % (found, len(role.workers), devices)
+        )
+        events.write("unsupported", reason=reason)
+        print(reason, file=sys.stderr, flush=True)
+        os._exit(workload.UNSUPPORTED)  # the others leave as well, nobody has to be told
 
 
 def tell_joined(events, role, backend, replicas):

@@ -12,7 +12,7 @@ import traceback
 import numpy as np
 import tensorflow as tf
 
-from reference_trainers import BY_NAME, keras_support, multi_worker, roles, workload
+from reference_trainers import BY_NAME, custom_loop, keras_support, multi_worker, roles, workload
 from reference_trainers.events import EventWriter
 
 JOBS = ("chief", "ps", "worker")
@@ -138,3 +138,25 @@ def ending_at_lost_servers(events):
         traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)
+
+
+class Teller(custom_loop.Teller):
+    """Events of a coordinator's loop, told for all workers; a step is a function that came back."""
+
+    def scheduled(self, count):
+        self._events.write("scheduled", steps=count)
+
+    def executed(self, results):
+        """Tell of the functions that `join` has waited for; gives what each has told."""
+        workers = [int(told[4]) for told, *_ in results]
+        updates = int(max(told[3] for told, *_ in results))
+        by = {"worker/%d" % i: workers.count(i) for i in sorted(set(workers))}
+        self._events.write("executed", steps=len(results), by=by, updates=updates)
+        for told, *rows in results:
+            self.steps += 1
+            self.global_step += 1
+            where = {"step": self.steps, "global_step": self.global_step}
+            self._events.write_soon("step", loss=float(told[0]), examples=int(told[2]), **where)
+            if self._args.audit_input:
+                self._events.write("input", ids=rows[0].tolist(), **where)
+        return [told for told, *_ in results]

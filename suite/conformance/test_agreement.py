@@ -2,7 +2,7 @@
 
 import pytest
 
-from suite.harness import checks
+from suite.harness import checks, scenarios
 
 
 @pytest.mark.claim("mwms/replicas-agree")
@@ -18,7 +18,7 @@ def test_workers_agree_on_weights(healthy):
 
 
 @pytest.mark.claim("mirrored/replicas", "dtensor/replicated")
-@pytest.mark.cases(flags=("devices",), events=("weights",))
+@pytest.mark.cases(flags=("devices",), events=("weights",), distributed=False)
 def test_there_is_a_replica_on_each_device(healthy):
     checks.replica_on_each_device(healthy)
     checks.copies_are_in_step(healthy)
@@ -34,3 +34,11 @@ def test_clients_form_one_mesh_and_agree(clients):
     checks.validation_agrees(clients)
     checks.weights_replicated(clients)
     checks.batch_sharded(clients)
+
+
+@pytest.mark.claim("mwms/replicas-agree")
+@pytest.mark.cases(flags=("devices",), distributed=True)
+def test_every_device_of_every_worker_is_a_replica(scenario):
+    run = scenario(scenarios.several_devices)
+    checks.replica_on_each_device(run)
+    checks.copies_are_in_step(run)

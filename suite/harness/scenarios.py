@@ -395,6 +395,11 @@ def moved(launch: Launch, source: Trainer) -> Moved:
     return Moved(saved, then, reference(launch, **few, batch_size=together))
 
 
+def several_devices(launch: Launch) -> Run:
+    """Each worker has two devices."""
+    return complete(launch, flags=work(launch, epochs=1, steps_per_epoch=FEW, devices=2))
+
+
 def start_of(run: Run) -> str:
     """The file of the weights that the run began with; it was asked to dump them."""
     return next(e["npz"] for e in run.of("weights") if e["when"] == "initial")
