@@ -24,8 +24,8 @@ def need_replicas(events, role, strategy, devices):
     wanted, found = devices * len(role.workers), strategy.num_replicas_in_sync
     if found != wanted:
         reason = (
-            "MultiWorkerMirroredStrategy has %d replicas of %d workers with %d devices each: of CPUs "
-            "it takes one a worker" % (found, len(role.workers), devices)
+            "MultiWorkerMirroredStrategy has %d replicas of %d workers with %d devices each: "
+            "of CPUs it takes one a worker" % (found, len(role.workers), devices)
         )
         events.write("unsupported", reason=reason)
         print(reason, file=sys.stderr, flush=True)

@@ -196,6 +196,7 @@ GROUPS = (
         histories.refusals,
         ("indivisible_batch_refused", "sharded_export_refused"),
     ),
+    Group("mistaken", SINGLE, histories.mistaken, ("refused_in_one_line", "nothing_overwritten")),
     Group(
         "callbacks",
         MIRRORED,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from suite.harness.mistakes import Mistaken
 from suite.harness.run import Event, Run
 from suite.harness.scenarios import Compared, Continued
 from suite.meta.fakes import WORKERS, FakeCase, data_file
@@ -153,6 +154,28 @@ def callbacks(launch: FakeCase) -> Continued:
     run = history(*told, **{"learning-rate": 0.001})
     run = replace(run, workers=(task,), tasks=(task,), logs={(task, 0): log})
     return Continued(run, history(*scalars))
+
+
+@dataclass(frozen=True)
+class OnDirectory:
+    """A run, and what it was given and left, under the names that checks have for them."""
+
+    run: Run
+    mistaken: Mistaken
+
+
+def mistaken(launch: FakeCase) -> OnDirectory:
+    """One process that was given another model's directory."""
+    task, log = TASKS[0], launch.directory / "log"
+    said = f"{WORKERS.name}: --model-dir: the checkpoint is of another model\n"
+    if launch.defect == "explains_at_length":
+        said = f"Traceback (most recent call last):\n  ...\n{said}"
+    log.write_text(f"2026-01-01: a warning of TensorFlow's\n{said}")
+    run = history((task, "exited", {"code": 2}))
+    run = replace(run, workers=(task,), tasks=(task,), logs={(task, 0): log})
+    before = {"ckpt/ckpt-1.index": "a", "ckpt/checkpoint": "b"}
+    after = {"ckpt/ckpt-1.index": "c"} if launch.defect == "starts_anew" else before
+    return OnDirectory(run, Mistaken(run, before, after))
 
 
 def layouts(launch: FakeCase) -> Run:

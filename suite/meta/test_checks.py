@@ -11,6 +11,7 @@ import pytest
 
 from suite.harness.checks import CHECKS
 from suite.harness.engine import Engine
+from suite.harness.mistakes import Mistaken
 from suite.harness.run import Run
 from suite.meta import fakes, histories
 from suite.meta.groups import BY_NAME, LIMIT_S, Stage, judge, judge_all
@@ -99,6 +100,8 @@ RED = {
     "gradients_reduced": ("layouts", "keeps_its_own_gradient"),
     "indivisible_batch_refused": ("refusals", "drops_the_rest"),
     "sharded_export_refused": ("refusals", "exports_shards"),
+    "refused_in_one_line": ("mistaken", "explains_at_length"),
+    "nothing_overwritten": ("mistaken", "starts_anew"),
     "learning_rate_follows_schedule": ("callbacks", "keeps_its_learning_rate"),
     "every_epoch_is_saved": ("callbacks", "saves_every_other_epoch"),
     "event_files_hold_the_metrics": ("callbacks", "writes_other_event_files"),
@@ -198,6 +201,7 @@ def test_no_check_is_content_with_nothing(check: str) -> None:
     outcome = SimpleNamespace(
         run=nothing, reference=nothing, then=nothing, stranger="worker/2", gone=True
     )
+    outcome.mistaken = Mistaken(nothing, {}, {})
     assert judge(check, outcome)
 
 

@@ -38,6 +38,10 @@ from suite.harness.checks.learning import (
     loss_falls,
     step_losses_fall,
 )
+from suite.harness.checks.mistakes import (
+    nothing_overwritten,
+    refused_in_one_line,
+)
 from suite.harness.checks.programs import (
     eager_execution_is_refused,
     files_sharded,
@@ -162,6 +166,7 @@ __all__ = [
     "mode_is_required",
     "model_checkpoint_does_not_resume",
     "nobody_finishes_without_a_server",
+    "nothing_overwritten",
     "one_chief",
     "only_chief_keeps",
     "ops_on_own_worker",
@@ -171,6 +176,7 @@ __all__ = [
     "partial_epoch_leaves_no_trace",
     "peers_fail_in_time",
     "predictions_agree",
+    "refused_in_one_line",
     "replica_on_each_device",
     "restarted_cluster_waits",
     "restored_state_equals_uninterrupted",
