@@ -14,6 +14,8 @@ from suite.harness import checks, probes, scenarios
     "mirrored/equals-large-batch",
     "custom-mirrored/exactly-once",
     "dtensor/equals-single",
+    "mwms/communication",
+    "estimator/communication",
 )
 @pytest.mark.cases(
     several=True, synchronous=True, flags=("dump-weights", "optimizer"), backends="each"

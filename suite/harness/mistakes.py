@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -14,14 +15,13 @@ from suite.harness.run import Run
 from suite.harness.scenarios import FEW, Launch, work
 
 CLUSTER = {"worker": ["localhost:2222", "localhost:2223"]}
-TF_CONFIGS: Mapping[str, str] = {
-    "not JSON": "{",
-    "no task": json.dumps({"cluster": CLUSTER}),
-    "index out of range": json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": 2}}),
-    "unknown job": json.dumps(
-        {"cluster": {**CLUSTER, "master": ["localhost:1"]}, "task": {"type": "master", "index": 0}}
-    ),
-}
+MASTER = {**CLUSTER, "master": ["localhost:2224"]}
+TF_CONFIGS = (
+    "{",  # not JSON
+    json.dumps({"cluster": CLUSTER}),  # no task
+    json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": 2}}),  # out of range
+    json.dumps({"cluster": MASTER, "task": {"type": "master", "index": 0}}),  # an unknown job
+)
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,17 @@ class Mistaken:
     after: Mapping[str, str]
 
 
-def with_tf_config(launch: Launch, config: str) -> Run:
-    """One process that is told this TF_CONFIG, whatever it says."""
+def wrong_tf_configs(launch: Launch) -> list[Run]:
+    """For each of TF_CONFIGS one process that is told it; all of them at once."""
     ends = replace(launch.case.trainer, services=())  # whatever its job would be
-    with launch(ends, jobs=(), flags=work(launch), env={"TF_CONFIG": config}) as cluster:
-        cluster.start()
-        return cluster.finish()
+    with contextlib.ExitStack() as stack:
+        clusters = [
+            stack.enter_context(launch(ends, jobs=(), flags=work(launch), env={"TF_CONFIG": told}))
+            for told in TF_CONFIGS
+        ]
+        for cluster in clusters:
+            cluster.start()
+        return [cluster.finish() for cluster in clusters]
 
 
 def another_model(launch: Launch, finished: Run) -> Mistaken:
