@@ -67,7 +67,7 @@ def test_the_partial_epoch_leaves_no_trace(scenario):
     "single/restart-resumes",
     "dtensor/restart-resumes",
 )
-@pytest.mark.cases(flags=("order",))
+@pytest.mark.cases(flags=("order",), fit=True)
 def test_the_documents_own_data_resume_where_they_were(scenario, record):
     pair = scenario(disasters.interrupted_as_documented)
     cost = recovery.cost_in_loss(pair.run, pair.reference)

@@ -94,8 +94,9 @@ def checkpoint_restores(run: Run, then: Run) -> None:
         equal(f"path that {task} restored", restored["path"], saved["path"])
         for key in ("digest", "slots_digest", "iterations"):
             equal(f"{key} that {task} restored", restored[key], final[key])
-        first = some(f"step of {task}", then.of("step", task))[0]["global_step"]
-        equal(f"first step of {task}", first, restored["global_step"] + 1)
+        if "step" in then.trainer.events:
+            first = some(f"step of {task}", then.of("step", task))[0]["global_step"]
+            equal(f"first step of {task}", first, restored["global_step"] + 1)
 
 
 @check
