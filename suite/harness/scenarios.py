@@ -389,7 +389,7 @@ def moved(launch: Launch, source: Trainer) -> Moved:
         launch.engine.references[key] = saved
     few["restore"] = saved.of("checkpoint_saved", saved.workers[0])[-1]["path"]
     few["dump_weights"] = True
-    devices: dict[str, Any] = {"devices": 2 * row.devices} if "devices" in row.flags else {}
+    devices: dict[str, Any] = {} if row.jobs else {"devices": 2 * row.devices}
     then = trained(launch, flags=work(launch, **few, **devices))
     together = WORK["batch-size"] * then.replicas
     return Moved(saved, then, reference(launch, **few, batch_size=together))
