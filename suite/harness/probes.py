@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reference_trainers import Trainer
+from suite.harness.errors import HarnessError
 from suite.harness.process import ROOT
 from suite.harness.run import Run
 from suite.harness.scenarios import (
@@ -201,7 +202,12 @@ def loaded_export(launch: Launch, exporting: Run) -> Continued:
 
 
 def event_files(launch: Launch, writing: Run) -> Continued:
-    """A program reads what callbacks have written for TensorBoard."""
+    """A program reads what callbacks have written for TensorBoard.
+
+    HarnessError where the tasks' interpreter has none; TensorFlow brought it along until 2.20.
+    """
+    if "TensorBoard is not installed" in writing.log(writing.workers[0]):
+        raise HarnessError(f"{launch.engine.python}: lacks tensorboard, which a callback needs")
     logs = Path(writing.flags["model-dir"]) / "logs"
     reading = alone(launch, "read_event_files")
     flags = {**NOT_TAKEN, "logs": logs}
