@@ -30,12 +30,9 @@ def test_losses_of_steps_fall(healthy):
     checks.step_losses_fall(healthy)
 
 
-@pytest.mark.claim("mwms/converges", "mirrored/converges")
-@pytest.mark.cases(
-    families=("mwms", "mirrored", "estimator"), several=True, synchronous=True, events=("epoch",)
-)
+@pytest.mark.claim("mwms/converges", "mirrored/converges", "dtensor/converges")
+@pytest.mark.cases(several=True, synchronous=True, events=("epoch",))
 def test_several_replicas_get_where_one_gets(healthy, scenario):
-    """Both begin with the same weights, of the same seed; what draws its own is not compared."""
     checks.converges_to_baseline(healthy, scenario(scenarios.baseline))
 
 
