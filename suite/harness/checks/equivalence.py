@@ -20,9 +20,9 @@ MOVED = 25 * ROUNDING
 # apart as 4e-5. A worker's share that is lost or counted twice makes it a half or more.
 APART = 1e-2
 # Where layers compute in bfloat16, of 8 bits, each replica rounds its part of a gradient to it.
-# Seen were 5e-5 of a loss, and 5e-2 of the way for a convolution's bias, whose gradient is a sum of
-# thousands. A share that is lost still shows.
-TOLERANCES = {"float32": (ROUNDING, APART), "mixed_bfloat16": (1e-3, 0.2)}
+# Nine seeds gave up to 7e-5 of a loss, and 8e-2 of the way for a convolution's bias, whose gradient
+# is a sum of thousands. A share that is lost still shows.
+TOLERANCES = {"float32": (ROUNDING, APART), "mixed_bfloat16": (1e-3, 0.3)}
 
 
 @check
