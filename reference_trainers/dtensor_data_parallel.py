@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.experimental import dtensor
 
-from reference_trainers import dtensor_support, keras_support, multi_worker, workload
+from reference_trainers import custom_loop, dtensor_support, keras_support, multi_worker, workload
 from reference_trainers.dtensor_support import Layout
 
 NAME = "dtensor_data_parallel"
@@ -189,7 +189,7 @@ def train(args, events, data, layouts, build):
     evaluate = dtensor_support.make_evaluation(
         model, data, global_batch, lambda array: pack(array, mesh)
     )
-    first = dtensor_support.position(args, epoch, step_in_epoch)
+    first = custom_loop.position(args, epoch, step_in_epoch)
     batches = iter(keras_support.training_dataset(data, args, global_batch, *first))
     last = ()
     while epoch.numpy() < args.epochs:
@@ -200,7 +200,7 @@ def train(args, events, data, layouts, build):
             metrics.append(train_step(x, y))
             last = x, y
             teller.step(metrics[-1], y, *(pack(column, mesh) for column in rows))
-            if args.save_every and step % args.save_every == 0 and step < args.steps_per_epoch:
+            if custom_loop.is_due(args, step):
                 step_in_epoch.assign(step)
                 save()
         loss, accuracy = np.mean([m.numpy() for m in metrics], axis=0).tolist()

@@ -13,7 +13,6 @@ from tensorflow.experimental import dtensor
 
 from reference_trainers import BY_NAME, keras_checkpoints, roles, workload
 from reference_trainers.events import EventWriter
-from reference_trainers.workload import BadInput
 
 Layout: Any = dtensor.Layout  # which pyright's stubs know by name only
 
@@ -91,9 +90,6 @@ class Momentum(tf.Module):
             self.model_variables[i].assign_add(change)
 
 
-# --- checkpoints -----------------------------------------------------------------------------
-
-
 def make_evaluation(model, data, global_batch, packed):
     """The function that gives mean `loss` and `accuracy` over the test set.
 
@@ -123,6 +119,9 @@ def make_evaluation(model, data, global_batch, packed):
     return evaluate
 
 
+# --- checkpoints -----------------------------------------------------------------------------
+
+
 def restore(args, events, checkpoint):
     """Restore the last checkpoint, if there is one; gives what saves the next."""
     model, optimizer = checkpoint.model, checkpoint.optimizer
@@ -140,17 +139,6 @@ def restore(args, events, checkpoint):
         events.write("checkpoint_saved", path=manager.save(), global_step=step)
 
     return save
-
-
-def position(args, epoch, step_in_epoch):
-    """Epochs that are complete, and steps that are done in the one after them."""
-    first = int(epoch.numpy()), int(step_in_epoch.numpy())
-    if first[1] >= args.steps_per_epoch:
-        raise BadInput(
-            "--steps-per-epoch: %d, but the checkpoint is at step %d of an epoch"
-            % (args.steps_per_epoch, first[1])
-        )
-    return first
 
 
 def export(path, model, inputs, events):

@@ -15,32 +15,17 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import tensorflow as tf
 
 from reference_trainers import (
-    BY_NAME,
     keras_checkpoints,
     keras_events,
     keras_support,
     workload,
 )
-from reference_trainers.events import EventWriter
 
 NAME = "keras_mirrored"
 
 
 def main():
-    row = BY_NAME[NAME]
-    args = workload.parser(
-        NAME,
-        __doc__,
-        row.flags,
-        devices=row.devices,
-        model=row.model,
-        optimizer=row.optimizer,
-    ).parse_args()
-    events = EventWriter()
-    events.write(
-        "started", pid=os.getpid(), trainer=NAME, seed=args.seed, **keras_support.versions()
-    )
-    run(args, events, workload.load_data(args.data))
+    run(*keras_support.begin(NAME, __doc__))
 
 
 def decay(epoch, base):

@@ -5,13 +5,15 @@ mnist_setup.py). Runs with Keras 2, tf_keras and Keras 3. Importing this starts 
 TensorFlow's runtime, so that a process may fork after it.
 """
 
+import os
 import platform
 import sys
 
 import numpy as np
 import tensorflow as tf
 
-from reference_trainers import workload
+from reference_trainers import BY_NAME, workload
+from reference_trainers.events import EventWriter
 
 
 def versions():
@@ -22,6 +24,17 @@ def versions():
         "keras": "%s %s" % (package, sys.modules[package].__version__),
         "python": platform.python_version(),
     }
+
+
+def begin(name, document):
+    """What a trainer of one process does first: (flags, events, data); `started` is told."""
+    row = BY_NAME[name]
+    args = workload.parser(
+        name, document, row.flags, devices=row.devices, model=row.model, optimizer=row.optimizer
+    ).parse_args()
+    events = EventWriter()
+    events.write("started", pid=os.getpid(), trainer=name, seed=args.seed, **versions())
+    return args, events, workload.load_data(args.data)
 
 
 def is_keras_3():

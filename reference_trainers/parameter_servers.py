@@ -4,10 +4,7 @@ The coordinator (the `chief` job) runs the training loop; workers and parameter 
 servers that do what it sends them, and never end by themselves.
 """
 
-import contextlib
 import os
-import sys
-import traceback
 
 import numpy as np
 import tensorflow as tf
@@ -128,16 +125,9 @@ def tell_placed(events, model):
         events.write("placed", variables=devices, ops={})
 
 
-@contextlib.contextmanager
 def ending_at_lost_servers(events):
-    """Write `peer_lost` when a parameter server is gone, and end this task with exit code 1."""
-    try:
-        yield
-    except PEER_ERRORS as error:
-        events.write("peer_lost", error=workload.reason(error))
-        traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(1)
+    """`workload.ending_at` for what is raised when a parameter server is gone."""
+    return workload.ending_at(PEER_ERRORS, events)
 
 
 class Teller(custom_loop.Teller):

@@ -13,24 +13,17 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 import tensorflow as tf
 
 from reference_trainers import (
-    BY_NAME,
     keras_checkpoints,
     keras_events,
     keras_support,
     workload,
 )
-from reference_trainers.events import EventWriter
 
 NAME = "single_process"
 
 
 def main():
-    args = workload.parser(NAME, __doc__, BY_NAME[NAME].flags).parse_args()
-    events = EventWriter()
-    events.write(
-        "started", pid=os.getpid(), trainer=NAME, seed=args.seed, **keras_support.versions()
-    )
-    data = workload.load_data(args.data)
+    args, events, data = keras_support.begin(NAME, __doc__)
     tf.keras.utils.set_random_seed(args.seed)
     events.write("joined", cluster={}, workers=1, chief=True, backend="none", replicas=1)
 

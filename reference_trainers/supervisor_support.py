@@ -4,12 +4,10 @@ The guide leaves the model open; this is an MLP, 784-128-10. The Saver and FileW
 Supervisor's own threads do, at the moment they do it.
 """
 
-import contextlib
 import os
 import platform
 import sys
 import threading
-import traceback
 
 import numpy as np
 import tensorflow as tf
@@ -282,17 +280,9 @@ class Training(object):
         self.events.write("weights", when=when, **{key: state[key] for key in told}, **extra)
 
 
-@contextlib.contextmanager
 def ending_at_lost_servers(events):
-    """Write `peer_lost` when a parameter server is gone, and end this task with exit code 1."""
-    try:
-        yield
-    except PEER_ERRORS as error:
-        events.write("peer_lost", error=workload.reason(error))
-        traceback.print_exc()
-        sys.stderr.flush()
-        # At once: managed_session would close the session, which waits for the lost one for ever.
-        os._exit(1)
+    """`workload.ending_at` for what is raised when a parameter server is gone."""
+    return workload.ending_at(PEER_ERRORS, events)
 
 
 class TellingSaver(tf1.train.Saver):

@@ -6,10 +6,12 @@ TensorFlow starts.
 """
 
 import argparse
+import contextlib
 import hashlib
 import os
 import re
 import sys
+import traceback
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -45,6 +47,22 @@ def run(main, name):
 def _one_line(name, message):
     print("%s: %s" % (name, " ".join(str(message).split())), file=sys.stderr, flush=True)
     return BAD_INPUT
+
+
+@contextlib.contextmanager
+def ending_at(errors, events):
+    """Write `peer_lost` for one of these errors, and end this task at once with exit code 1.
+
+    Not by the exception: what closes the sessions and servers on its way may wait for the lost one
+    for ever.
+    """
+    try:
+        yield
+    except errors as error:
+        events.write("peer_lost", error=reason(error))
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def reason(error):
