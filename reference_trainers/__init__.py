@@ -208,7 +208,7 @@ TRAINERS: Tuple[Trainer, ...] = (
             "backend",
             "autoshard",
         ),
-        learning_rate=0.01,
+        learning_rate=0.03,
     ),
     SUPERVISOR,
     replace(

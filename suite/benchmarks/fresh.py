@@ -12,17 +12,19 @@ are taken, since the ways differ in what comes between them:
 from __future__ import annotations
 
 import contextlib
+import itertools
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from suite.harness import probes, session
+from suite.harness import probes
 from suite.harness.cluster import Cluster
 from suite.harness.errors import CheckFailed, HarnessError
 from suite.harness.run import Event
-from suite.harness.scenarios import Launch
+from suite.harness.session import Launch
 
 HELD = {**probes.NOT_TAKEN, "hold": True}
 NEEDED = ("dill", "portpicker")  # by multi_process_runner
@@ -75,9 +77,10 @@ def by_harness(launch: Launch) -> Fresh:
 def cold(launch: Launch, name: str = "exec") -> Iterator[Launch]:
     """`launch` that starts plain processes, each of which imports TensorFlow; `name` its files."""
     prefix = f"{launch.engine.prefix}{name}-"
-    engine = replace(launch.engine, spawn="exec", zygotes={}, prefix=prefix, clusters=0)
+    fresh: dict[str, Any] = {"zygotes": {}, "clusters": itertools.count(1)}
+    engine = replace(launch.engine, spawn="exec", prefix=prefix, **fresh)
     try:
-        yield session.Launch(engine, launch.case, launch.directory)
+        yield replace(launch, session=replace(launch.session, engine=engine))
     finally:
         engine.stop()
 

@@ -14,7 +14,7 @@ import pytest
 from suite.benchmarks import fresh
 from suite.harness import probes
 from suite.harness.measurement import ratio_of_medians
-from suite.harness.scenarios import Launch
+from suite.harness.session import Launch
 
 FEW = 4  # fresh clusters in every run of the suite
 ENOUGH = 12  # of each way in the comparison

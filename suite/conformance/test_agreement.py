@@ -3,6 +3,7 @@
 import pytest
 
 from suite.harness import checks, scenarios
+from suite.harness.cases import plays
 
 
 @pytest.mark.claim("mwms/replicas-agree")
@@ -26,7 +27,9 @@ def test_there_is_a_replica_on_each_device(healthy):
 
 @pytest.mark.claim("dtensor/multi-client")
 @pytest.mark.cases(families=("dtensor",))
-def test_clients_form_one_mesh_and_agree(clients):
+@plays(scenarios.clients)
+def test_clients_form_one_mesh_and_agree(played):
+    clients = played.run
     checks.cluster_as_given(clients)
     checks.replica_on_each_device(clients)
     checks.workers_agree_on_metrics(clients)
@@ -38,7 +41,7 @@ def test_clients_form_one_mesh_and_agree(clients):
 
 @pytest.mark.claim("mwms/replicas-agree")
 @pytest.mark.cases(flags=("devices",), distributed=True)
-def test_every_device_of_every_worker_is_a_replica(scenario):
-    run = scenario(scenarios.several_devices)
-    checks.replica_on_each_device(run)
-    checks.copies_are_in_step(run)
+@plays(scenarios.several_devices)
+def test_every_device_of_every_worker_is_a_replica(played):
+    checks.replica_on_each_device(played)
+    checks.copies_are_in_step(played)

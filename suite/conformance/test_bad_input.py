@@ -2,19 +2,20 @@
 
 import pytest
 
-from suite.harness import checks, mistakes, scenarios
+from suite.harness import checks, mistakes
+from suite.harness.cases import plays
 
 
 @pytest.mark.claim("cluster/tf-config")
 @pytest.mark.cases(families=("mwms", "estimator", "ps2"))
-def test_a_tf_config_that_makes_no_sense_is_refused(launch):
-    for run in mistakes.wrong_tf_configs(launch):
+@plays(mistakes.wrong_tf_configs)
+def test_a_tf_config_that_makes_no_sense_is_refused(played):
+    for run in played:
         checks.refused_in_one_line(run)
 
 
 @pytest.mark.cases(flags=("model",), events=("restored",), synchronous=True)
-@pytest.mark.parametrize("mistake", [mistakes.another_model, mistakes.cut_short])
-def test_a_checkpoint_that_cannot_be_restored_is_refused(scenario, launch, mistake):
-    found = mistake(launch, scenario(scenarios.continued).then)
-    checks.refused_in_one_line(found.run)
-    checks.nothing_overwritten(found)
+@plays(mistakes.another_model, mistakes.cut_short)
+def test_a_checkpoint_that_cannot_be_restored_is_refused(played):
+    checks.refused_in_one_line(played.run)
+    checks.nothing_overwritten(played)

@@ -3,22 +3,25 @@
 import pytest
 
 from suite.harness import checks, probes, scenarios
+from suite.harness.cases import plays
 
 
 @pytest.mark.claim("mirrored/callbacks")
 @pytest.mark.cases(families=("mirrored",), fit=True)
-def test_the_learning_rate_follows_its_schedule(scenario):
-    checks.learning_rate_follows_schedule(scenario(scenarios.scheduled))
+@plays(scenarios.scheduled)
+def test_the_learning_rate_follows_its_schedule(played):
+    checks.learning_rate_follows_schedule(played)
 
 
 @pytest.mark.claim("mirrored/callbacks")
 @pytest.mark.cases(families=("mirrored",), fit=True)
-def test_every_epoch_has_its_checkpoint(scenario):
-    checks.every_epoch_is_saved(scenario(scenarios.scheduled))
+@plays(scenarios.scheduled)
+def test_every_epoch_has_its_checkpoint(played):
+    checks.every_epoch_is_saved(played)
 
 
 @pytest.mark.claim("mirrored/callbacks")
 @pytest.mark.cases(families=("mirrored",), fit=True)
-def test_event_files_hold_what_was_reported(scenario, launch):
-    pair = probes.event_files(launch, scenario(scenarios.scheduled))
-    checks.event_files_hold_the_metrics(pair.run, pair.then)
+@plays(probes.event_files)
+def test_event_files_hold_what_was_reported(played):
+    checks.event_files_hold_the_metrics(played.run, played.then)

@@ -3,6 +3,7 @@
 import pytest
 
 from suite.harness import checks, probes, scenarios
+from suite.harness.cases import plays
 
 
 @pytest.mark.claim("mwms/converges", "mirrored/converges", "single/converges", "dtensor/converges")
@@ -32,15 +33,16 @@ def test_losses_of_steps_fall(healthy):
 
 @pytest.mark.claim("mwms/converges", "mirrored/converges", "dtensor/converges")
 @pytest.mark.cases(several=True, synchronous=True, events=("epoch",))
-def test_several_replicas_get_where_one_gets(healthy, scenario):
-    checks.converges_to_baseline(healthy, scenario(scenarios.baseline))
+@plays(scenarios.beside_baseline)
+def test_several_replicas_get_where_one_gets(played):
+    checks.converges_to_baseline(played.run, played.reference)
 
 
 @pytest.mark.claim("estimator/from-keras")
 @pytest.mark.cases(families=("estimator",))
-def test_an_estimator_made_of_a_keras_model_trains(scenario):
-    run = scenario(probes.estimator_from_keras)
-    checks.finished_as_asked(run)
-    checks.steps_accounted(run)
-    checks.workers_agree_on_weights(run)
-    checks.step_losses_fall(run)
+@plays(probes.estimator_from_keras)
+def test_an_estimator_made_of_a_keras_model_trains(played):
+    checks.finished_as_asked(played)
+    checks.steps_accounted(played)
+    checks.workers_agree_on_weights(played)
+    checks.step_losses_fall(played)

@@ -3,6 +3,7 @@
 import pytest
 
 from suite.harness import checks, probes, scenarios
+from suite.harness.cases import plays
 
 
 @pytest.mark.claim("ps1/round-robin")
@@ -19,35 +20,39 @@ def test_ops_run_where_they_are_pinned(healthy):
 
 @pytest.mark.claim("ps2/sharded-variables")
 @pytest.mark.cases(families=("ps2",), flags=("shard-bytes",))
-def test_a_sharded_variable_restores_into_other_servers(scenario):
-    pair = scenario(scenarios.resharded)
-    for run in (pair.run, pair.then):
+@plays(scenarios.resharded)
+def test_a_sharded_variable_restores_into_other_servers(played):
+    for run in (played.run, played.then):
         checks.shards_on_every_server(run)
-    checks.checkpoint_restores(pair.run, pair.then)
+    checks.checkpoint_restores(played.run, played.then)
 
 
 @pytest.mark.claim("ps1/chief-initialises")
 @pytest.mark.cases(families=("ps1",))
-def test_the_others_wait_until_the_chief_has_initialised(scenario):
-    checks.others_wait_for_the_chief(scenario(scenarios.late_chief))
+@plays(scenarios.late_chief)
+def test_the_others_wait_until_the_chief_has_initialised(played):
+    checks.others_wait_for_the_chief(played)
 
 
 @pytest.mark.claim("mwms/scope")
 @pytest.mark.cases(families=("mwms",), fit=True)
-def test_a_model_built_outside_the_scope_is_not_kept_in_step(scenario):
-    checks.outside_scope_is_not_in_step(scenario(probes.built_outside_scope))
+@plays(probes.built_outside_scope)
+def test_a_model_built_outside_the_scope_is_not_kept_in_step(played):
+    checks.outside_scope_is_not_in_step(played)
 
 
 @pytest.mark.claim("mwms/scope")
 @pytest.mark.cases(families=("mwms",), fit=True)
-def test_a_model_outside_the_scope_altogether_is_not_kept_in_step(scenario):
-    checks.outside_scope_is_not_in_step(scenario(probes.all_outside_scope))
+@plays(probes.all_outside_scope)
+def test_a_model_outside_the_scope_altogether_is_not_kept_in_step(played):
+    checks.outside_scope_is_not_in_step(played)
 
 
 @pytest.mark.claim("mwms/scope")
 @pytest.mark.cases(families=("mwms",), fit=True)
-def test_a_model_built_inside_the_scope_is(scenario):
-    checks.inside_scope_is_in_step(scenario(probes.inside_scope))
+@plays(probes.inside_scope)
+def test_a_model_built_inside_the_scope_is(played):
+    checks.inside_scope_is_in_step(played)
 
 
 @pytest.mark.claim("dtensor/replicated")
@@ -65,17 +70,20 @@ def test_gradients_are_reduced(healthy):
 
 @pytest.mark.claim("dtensor/divisible")
 @pytest.mark.cases(families=("dtensor",))
-def test_a_batch_that_the_mesh_does_not_divide_is_refused(remeshed):
-    checks.indivisible_batch_refused(remeshed.sharded)
+@plays(probes.remeshed)
+def test_a_batch_that_the_mesh_does_not_divide_is_refused(played):
+    checks.indivisible_batch_refused(played.sharded)
 
 
 @pytest.mark.claim("dtensor/read-after-assign")
 @pytest.mark.cases(families=("dtensor",))
-def test_a_step_reads_what_it_has_assigned(scenario):
-    checks.assigned_is_read(scenario(probes.read_after_assign))
+@plays(probes.read_after_assign)
+def test_a_step_reads_what_it_has_assigned(played):
+    checks.assigned_is_read(played)
 
 
 @pytest.mark.claim("dtensor/read-after-assign")
 @pytest.mark.cases(families=("dtensor",))
-def test_a_step_reads_what_it_has_assigned_with_all_reduces_apart(scenario):
-    checks.assigned_is_read(scenario(probes.read_after_assign_apart))
+@plays(probes.read_after_assign_apart)
+def test_a_step_reads_what_it_has_assigned_with_all_reduces_apart(played):
+    checks.assigned_is_read(played)

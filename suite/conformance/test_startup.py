@@ -3,6 +3,7 @@
 import pytest
 
 from suite.harness import checks, probes, scenarios
+from suite.harness.cases import plays
 
 
 @pytest.mark.claim("cluster/tf-config")
@@ -19,17 +20,18 @@ def test_one_task_is_chief(healthy):
 
 @pytest.mark.claim("cluster/chief", "cluster/tf-config")
 @pytest.mark.cases(families=("mwms",))
-def test_a_chief_job_is_chief(scenario):
-    run = scenario(scenarios.chief_job)
-    checks.cluster_as_given(run)
-    checks.one_chief(run)
-    checks.workers_agree_on_weights(run)
+@plays(scenarios.chief_job)
+def test_a_chief_job_is_chief(played):
+    checks.cluster_as_given(played)
+    checks.one_chief(played)
+    checks.workers_agree_on_weights(played)
 
 
 @pytest.mark.claim("cluster/waits-for-all", "ps1/chief-initialises")
 @pytest.mark.cases(distributed=True)
-def test_no_step_before_the_last_task_is_up(scenario):
-    checks.waits_for_all(scenario(scenarios.late_worker))
+@plays(scenarios.late_worker)
+def test_no_step_before_the_last_task_is_up(played):
+    checks.waits_for_all(played)
 
 
 @pytest.mark.claim("cluster/server-target")
@@ -40,34 +42,37 @@ def test_each_task_logs_its_target(healthy):
 
 @pytest.mark.claim("cluster/static")
 @pytest.mark.cases(distributed=True)
-def test_a_stranger_cannot_join(scenario):
-    intruded = scenario(scenarios.intruder)
-    checks.stranger_changes_nothing(intruded.run, intruded.stranger)
+@plays(scenarios.intruder)
+def test_a_stranger_cannot_join(played):
+    checks.stranger_changes_nothing(played.run, played.stranger)
 
 
 @pytest.mark.claim("cluster/no-tf-config")
 @pytest.mark.cases(families=("mwms", "estimator"))
-def test_without_tf_config_it_is_a_cluster_of_one(scenario):
-    run = scenario(scenarios.alone)
-    checks.finished_as_asked(run)
-    checks.trains_as_a_cluster_of_one(run)
+@plays(scenarios.alone)
+def test_without_tf_config_it_is_a_cluster_of_one(played):
+    checks.finished_as_asked(played)
+    checks.trains_as_a_cluster_of_one(played)
 
 
 @pytest.mark.claim("cluster/local-server")
 @pytest.mark.cases(families=("ps1",))
-def test_a_local_server_answers_another_process(scenario):
-    checks.local_server_answers(scenario(probes.local_server))
+@plays(probes.local_server)
+def test_a_local_server_answers_another_process(played):
+    checks.local_server_answers(played)
 
 
 @pytest.mark.claim("estimator/eager-fails")
 @pytest.mark.cases(families=("estimator",))
-def test_eager_execution_has_to_be_disabled(scenario):
-    checks.eager_execution_is_refused(scenario(probes.eager_estimator))
+@plays(probes.eager_estimator)
+def test_eager_execution_has_to_be_disabled(played):
+    checks.eager_execution_is_refused(played)
 
 
 @pytest.mark.claim("estimator/removed")
 @pytest.mark.cases(families=("estimator",))
-def test_there_is_no_estimator_where_it_was_removed(scenario, session):
+@plays(probes.estimator_api)
+def test_there_is_no_estimator_where_it_was_removed(played, session):
     removed = session.claims["estimator/removed"]
     gone = removed.made_for(session.interpreter.tensorflow, "none")
-    checks.there_or_gone(scenario(probes.estimator_api), gone)
+    checks.there_or_gone(played, gone)

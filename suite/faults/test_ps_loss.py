@@ -3,27 +3,29 @@
 import pytest
 
 from suite.harness import checks, disasters, recovery
+from suite.harness.cases import plays
 
 
 @pytest.mark.claim("ps1/ps-loss", "ps2/ps-loss-raises")
 @pytest.mark.cases(families=("ps1", "ps2"))
-def test_nobody_finishes_without_a_server(scenario, record):
-    run = scenario(disasters.server_lost)
-    for _, noticed_s in recovery.noticed_s(run):
+@plays(disasters.server_lost)
+def test_nobody_finishes_without_a_server(played, record):
+    for _, noticed_s in recovery.noticed_s(played):
         record("server_loss_noticed_s", noticed_s, "s", "lower", fault="sigkill")
-    record("workers_that_hang", len(recovery.hung(run)), "workers", "lower", fault="sigkill")
-    checks.nobody_finishes_without_a_server(run)
+    record("workers_that_hang", len(recovery.hung(played)), "workers", "lower", fault="sigkill")
+    checks.nobody_finishes_without_a_server(played)
 
 
 @pytest.mark.claim("ps1/ps-loss", "ps2/ps-loss-raises")
 @pytest.mark.cases(families=("ps1", "ps2"))
-def test_a_restarted_cluster_restores_the_latest_checkpoint(scenario):
-    checks.cluster_restores_the_latest(scenario(disasters.server_lost))
+@plays(disasters.server_lost)
+def test_a_restarted_cluster_restores_the_latest_checkpoint(played):
+    checks.cluster_restores_the_latest(played)
 
 
 @pytest.mark.claim("ps2/ps-loss-raises")
 @pytest.mark.cases(families=("ps2",))
-def test_a_coordinator_fails_at_once_when_a_server_is_lost(scenario, deadlines):
-    run = scenario(disasters.server_lost)
-    checks.peers_fail_in_time(run, deadlines.detect_s)
-    checks.lost_server_raises(run)
+@plays(disasters.server_lost)
+def test_a_coordinator_fails_at_once_when_a_server_is_lost(played, deadlines):
+    checks.peers_fail_in_time(played, deadlines.detect_s)
+    checks.lost_server_raises(played)

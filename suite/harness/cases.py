@@ -8,9 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import pytest
+
 from reference_trainers import TRAINERS, Trainer
 from suite.harness.options import Settings
 from suite.harness.rows import NO_KERAS
+
+# `@plays(scene)`: the test's `played` is the outcome; of several scenes, of each in its turn.
+# Not pytest.mark.plays(scene), which would put the mark on a single function instead of taking it.
+plays = pytest.mark.plays.with_args
 
 
 @dataclass(frozen=True)

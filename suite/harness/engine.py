@@ -6,15 +6,19 @@ settled here, so that another engine can take this one's place.
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from reference_trainers import Trainer
 from suite.harness import backends, network
 from suite.harness.cluster import Cluster, Progress
+from suite.harness.errors import HarnessError
+from suite.harness.once import Once
 from suite.harness.plan import Plan
 from suite.harness.process import ROOT, SESSION_VARIABLE, Keeper, Zygote
 from suite.harness.topology import ROLE_VARIABLES, Topology
@@ -41,14 +45,17 @@ class Engine:
     workers: int | None = None  # --workers, for topologies that have any
     gpus: Sequence[str] = ()
     prefix: str = ""
-    test: str = ""  # the test that is running, for the names of files
     zygotes: dict[str, Zygote] = field(default_factory=dict)
-    clusters: int = 0
-    references: dict[Any, Any] = field(default_factory=dict)  # runs that others are compared with
+    clusters: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    references: Once = field(default_factory=Once)  # runs that others are compared with
+    stopped: bool = False
+    lock: Lock = field(default_factory=Lock)  # scenarios are played by several threads
 
     def warm(self, *flavours: str) -> None:
         """Start the zygotes of these flavours, so that they import while other work goes on."""
         for flavour in flavours:
+            if self.stopped:
+                raise HarnessError("the session is over: no new cluster starts")
             if flavour not in self.zygotes:
                 logs = self.directory / "logs"
                 logs.mkdir(parents=True, exist_ok=True)
@@ -76,7 +83,9 @@ class Engine:
         }
 
     def connect(self, flavour: str) -> Keeper:
-        self.warm(flavour)
+        with self.lock:
+            self.warm(flavour)
+            self.zygotes[flavour].wait_ready(self.deadlines)
         isolate = self.network.kind == network.NAMESPACE
         return self.zygotes[flavour].connect(self.deadlines, isolate=isolate)
 
@@ -97,6 +106,7 @@ class Engine:
         *,
         backend: str,
         keras: str,
+        name: str = "run",
         workers: int | None = None,
         jobs: Sequence[tuple[str, int]] | None = None,
         model_dir: Path | None = None,
@@ -106,7 +116,8 @@ class Engine:
         """A cluster that has not started yet; enter it, then `start`.
 
         `jobs` replaces the trainer's topology, `workers` only its number of training workers.
-        `flags` are the trainer's, by name without dashes: True is a switch, None leaves one out.
+        `name` says in file names and on the terminal what it is for. `flags` are the trainer's, by
+        name without dashes: True is a switch, None leaves one out.
         """
         topology = self.topology(trainer, jobs, workers)
         flavour = keras if keras in self.flavours else next(iter(self.flavours))
@@ -115,8 +126,7 @@ class Engine:
         if model_dir:
             given["model-dir"] = model_dir
         addresses, release = self.network.addresses(topology.tasks)
-        self.clusters += 1
-        name = f"{self.prefix}{self.clusters:03d}-{self.test}"
+        numbered = f"{self.prefix}{next(self.clusters):03d}-{name}"
         gpus = backends.assign_gpus(self.gpus, topology.workers)
         plan = Plan(
             trainer=trainer,
@@ -128,14 +138,15 @@ class Engine:
             env={**self.environment(flavour), **(env or {})},
             task_env={task: {"CUDA_VISIBLE_DEVICES": gpu} for task, gpu in gpus.items()},
             python=self.python,
-            events=self.directory / "events" / name,
-            logs=self.directory / "logs" / name,
-            label=f"{self.test} {trainer.name} {backend} {keras}",
+            events=self.directory / "events" / numbered,
+            logs=self.directory / "logs" / numbered,
+            label=f"{name} {trainer.name} {backend} {keras}",
         )
         return Cluster(plan, lambda: self.connect(flavour), self.deadlines, self.progress, release)
 
     def stop(self) -> None:
-        """End all zygotes and what they forked."""
-        for zygote in self.zygotes.values():
+        """End all zygotes and what they forked, for good."""
+        self.stopped = True
+        for zygote in list(self.zygotes.values()):
             zygote.stop(self.deadlines)
         self.zygotes.clear()

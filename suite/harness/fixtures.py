@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,28 @@ import pytest
 from suite.harness import scenarios
 from suite.harness.cases import Case
 from suite.harness.data import Dataset
+from suite.harness.options import is_parallel
 from suite.harness.run import Run
-from suite.harness.session import ALL_TESTS, SESSION, Launch, Session
+from suite.harness.session import ALL_TESTS, SESSION, Launch, Scene, Session
 from suite.harness.waiting import Deadlines
 
 MEASURED = pytest.StashKey[list[dict[str, Any]]]()
 RUNS = pytest.StashKey[list[Run]]()
+
+
+def case_of(item: pytest.Item) -> Case | None:
+    """The case of a test; None for tests of the harness itself."""
+    spec = getattr(item, "callspec", None)
+    return spec.params.get("case") if spec else None
+
+
+def scene_of(item: pytest.Item) -> Scene | None:
+    """The scenario that a test judges; None for one that starts clusters of its own."""
+    marker = item.get_closest_marker("plays")
+    if marker is None:
+        return scenarios.healthy if "healthy" in getattr(item, "fixturenames", ()) else None
+    spec = getattr(item, "callspec", None)
+    return spec.params.get("played", marker.args[0]) if spec else marker.args[0]
 
 
 @pytest.fixture
@@ -43,36 +60,47 @@ def dataset(session: Session) -> Dataset:
     return session.dataset
 
 
-@pytest.fixture
-def scenario(
-    request: pytest.FixtureRequest,
-    session: Session,
-    case: Case,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Callable[..., Any]:
-    """`scenario(function)`: what `function(launch)` gave for this case, run once a process."""
-
-    def shared(function: Callable[..., Any]) -> Any:
-        def make() -> Any:
-            directory = tmp_path_factory.mktemp(function.__name__, numbered=True)
-            return function(Launch(session.engine, case, directory))
-
-        session.engine.test = function.__name__
-        outcome = session.shared(case, function.__name__, make)
-        request.node.stash.setdefault(RUNS, []).extend(scenarios.runs_of(outcome))
-        return outcome
-
-    row = session.expectation(case, request.node.originalname)
-    if row is not None and row.test == ALL_TESTS:
-        # Nothing of this approach works here; one real run confirms it for all of its tests.
-        shared(scenarios.healthy)
-    return shared
+@pytest.fixture(scope="session", autouse=True)
+def playing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Plays the scenarios of all tests ahead of them, where this is the only pytest process."""
+    session = request.config.stash.get(SESSION, None)
+    if session is None:
+        return
+    tmp_path_factory.getbasetemp()  # makes it, which several threads must not do at once
+    session.new_directory = tmp_path_factory.mktemp
+    if session.settings.at_once > 1 and not is_parallel(request.config):
+        scenes = [(case_of(item), scene_of(item)) for item in request.session.items]
+        session.ahead.begin(partial(session.outcome, *both) for both in scenes if None not in both)
 
 
 @pytest.fixture
-def healthy(scenario: Callable[..., Any]) -> Run:
+def played(request: pytest.FixtureRequest, session: Session, case: Case) -> Any:
+    """What the test's scenario (`pytest.mark.plays`) came to for this case."""
+    scene = scene_of(request.node)
+    if scene is None:
+        raise pytest.UsageError(f"{request.node.nodeid} needs @plays")
+    return outcome(request.node, session, case, scene)
+
+
+@pytest.fixture
+def healthy(request: pytest.FixtureRequest, session: Session, case: Case) -> Run:
     """An undisturbed run of the case, shared by all checks that can read it."""
-    return scenario(scenarios.healthy)
+    return outcome(request.node, session, case, scenarios.healthy)
+
+
+def outcome(item: pytest.Item, session: Session, case: Case, scene: Scene) -> Any:
+    """The scenario's outcome; its runs are told in the test's diagnosis, should it fail."""
+    settle(item, session, case)
+    came = session.outcome(case, scene)
+    item.stash.setdefault(RUNS, []).extend(scenarios.runs_of(came))
+    return came
+
+
+def settle(item: pytest.Item, session: Session, case: Case) -> None:
+    """Where nothing of an approach works, one real run confirms it for all of its tests."""
+    row = session.expectation(case, getattr(item, "originalname", item.name))
+    if row is not None and row.test == ALL_TESTS:
+        session.outcome(case, scenarios.healthy)
 
 
 @pytest.fixture
@@ -80,12 +108,13 @@ def launch(
     request: pytest.FixtureRequest,
     session: Session,
     case: Case,
-    scenario: Callable[..., Any],  # noqa: ARG001 - settles whether the approach works at all
     tmp_path: Path,
 ) -> Launch:
-    """Clusters of the case for this test alone."""
-    session.engine.test = request.node.originalname
-    return Launch(session.engine, case, tmp_path)
+    """Clusters of the case for this test alone; where it measures, there are no others."""
+    settle(request.node, session, case)
+    if request.node.get_closest_marker("timing"):
+        session.ahead.finish()
+    return Launch(session, case, tmp_path, request.node.originalname)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from suite.harness.run import Run
-from suite.harness.scenarios import FEW, Launch, work
+from suite.harness.scenarios import FEW, Launch, continued, work
 
 CLUSTER = {"worker": ["localhost:2222", "localhost:2223"]}
 MASTER = {**CLUSTER, "master": ["localhost:2224"]}
@@ -46,20 +46,20 @@ def wrong_tf_configs(launch: Launch) -> list[Run]:
         return [cluster.finish() for cluster in clusters]
 
 
-def another_model(launch: Launch, finished: Run) -> Mistaken:
-    """A finished run's directory, for a trainer that is asked for another model."""
+def another_model(launch: Launch) -> Mistaken:
+    """The directory of `continued`, for a trainer that is asked for another model."""
     other = "cnn" if launch.case.trainer.model != "cnn" else "pooled-cnn"
-    return _again(launch, finished, model=other)
+    return _again(launch, model=other)
 
 
-def cut_short(launch: Launch, finished: Run) -> Mistaken:
-    """A finished run's directory, of whose checkpoints all files of weights are cut in half."""
-    return _again(launch, finished, cut=True)
+def cut_short(launch: Launch) -> Mistaken:
+    """The directory of `continued`, of whose checkpoints all files of weights are cut in half."""
+    return _again(launch, cut=True)
 
 
-def _again(launch: Launch, finished: Run, cut: bool = False, **flags: Any) -> Mistaken:
+def _again(launch: Launch, cut: bool = False, **flags: Any) -> Mistaken:
     directory = launch.directory / "copy"
-    shutil.copytree(finished.flags["model-dir"], directory)
+    shutil.copytree(launch.outcome(continued).then.flags["model-dir"], directory)
     for path in _files(directory) if cut else ():
         if ".data-" in path.name or path.suffix == ".h5":
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])

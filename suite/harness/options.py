@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reference_trainers import BY_NAME
-from suite.harness import backends
+from suite.harness import ahead, backends
 from suite.harness.errors import BadInput
 from suite.harness.rows import FLAVOURS
 
@@ -32,6 +32,7 @@ class Settings:
     spawn: str
     deadline_scale: float
     seed: int
+    at_once: int = 1
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -40,6 +41,16 @@ class Settings:
     def from_dict(cls, values: dict[str, Any]) -> Settings:
         lists = {k: tuple(values[k]) for k in ("trainers", "backends", "keras")}
         return cls(**{**values, **lists})
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Whether this is a worker of pytest-xdist, which runs what the controller decided."""
+    return hasattr(config, "workerinput")
+
+
+def is_parallel(config: pytest.Config) -> bool:
+    """Whether other processes of pytest run tests beside this one."""
+    return is_worker(config) or bool(getattr(config.option, "numprocesses", None))
 
 
 def add_options(parser: pytest.Parser) -> None:
@@ -57,6 +68,7 @@ def add_options(parser: pytest.Parser) -> None:
     add("--python", metavar="PATH", help="interpreter of the tasks (default: pytest's own)")
     add("--spawn", default="fork", metavar="HOW", help="fork (default) or exec: plain processes")
     add("--deadline-scale", default="1", metavar="X", help="stretch every deadline by this factor")
+    add("--at-once", metavar="N", help="scenarios played at once (default: by processors, 1 to 4)")
     add("--seed", metavar="N", help="of data order and weights (default: drawn, and reported)")
 
 
@@ -83,6 +95,7 @@ def _number(option: str, text: str | None, kind: type, least: float, most: float
 def read(options: argparse.Namespace) -> Settings:
     """Settings from the parsed options; BadInput, in one line, for a value that cannot be."""
     workers = _number("--workers", options.workers, int, 1, 64)
+    at_once = _number("--at-once", options.at_once, int, 1, 64)
     scale = _number("--deadline-scale", options.deadline_scale, float, 0.01, 1000)
     seed = _number("--seed", options.seed, int, 0, LARGEST_SEED)
     if options.data is not None and not Path(options.data).is_file():
@@ -98,4 +111,5 @@ def read(options: argparse.Namespace) -> Settings:
         spawn=_known("--spawn", [options.spawn], ("fork", "exec"))[0],
         deadline_scale=scale,
         seed=secrets.randbelow(LARGEST_SEED) if seed is None else seed,
+        at_once=ahead.sensible() if at_once is None else at_once,
     )

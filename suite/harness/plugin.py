@@ -19,6 +19,8 @@ from suite.harness.cases import Needs, select
 from suite.harness.controller import Controller
 from suite.harness.errors import BadInput
 from suite.harness.fixtures import *  # noqa: F403 - pytest finds fixtures in a plug-in's namespace
+from suite.harness.fixtures import case_of
+from suite.harness.options import is_parallel, is_worker
 from suite.harness.process import ROOT
 from suite.harness.progress import Progress
 from suite.harness.recording import Recorder
@@ -29,6 +31,7 @@ ORDER = ("meta", "conformance", "faults", "benchmarks")  # timings last, when no
 MARKERS = (
     "claim(*ids): the promises of claims.toml that this test can refute",
     "cases(events, flags, families, distributed, synchronous, aggregates, fit, backends): of rows",
+    "plays(*scenes): of which `played` is the outcome; of several, each in its turn",
     "timing: measures; left out when several processes of pytest share the machine",
     "long: minutes on its own; left out unless -m asks for it",
 )
@@ -39,15 +42,6 @@ PROGRESS = pytest.StashKey[Progress]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     options.add_options(parser)
-
-
-def is_worker(config: pytest.Config) -> bool:
-    """Whether this is a worker of pytest-xdist, which runs what the controller decided."""
-    return hasattr(config, "workerinput")
-
-
-def is_parallel(config: pytest.Config) -> bool:
-    return is_worker(config) or bool(getattr(config.option, "numprocesses", None))
 
 
 def needs_tensorflow(config: pytest.Config) -> bool:
@@ -110,6 +104,10 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    plays = metafunc.definition.get_closest_marker("plays")
+    if plays and len(plays.args) > 1:
+        names = [scene.__name__ for scene in plays.args]
+        metafunc.parametrize("played", plays.args, ids=names, indirect=True)
     if "case" not in metafunc.fixturenames:
         return
     session = metafunc.config.stash.get(SESSION, None)
@@ -150,7 +148,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _left_out(config: pytest.Config, item: pytest.Item) -> bool:
     return bool(
-        ("case" in getattr(item, "fixturenames", ()) and reporting.case_of(item) is None)
+        ("case" in getattr(item, "fixturenames", ()) and case_of(item) is None)
         or (item.get_closest_marker("long") and not config.option.markexpr)
         or (item.get_closest_marker("timing") and is_parallel(config))
     )
@@ -182,7 +180,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if held is None:
         return
     directories = [zygote.directory for zygote in held.engine.zygotes.values()]
+    held.ahead.cancel()
     held.engine.stop()
+    held.ahead.join()
     left = leaks.directories(directories)
     if is_worker(session.config):
         session.config.workeroutput["leaks"] = left  # type: ignore[attr-defined]

@@ -19,7 +19,10 @@ from suite.harness.scenarios import (
     Launch,
     changed_plan,
     complete,
+    healthy,
+    large_batch,
     part_of_data,
+    scheduled,
     single,
     start_of,
     work,
@@ -181,12 +184,13 @@ def estimator_api(launch: Launch) -> Run:
     return finished(launch, alone(launch, "estimator_api"), backend="none", flags=NOT_TAKEN)
 
 
-def loaded_export(launch: Launch, exporting: Run) -> Continued:
-    """The chief's saved model of a run, loaded by one process, evaluated and trained on.
+def loaded_export(launch: Launch) -> Continued:
+    """The saved model of the healthy run's chief, loaded by one process, evaluated and trained on.
 
     Where the run had several devices, it is loaded in a strategy's scope as well, and where it kept
     its checkpoints, the last of these.
     """
+    exporting: Run = launch.outcome(healthy)
     chief, row = exporting.workers[0], exporting.trainer
     flags = {
         "data": exporting.flags["data"],
@@ -201,11 +205,12 @@ def loaded_export(launch: Launch, exporting: Run) -> Continued:
     return Continued(exporting, complete(launch, loading, backend="none", jobs=(), flags=flags))
 
 
-def event_files(launch: Launch, writing: Run) -> Continued:
-    """A program reads what callbacks have written for TensorBoard.
+def event_files(launch: Launch) -> Continued:
+    """A program reads what the callbacks of `scheduled` have written for TensorBoard.
 
     HarnessError where the tasks' interpreter has none; TensorFlow brought it along until 2.20.
     """
+    writing: Run = launch.outcome(scheduled)
     if "TensorBoard is not installed" in writing.log(writing.workers[0]):
         raise HarnessError(f"{launch.engine.python}: lacks tensorboard, which a callback needs")
     logs = Path(writing.flags["model-dir"]) / "logs"
@@ -216,17 +221,22 @@ def event_files(launch: Launch, writing: Run) -> Continued:
 
 @dataclass(frozen=True)
 class Remeshed:
-    """Three runs on one model directory, each on a mesh of its own; each does an epoch more."""
+    """Three runs on one model directory, each on a mesh of its own; each does an epoch more.
+
+    `reference` is one process on the same work as the first.
+    """
 
     sharded: Run
     smaller: Run
     larger: Run
+    reference: Run
 
 
-def remeshed(launch: Launch, pair: Compared) -> Remeshed:
-    """The run of a pair, from the same start, with weights in shards; then replicated on two
-    devices, then on four, each from the checkpoint of the one before.
+def remeshed(launch: Launch) -> Remeshed:
+    """`large_batch`, from the same start, with weights in shards; then replicated on two devices,
+    then on four, each from the checkpoint of the one before.
     """
+    pair: Compared = launch.outcome(large_batch)
     directory = launch.directory / "model"
     sharding = replace(
         launch.case.trainer,
@@ -248,6 +258,7 @@ def remeshed(launch: Launch, pair: Compared) -> Remeshed:
         more(sharding, 0, 4, 2, export=launch.directory / "sharded", **start),
         more(plain, 1, 2, 2),
         more(plain, 2, 4, 4, export=launch.directory / "replicated"),
+        pair.reference,
     )
 
 
@@ -270,18 +281,35 @@ def _read_after_assign(launch: Launch, env: dict[str, str]) -> Run:
     return complete(launch, trainer, flags=NOT_TAKEN, env=env)
 
 
-def keras_dtensor_optimizer(
-    launch: Launch, pair: Compared, env: dict[str, str] | None = None
-) -> Run:
-    """The run of a pair, from the same start, with Keras' own optimizer for DTensor."""
+def keras_dtensor_optimizer(launch: Launch) -> Compared:
+    """`large_batch`, from the same start, with Keras' own optimizer for DTensor."""
+    return _keras_dtensor_optimizer(launch, {})
+
+
+def keras_dtensor_optimizer_apart(launch: Launch) -> Compared:
+    """The same without the combination of all-reduces."""
+    return _keras_dtensor_optimizer(launch, APART)
+
+
+def _keras_dtensor_optimizer(launch: Launch, env: dict[str, str]) -> Compared:
+    pair: Compared = launch.outcome(large_batch)
     name = "dtensor_keras_optimizer"
     trainer = replace(launch.case.trainer, name=name, path=str(PROGRAMS / f"{name}.py"))
     flags = {**pair.run.flags, "initial-weights": start_of(pair.run)}
-    return complete(launch, trainer, flags=flags, env=env)
+    return Compared(complete(launch, trainer, flags=flags, env=env), pair.reference)
 
 
-def loaded_signature(launch: Launch, exporting: Run) -> Continued:
+def loaded_signature(launch: Launch) -> Continued:
     """A saved model without Keras, used by a process that knows nothing of how it was trained."""
+    return _loaded_signature(launch, launch.outcome(healthy))
+
+
+def loaded_remeshed_signature(launch: Launch) -> Continued:
+    """The same of the last of `remeshed`."""
+    return _loaded_signature(launch, launch.outcome(remeshed).larger)
+
+
+def _loaded_signature(launch: Launch, exporting: Run) -> Continued:
     chief = exporting.workers[0]
     flags = {
         "seed": None,

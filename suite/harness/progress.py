@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from threading import Lock
 from typing import TextIO
 
 from suite.harness.run import Event
@@ -20,10 +21,15 @@ class Progress:
         self.terminal = bool(stream and stream.isatty())
         self.last_s = time.monotonic()
         self.drawn = False
+        self.lock = Lock()  # clusters that are played at once tell of themselves at once
 
     def __call__(self, label: str, event: Event) -> None:
         if self.stream is None or event.name not in WORTH_SAYING:
             return
+        with self.lock:
+            self._show(self.stream, label, event)
+
+    def _show(self, stream: TextIO, label: str, event: Event) -> None:
         now = time.monotonic()
         if now - self.last_s < (REDRAW_S if self.terminal else LINE_EVERY_S):
             return
@@ -32,10 +38,10 @@ class Progress:
         text = f"{label}: {event.task} {event.name}{at}"
         if self.terminal:
             # Erase to the end of the line, draw, and come back to where pytest's own dots stand.
-            self.stream.write(f"\0337  \033[2m{text[:70]}\033[0m\033[K\0338")
+            stream.write(f"\0337  \033[2m{text[:70]}\033[0m\033[K\0338")
         else:
-            self.stream.write(f"\n  {text}\n")
-        self.stream.flush()
+            stream.write(f"\n  {text}\n")
+        stream.flush()
         self.drawn = self.terminal
 
     def clear(self) -> None:

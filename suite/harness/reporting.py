@@ -11,18 +11,12 @@ import pytest
 
 from suite.harness import diagnosis, verdicts
 from suite.harness.cases import Case
-from suite.harness.fixtures import MEASURED, RUNS
+from suite.harness.fixtures import MEASURED, RUNS, case_of
 from suite.harness.recording import now
 from suite.harness.session import SESSION, Session
 
 # The attribute of a report that carries rows from pytest-xdist's workers to the controller.
 CARRIED = "tf_distribute_conformance"
-
-
-def case_of(item: pytest.Item) -> Case | None:
-    """The case of a test; None for tests of the harness itself."""
-    spec = getattr(item, "callspec", None)
-    return spec.params.get("case") if spec else None
 
 
 def claims_of(item: pytest.Item, session: Session, case: Case) -> list[str]:

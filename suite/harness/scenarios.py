@@ -43,6 +43,7 @@ class Launch(Protocol):
     @property
     def directory(self) -> Path: ...
     def __call__(self, trainer: Any = None, **how: Any) -> Cluster: ...
+    def outcome(self, scene: Callable[..., Any]) -> Any: ...  # another scenario's, of this case
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ def runs_of(outcome: object) -> list[Run]:
     """All histories in what a scenario gave."""
     if isinstance(outcome, Run):
         return [outcome]
+    if isinstance(outcome, list):
+        return outcome
     parts = [getattr(outcome, f.name) for f in fields(outcome)]  # type: ignore[arg-type]
     return [part for part in parts if isinstance(part, Run)]
 
@@ -230,15 +233,16 @@ def reference(launch: Launch, **flags: Any) -> Run:
     given = work(launch, one, **flags)
     told = sorted({**given, "data": Path(given["data"]).name}.items())
     key = (launch.case.keras, one.program, *told)
-    references = launch.engine.references
-    if key not in references:
-        references[key] = trained(launch, one, backend="none", jobs=(), flags=given)
-    return references[key]
+
+    def make() -> Run:
+        return trained(launch, one, backend="none", jobs=(), flags=given)
+
+    return launch.engine.references.get(key, make)
 
 
-def baseline(launch: Launch) -> Run:
-    """One process on the same work: what `healthy` of several workers is compared with."""
-    return reference(launch)
+def beside_baseline(launch: Launch) -> Compared:
+    """`healthy`, and one process on the same work."""
+    return Compared(launch.outcome(healthy), reference(launch))
 
 
 def _chief_and_workers(launch: Launch) -> tuple[tuple[str, int], ...]:
@@ -372,6 +376,28 @@ def four_replicas(launch: Launch) -> Compared:
     return large_batch(launch, 4)
 
 
+def moved_from(source: Trainer) -> Callable[[Launch], Moved]:
+    """The scenario `moved` from that approach."""
+
+    def scene(launch: Launch) -> Moved:
+        return moved(launch, source)
+
+    scene.__name__ = f"moved_{source.name}"
+    return scene
+
+
+def moved_from_next(launch: Launch) -> Moved:
+    """The scenario `moved` from the next approach in the table that others can restore from.
+
+    So each strategy's checkpoint is restored, and each strategy restores one.
+    """
+    names = list(BY_NAME)
+    own = names.index(launch.case.trainer.name)
+    portable = [row for row in BY_NAME.values() if row.portable]
+    near = min(portable, key=lambda row: (names.index(row.name) - own - 1) % len(names))
+    return launch.outcome(moved_from(near))
+
+
 def moved(launch: Launch, source: Trainer) -> Moved:
     """What another approach has saved, restored by this one, and by one process.
 
@@ -381,12 +407,13 @@ def moved(launch: Launch, source: Trainer) -> Moved:
     few.update(optimizer="momentum", learning_rate=0.01, model=source.model)
     row = launch.case.trainer
     key = (launch.case.keras, source.program)
-    saved = launch.engine.references.get(key)
-    if saved is None:
+
+    def save() -> Run:
         directory, first = launch.directory / "saved", source.backends[0]
         flags = work(launch, source, **few)
-        saved = complete(launch, source, backend=first, flags=flags, model_dir=directory)
-        launch.engine.references[key] = saved
+        return complete(launch, source, backend=first, flags=flags, model_dir=directory)
+
+    saved = launch.engine.references.get(key, save)
     few["restore"] = saved.of("checkpoint_saved", saved.workers[0])[-1]["path"]
     few["dump_weights"] = True
     devices: dict[str, Any] = {} if row.jobs else {"devices": 2 * row.devices}
@@ -405,13 +432,15 @@ def start_of(run: Run) -> str:
     return next(e["npz"] for e in run.of("weights") if e["when"] == "initial")
 
 
-def clients(launch: Launch, pair: Compared) -> Run:
-    """The run of a pair again, from the same start, as two clients with two devices each."""
+def clients(launch: Launch) -> Compared:
+    """`large_batch` again, from the same start, as two clients with two devices each."""
+    pair: Compared = launch.outcome(large_batch)
     trainer = replace(launch.case.trainer, jobs=(("worker", 2),))
     together = int(pair.run.flags["batch-size"]) * pair.run.replicas
     flags = {**pair.run.flags, "devices": 2, "batch-size": together // 4, "evaluate": True}
     flags["initial-weights"] = start_of(pair.run)
-    return complete(launch, trainer, flags=flags, model_dir=launch.directory / "model")
+    run = complete(launch, trainer, flags=flags, model_dir=launch.directory / "model")
+    return Compared(run, pair.reference)
 
 
 def audited(launch: Launch, autoshard: str | None = None) -> Run:

@@ -5,6 +5,7 @@ A run that several tests look at happens once for each case; its failure, too, i
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from suite.harness.ahead import Ahead
 from suite.harness.cases import Case
 from suite.harness.claims import Claims
 from suite.harness.cluster import Cluster
@@ -19,22 +21,15 @@ from suite.harness.data import Dataset
 from suite.harness.engine import Engine
 from suite.harness.environments import Interpreter
 from suite.harness.expectations import Expectations, Row
+from suite.harness.once import Once
 from suite.harness.options import Settings
 
 ALL_TESTS = "*"
+Scene = Callable[..., Any]  # of a Launch; see scenarios.py
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a shared scenario came to: its value, or the exception that ended it."""
-
-    value: Any = None
-    error: Exception | None = None
-
-    def get(self) -> Any:
-        if self.error is not None:
-            raise self.error
-        return self.value
+def _temporary(name: str) -> Path:
+    return Path(tempfile.mkdtemp(prefix=f"{name}-"))
 
 
 @dataclass
@@ -47,7 +42,12 @@ class Session:
     dataset: Dataset
     claims: Claims
     expectations: Expectations
-    outcomes: dict[tuple[str, str], Outcome] = field(default_factory=dict)
+    new_directory: Callable[[str], Path] = _temporary  # by the name of what it is for
+    ahead: Ahead = field(init=False)
+    outcomes: Once = field(default_factory=Once)
+
+    def __post_init__(self) -> None:
+        self.ahead = Ahead(self.settings.at_once)
 
     def expectation(self, case: Case, test: str) -> Row | None:
         """The row of expectations.toml that speaks of this test here, if there is one."""
@@ -62,15 +62,13 @@ class Session:
             real_mnist=self.dataset.real_mnist,
         )
 
-    def shared(self, case: Case, name: str, make: Callable[[], Any]) -> Any:
-        """The value of a scenario for this case, made on first use; raises its error each time."""
-        key = (case.id, name)
-        if key not in self.outcomes:
-            try:
-                self.outcomes[key] = Outcome(value=make())
-            except Exception as error:  # noqa: BLE001 - handed on, every time it is asked for
-                self.outcomes[key] = Outcome(error=error)
-        return self.outcomes[key].get()
+    def outcome(self, case: Case, scene: Scene) -> Any:
+        """What `scene` comes to for this case, played on first use; raises its error each time."""
+
+        def play() -> Any:
+            return scene(Launch(self, case, self.new_directory(scene.__name__), scene.__name__))
+
+        return self.outcomes.get((case.id, scene.__name__), play)
 
 
 SESSION = pytest.StashKey[Session]()
@@ -78,14 +76,23 @@ SESSION = pytest.StashKey[Session]()
 
 @dataclass(frozen=True)
 class Launch:
-    """`launch` of one test: the engine's, with the test's own case and directory filled in."""
+    """`launch` of one scenario or test: the engine's, with case, directory and name filled in."""
 
-    engine: Engine
+    session: Session
     case: Case
-    directory: Path  # for model directories; the test's own
+    directory: Path  # for model directories; its own
+    name: str  # for the names of files
+
+    @property
+    def engine(self) -> Engine:
+        return self.session.engine
 
     def __call__(self, trainer: Any = None, **how: Any) -> Cluster:
         """A cluster of `trainer` (default: the case's); see `Engine.launch` for the rest."""
         how.setdefault("backend", self.case.backend)
         how.setdefault("keras", self.case.keras)
-        return self.engine.launch(trainer or self.case.trainer, **how)
+        return self.engine.launch(trainer or self.case.trainer, name=self.name, **how)
+
+    def outcome(self, scene: Scene) -> Any:
+        """What another scenario comes to for this case."""
+        return self.session.outcome(self.case, scene)

@@ -71,7 +71,7 @@ def sessions(plugin_stage: Path) -> Iterator[Sessions]:
     """All of SESSIONS, one after the other, in the background."""
     with ThreadPoolExecutor(1) as pool:
         yield {
-            name: pool.submit(run_pytest, plugin_stage, "test_verdicts.py", **given(plugin_stage))
+            name: pool.submit(run_pytest, plugin_stage, **given(plugin_stage))
             for name, given in SESSIONS.items()
         }
 

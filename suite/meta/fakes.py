@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -79,3 +80,9 @@ class FakeCase:
             steps = how["flags"]["steps-per-epoch"]
             how["env"]["FAKE_HOLD_AT"] = str(steps + disasters.INTO_EPOCH)
         return self.engine.launch(trainer, **how)
+
+    def outcome(self, scene: Callable[[Any], Any]) -> Any:
+        """Another scenario's, with the same defect."""
+        directory = self.directory / scene.__name__
+        directory.mkdir()
+        return scene(replace(self, directory=directory))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from suite.harness import disasters, scenarios
 from suite.harness.checks import CHECKS
 from suite.harness.engine import Engine
 from suite.harness.errors import CheckFailed
+from suite.harness.once import Once
 from suite.harness.run import Run
 from suite.harness.scenarios import Compared, Continued, Launch
 from suite.meta import coordinated, histories
@@ -30,10 +32,6 @@ class Group:
     trainer: Trainer
     scenario: Callable[[Any], Any]  # of a Launch, or of a FakeCase
     checks: tuple[str, ...]
-
-
-def against_baseline(launch: Launch) -> Compared:
-    return Compared(scenarios.healthy(launch), scenarios.baseline(launch))
 
 
 def restored_elsewhere(launch: Launch) -> Continued:
@@ -77,7 +75,7 @@ GROUPS = (
             "exports_identical",
         ),
     ),
-    Group("baseline", WORKERS, against_baseline, ("converges_to_baseline",)),
+    Group("baseline", WORKERS, scenarios.beside_baseline, ("converges_to_baseline",)),
     Group("chief-job", WORKERS, scenarios.chief_job, (*FINISHED, *START, *IN_STEP)),
     Group("late", WORKERS, scenarios.late_worker, (*START, "waits_for_all")),
     Group("alone", WORKERS, scenarios.alone, ("trains_as_a_cluster_of_one",)),
@@ -273,5 +271,6 @@ class Stage:
         directory = self.directory / name
         directory.mkdir()
         # It counts its own clusters, and no other defect's run is its reference.
-        engine = replace(self.engine, prefix=f"{name}-", test=group.name, references={})
+        own: dict[str, Any] = {"clusters": itertools.count(1), "references": Once()}
+        engine = replace(self.engine, prefix=f"{name}-", **own)
         return group.scenario(FakeCase(engine, directory, group.trainer, defect))

@@ -61,6 +61,73 @@ def test_measures(healthy, record):
     record("throughput_steps_per_s", 5.0, "1/s", better="higher", collective="none", repeat=1)
 '''
 
+AHEAD = '''
+"""Scenarios that tell whether others are played at the same time."""
+from pathlib import Path
+import pytest
+from suite.harness import scenarios
+from suite.harness.cases import plays
+from suite.harness.errors import CheckFailed
+from suite.harness.waiting import wait_until
+
+def flag(launch, name):
+    return Path(launch.engine.directory) / name
+
+def meet(launch, other):
+    flag(launch, launch.name).touch()
+    wait_until("the other scenario", flag(launch, other).exists, launch.engine.deadlines.exit_s)
+    return []
+
+def one(launch):
+    return meet(launch, "another")
+
+def another(launch):
+    return meet(launch, "one")
+
+def slow(launch):
+    flag(launch, "slow-begun").touch()
+    run = scenarios.complete(launch, flags=scenarios.work(launch))
+    flag(launch, "slow-ended").touch()
+    return run
+
+def endless(launch):
+    with launch(flags=scenarios.endless_work(launch)) as cluster:
+        cluster.start()
+        cluster.wait_for("step")
+        flag(launch, "endless-begun").touch()
+        cluster.wait_for("step", at_least=10**9)
+
+@plays(one)
+@pytest.mark.cases(families=("single",))
+def test_first_of_two_that_meet(played):
+    pass
+
+@plays(another)
+@pytest.mark.cases(families=("single",))
+def test_second_of_two_that_meet(played):
+    pass
+
+@pytest.mark.timing
+@pytest.mark.cases(families=("single",))
+def test_timed(launch):
+    assert flag(launch, "slow-begun").exists() == flag(launch, "slow-ended").exists()
+
+@plays(slow)
+@pytest.mark.cases(families=("single",))
+def test_slow(played):
+    pass
+
+@pytest.mark.cases(families=("single",))
+def test_ends_it(case, session):
+    wait_until("the endless scenario", flag(session, "endless-begun").exists, 30)
+    raise CheckFailed("now")
+
+@plays(endless)
+@pytest.mark.cases(families=("single",))
+def test_never_comes(played):
+    pass
+'''
+
 ROWS = """
 [[expectation]]
 trainer = "single_process"
@@ -81,6 +148,7 @@ EXPECTED = {
 def set_stage(directory: Path) -> None:
     """Fill it with tests, expectations, and packages that are called as the real ones are."""
     (directory / "test_verdicts.py").write_text(TESTS)
+    (directory / "test_ahead.py").write_text(AHEAD)
     (directory / "expectations.toml").write_text(
         "".join(ROWS.format(test=t, status=s, message=m) for t, (s, m) in EXPECTED.items())
     )
@@ -103,7 +171,11 @@ def set_stage(directory: Path) -> None:
 
 
 def run_pytest(
-    stage: Path, test: str, arguments: Sequence[str], before: Sequence[str] = (), **how: Any
+    stage: Path,
+    arguments: Sequence[str],
+    test: str = "test_verdicts.py",
+    before: Sequence[str] = (),
+    **how: Any,
 ) -> subprocess.CompletedProcess[str]:
     """A session of its own over the stage's tests, nobody's worker."""
     path = os.pathsep.join([str(ROOT), str(stage / "site")])
@@ -148,6 +220,7 @@ def on_a_small_disk(stage: Path) -> dict[str, Any]:
     }
 
 
+ONE_CASE = ("--trainer", "single_process", "--keras", "tf_keras")
 # name -> stage -> what `run_pytest` is given. Each takes seconds, most of them on one core.
 SESSIONS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     "on two": lambda _: {"arguments": ["--run-dir", "run2", "-n", "2"]},
@@ -157,5 +230,21 @@ SESSIONS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
         "preexec_fn": small_files,
     },
     "small disk": on_a_small_disk,
+    "ahead": lambda _: {
+        "test": "test_ahead.py",
+        "arguments": [*ONE_CASE, "-k", "meet or timed or slow", "--at-once", "2", "--run-dir", "ahead"],
+    },
+    "one at a time": lambda _: {
+        "test": "test_ahead.py",
+        "arguments": [
+            *ONE_CASE,
+            *("-k", "first", "--at-once", "1", "--run-dir", "in-turn"),
+            *("--deadline-scale", "0.05"),  # of what never comes
+        ],
+    },
+    "ended early": lambda _: {
+        "test": "test_ahead.py",
+        "arguments": [*ONE_CASE, "-k", "ends_it or never", "-x", "--at-once", "2", "--run-dir", "early"],
+    },
     "bad input": lambda _: {"arguments": ["--workers", "0", "--run-dir", "none"]},
 }

@@ -114,9 +114,28 @@ def test_two_processes_find_the_same_and_take_no_timings(plugin_stage, sessions,
     assert ended.info["xdist_workers"] == 0
 
 
+def test_scenarios_are_played_ahead_but_not_beside_what_is_timed(sessions):
+    done = sessions["ahead"].result()
+    assert "4 passed" in done.stdout, done.stdout
+
+
+def test_one_at_a_time_is_one_at_a_time(sessions):
+    done = sessions["one at a time"].result()
+    assert "for the other scenario" in done.stdout, done.stdout
+    assert "1 error" in done.stdout
+
+
+def test_what_is_played_ahead_ends_with_the_session(plugin_stage, sessions):
+    done = sessions["ended early"].result()
+    assert "1 failed" in done.stdout, done.stdout
+    info = json.loads((plugin_stage / "early" / "run.json").read_text())
+    assert info["leaks"] == []
+    assert info["counts"] == {**dict.fromkeys(info["counts"], 0), "failed": 1}
+
+
 def test_a_finished_run_is_not_written_over(plugin_stage, ended):
     before = (ended.directory / "run.json").read_text()
-    done = run_pytest(plugin_stage, "test_verdicts.py", ["--run-dir", "run"])
+    done = run_pytest(plugin_stage, ["--run-dir", "run"])
     assert done.returncode == 4
     assert "holds a finished run" in done.stderr
     assert (ended.directory / "run.json").read_text() == before
@@ -140,7 +159,7 @@ def test_a_disk_that_fills_up_ends_the_run(sessions):
 def options_with(**given) -> SimpleNamespace:
     defaults = {
         "trainer": [], "backend": [], "keras": [], "workers": None, "data": None, "run_dir": None,
-        "python": None, "spawn": "fork", "deadline_scale": "1", "seed": None,
+        "python": None, "spawn": "fork", "deadline_scale": "1", "seed": None, "at_once": None,
     }  # fmt: skip
     return SimpleNamespace(**{**defaults, **given})
 
@@ -153,6 +172,7 @@ WRONG = [
     ({"workers": "two"}, r"--workers two: must be a whole number"),
     ({"spawn": "thread"}, r"--spawn thread: unknown; choose from fork, exec"),
     ({"deadline_scale": "-1"}, r"--deadline-scale -1: must be a number from"),
+    ({"at_once": "0"}, r"--at-once 0: must be a whole number from 1"),
     ({"seed": "x"}, r"--seed x: must be a whole number"),
     ({"data": "missing.npz"}, r"--data missing.npz: no such file"),
 ]
