@@ -221,6 +221,14 @@ def on_a_small_disk(stage: Path) -> dict[str, Any]:
 
 
 ONE_CASE = ("--trainer", "single_process", "--keras", "tf_keras")
+FOR_WHAT_NEVER_COMES = ("--deadline-scale", "0.05")
+
+
+def ahead(tests: str, *arguments: str) -> dict[str, Any]:
+    """A session over some of the tests in AHEAD."""
+    return {"test": "test_ahead.py", "arguments": [*ONE_CASE, "-k", tests, *arguments]}
+
+
 # name -> stage -> what `run_pytest` is given. Each takes seconds, most of them on one core.
 SESSIONS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     "on two": lambda _: {"arguments": ["--run-dir", "run2", "-n", "2"]},
@@ -230,21 +238,12 @@ SESSIONS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
         "preexec_fn": small_files,
     },
     "small disk": on_a_small_disk,
-    "ahead": lambda _: {
-        "test": "test_ahead.py",
-        "arguments": [*ONE_CASE, "-k", "meet or timed or slow", "--at-once", "2", "--run-dir", "ahead"],
-    },
-    "one at a time": lambda _: {
-        "test": "test_ahead.py",
-        "arguments": [
-            *ONE_CASE,
-            *("-k", "first", "--at-once", "1", "--run-dir", "in-turn"),
-            *("--deadline-scale", "0.05"),  # of what never comes
-        ],
-    },
-    "ended early": lambda _: {
-        "test": "test_ahead.py",
-        "arguments": [*ONE_CASE, "-k", "ends_it or never", "-x", "--at-once", "2", "--run-dir", "early"],
-    },
+    "ahead": lambda _: ahead("meet or timed or slow", "--at-once", "2", "--run-dir", "ahead"),
+    "one at a time": lambda _: ahead(
+        "first", "--at-once", "1", "--run-dir", "in-turn", *FOR_WHAT_NEVER_COMES
+    ),
+    "ended early": lambda _: ahead(
+        "ends_it or never", "-x", "--at-once", "2", "--run-dir", "early"
+    ),
     "bad input": lambda _: {"arguments": ["--workers", "0", "--run-dir", "none"]},
 }
