@@ -26,9 +26,9 @@ from suite.harness.options import Settings
 from suite.harness.progress import Progress
 from suite.harness.rows import read_toml
 from suite.harness.run import Run
-from suite.harness.scenarios import Launch, trained
 from suite.harness.session import Launch as Clusters
 from suite.harness.session import Session
+from suite.harness.staging import Launch, trained
 
 HERE = Path(__file__).parent / "conformance"
 FIGURES, SEEDS = HERE / "published_figures.toml", HERE / "published_seeds.csv"

@@ -12,10 +12,10 @@ from statistics import median
 import numpy as np
 import pytest
 
-from suite.harness import probes, scenarios
+from suite.harness import probes, staging
 from suite.harness.measurement import mean_ratio
 from suite.harness.run import Run
-from suite.harness.scenarios import Launch
+from suite.harness.staging import Launch
 
 PAIRS = 10
 STRETCHES = 24
@@ -29,7 +29,7 @@ def pair(launch: Launch, number: int) -> tuple[Run, Run]:
     own = ("program", "stretch", "turns", "first", "silent")
     timed = probes.program(launch, "timed_trainer", flags=(*trainer.flags, *own))
     steps = STEPS[trainer.keras]
-    work = scenarios.work(launch, epochs=STRETCHES + 1, steps_per_epoch=steps)
+    work = staging.work(launch, epochs=STRETCHES + 1, steps_per_epoch=steps)
     turns = launch.directory / f"turns-{number}"
     how = {**work, "program": trainer.program, "stretch": steps, "turns": turns}
     telling, silent = (

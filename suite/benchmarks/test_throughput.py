@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from suite.harness import backends, scenarios
+from suite.harness import backends, staging
 from suite.harness.cases import Case
 from suite.harness.errors import Unsupported
 from suite.harness.measurement import RecordedClock, timed_steps
 from suite.harness.run import Event, Run
-from suite.harness.scenarios import Launch
 from suite.harness.session import Session
+from suite.harness.staging import Launch
 from suite.harness.waiting import wait_until
 
 CLOCK = RecordedClock()
@@ -36,10 +36,10 @@ STEPS = {"synchronous": 50, "asynchronous": 600, "coordinated": 140}
 def trained(launch: Launch, **flags: Any) -> Run:
     """Train in a fresh cluster and end it after the last step: what comes then is not timed."""
     row = launch.case.trainer
-    how = "coordinated" if scenarios.coordinated(row) else "asynchronous"
+    how = "coordinated" if staging.coordinated(row) else "asynchronous"
     steps = STEPS["synchronous" if row.synchronous else how]
     steps //= len(launch.engine.topology(row).workers) if row.aggregates else 1
-    flags = scenarios.work(launch, epochs=1, steps_per_epoch=steps, **flags)
+    flags = staging.work(launch, epochs=1, steps_per_epoch=steps, **flags)
     with launch(flags=flags) as cluster:
 
         def over() -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from suite.harness.cluster import Cluster
 from suite.harness.run import Event, Run
-from suite.harness.scenarios import (
+from suite.harness.staging import (
     FEW,
     Compared,
     Launch,

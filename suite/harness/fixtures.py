@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from suite.harness import scenarios
+from suite.harness import scenarios, staging
 from suite.harness.cases import Case
 from suite.harness.data import Dataset
 from suite.harness.options import is_parallel
@@ -92,7 +92,7 @@ def outcome(item: pytest.Item, session: Session, case: Case, scene: Scene) -> An
     """The scenario's outcome; its runs are told in the test's diagnosis, should it fail."""
     settle(item, session, case)
     came = session.outcome(case, scene)
-    item.stash.setdefault(RUNS, []).extend(scenarios.runs_of(came))
+    item.stash.setdefault(RUNS, []).extend(staging.runs_of(came))
     return came
 
 

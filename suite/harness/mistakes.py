@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from suite.harness.run import Run
-from suite.harness.scenarios import FEW, Launch, continued, work
+from suite.harness.scenarios import continued
+from suite.harness.staging import FEW, Launch, work
 
 CLUSTER = {"worker": ["localhost:2222", "localhost:2223"]}
 MASTER = {**CLUSTER, "master": ["localhost:2224"]}

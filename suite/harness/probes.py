@@ -10,21 +10,17 @@ from reference_trainers import Trainer
 from suite.harness.errors import HarnessError
 from suite.harness.process import ROOT
 from suite.harness.run import Run
-from suite.harness.scenarios import (
+from suite.harness.scenarios import changed_plan, healthy, large_batch, scheduled, start_of
+from suite.harness.staging import (
     FEW,
     TEST,
     TRAIN,
     Compared,
     Continued,
     Launch,
-    changed_plan,
     complete,
-    healthy,
-    large_batch,
     part_of_data,
-    scheduled,
     single,
-    start_of,
     work,
 )
 

@@ -14,7 +14,7 @@ from suite.harness import disasters
 from suite.harness.cases import Case
 from suite.harness.cluster import Cluster
 from suite.harness.engine import Engine
-from suite.harness.scenarios import ASYNCHRONOUS_STEPS, WORK
+from suite.harness.staging import ASYNCHRONOUS_STEPS, WORK
 
 # What the program imports: done once, in the zygote, it costs a fake nothing.
 IMPORTS = (
@@ -58,7 +58,7 @@ def data_file(directory: Path, train: int = 600, test: int = 100) -> Path:
 
 @dataclass(frozen=True)
 class FakeCase:
-    """What a scenario is given (`scenarios.Launch`), for one fake with at most one defect."""
+    """What a scenario is given (`staging.Launch`), for one fake with at most one defect."""
 
     engine: Engine
     directory: Path

@@ -17,7 +17,7 @@ from suite.harness.engine import Engine
 from suite.harness.errors import CheckFailed
 from suite.harness.once import Once
 from suite.harness.run import Run
-from suite.harness.scenarios import Compared, Continued, Launch
+from suite.harness.staging import Compared, Continued, Launch
 from suite.meta import coordinated, histories
 from suite.meta.fakes import AGGREGATES, MIRRORED, SERVERS, SINGLE, WORKERS, FakeCase
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from suite.harness.mistakes import Mistaken
 from suite.harness.run import Event, Run
-from suite.harness.scenarios import Compared, Continued
+from suite.harness.staging import Compared, Continued
 from suite.meta.fakes import WORKERS, FakeCase, data_file
 
 TASKS = ("worker/0", "worker/1")

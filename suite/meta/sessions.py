@@ -65,7 +65,7 @@ AHEAD = '''
 """Scenarios that tell whether others are played at the same time."""
 from pathlib import Path
 import pytest
-from suite.harness import scenarios
+from suite.harness import staging
 from suite.harness.cases import plays
 from suite.harness.errors import CheckFailed
 from suite.harness.waiting import wait_until
@@ -86,12 +86,12 @@ def another(launch):
 
 def slow(launch):
     flag(launch, "slow-begun").touch()
-    run = scenarios.complete(launch, flags=scenarios.work(launch))
+    run = staging.complete(launch, flags=staging.work(launch))
     flag(launch, "slow-ended").touch()
     return run
 
 def endless(launch):
-    with launch(flags=scenarios.endless_work(launch)) as cluster:
+    with launch(flags=staging.endless_work(launch)) as cluster:
         cluster.start()
         cluster.wait_for("step")
         flag(launch, "endless-begun").touch()
