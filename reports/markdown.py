@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from reports import conformance, curves, header, measured, startup, throughput
+from reports import conformance, curves, header, measured, published, startup, throughput
 from reports.frame import RunFrames
 from reports.table import Table
 from reports.text import figure, one_line
@@ -66,7 +66,8 @@ def _lines(run: RunFrames) -> Iterator[str]:
     yield from _findings(conformance.findings(run.verdicts))
     yield from _table(throughput.table(run))
     shown = curves.of(run)
-    for table in (startup.table(run), curves.table(shown), measured.table(run)):
+    tables = published.table(run), startup.table(run), curves.table(shown), measured.table(run)
+    for table in tables:
         yield from _folded(table.title, _table(table, titled=False))
     yield from _folded("Every verdict", _verdicts(run))
     yield from _folded("About this run", _facts(facts))

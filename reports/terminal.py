@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 
-from reports import conformance, curves, header, measured, startup, throughput
+from reports import conformance, curves, header, measured, published, startup, throughput
 from reports.frame import RunFrames
 from reports.layout import GAP, Cell, Printer, broken, packed, widths
 from reports.table import Column, Table
@@ -25,8 +25,8 @@ FACTS = ("TensorFlow", "Keras", "Python", "Network", "Data", "Seed", "Took")
 def summary(run: RunFrames, console: Console, *, full: bool = False) -> None:
     """Print one run: conformance, what did not pass, throughput, counts, where the report is.
 
-    `full` adds every fact of the run, start-up, the ends of the training curves, all other numbers,
-    and every reason in full.
+    `full` adds every fact of the run, published figures, start-up, the ends of the training curves,
+    all other numbers, and every reason in full.
     """
     out = Printer(console)
     _print_facts(run, out, full)
@@ -34,7 +34,8 @@ def summary(run: RunFrames, console: Console, *, full: bool = False) -> None:
     _print_findings(conformance.findings(run.verdicts), out, full)
     tables = [throughput.table(run)]
     if full:
-        tables += [startup.table(run), measured.table(run), curves.table(curves.of(run))]
+        tables += [published.table(run), startup.table(run), measured.table(run)]
+        tables += [curves.table(curves.of(run))]
     for table in tables:
         _print_table(table, out)
     out.line()

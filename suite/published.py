@@ -1,7 +1,11 @@
 """The documents' printed figures, and the range in which runs of our own fall.
 
-`python -m suite.published --data mnist.npz --seeds 20` draws it anew: each seed is one run of each
-trainer that has figures, and one line an epoch in published_seeds.csv. Needs real MNIST.
+A set-up is one run that a document shows; a figure is what it printed of that run. Neither initial
+weights nor the order of the data are known, so a figure is one draw from a distribution, and ours,
+from seeds, stand in published_seeds.csv: one line for each seed and quantity.
+
+`python -m suite.published --data mnist.npz --seeds 20 [--setup NAME]` draws them anew; lines of
+set-ups that are not named, or that this TensorFlow cannot run, stay. Needs real MNIST.
 """
 
 from __future__ import annotations
@@ -11,67 +15,202 @@ import csv
 import math
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from scipy import stats
 
 from reference_trainers import BY_NAME
-from suite.harness import wiring
+from suite.harness import probes, wiring
 from suite.harness.cases import Case
 from suite.harness.data import Dataset
 from suite.harness.errors import BadInput, Unsupported
 from suite.harness.options import Settings
 from suite.harness.progress import Progress
-from suite.harness.rows import read_toml
+from suite.harness.rows import NO_KERAS, read_toml
 from suite.harness.run import Run
-from suite.harness.session import Launch as Clusters
-from suite.harness.session import Session
-from suite.harness.staging import Launch, trained
+from suite.harness.session import Launch, Session
+from suite.harness.staging import complete, part_of_data, trained
 
 HERE = Path(__file__).parent / "conformance"
 FIGURES, SEEDS = HERE / "published_figures.toml", HERE / "published_seeds.csv"
-METRICS = ("loss", "accuracy")
-BATCH = 64  # of one worker, in the document
 # Of none of the runs in SEEDS, and always the same: it is one draw, not a lottery.
 SEED = 1_000
 # Of runs that are no different from ours, one figure in so many falls outside by chance.
 ONE_IN = 100
 
 
+# --- set-ups -------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
-class Figure:
-    """What a document prints of one run: a value of each metric for each epoch."""
+class Setup:
+    """One run that a document shows, with nothing of ours added."""
 
     name: str
     trainer: str
+    read: Callable[[Run], dict[str, float]]  # the quantities that the document prints, by name
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    jobs: Sequence[tuple[str, int]] | None = None  # the trainer's own
+    program: str = ""  # of suite/programs, instead of the trainer's
+    until: Callable[..., Run] = trained  # when it is over
+    examples: tuple[int, int] | None = None  # only the first of the data, to train and to test
+    long: bool = False  # minutes: left out of a run unless asked for
+
+
+def by_epoch(*names: str) -> Callable[[Run], dict[str, float]]:
+    """Reads these metrics of every epoch, as worker 0 told them."""
+
+    def read(run: Run) -> dict[str, float]:
+        epochs = run.of("epoch", run.drivers[0])
+        return {f"{n} of epoch {e['epoch']}": e["metrics"][n] for e in epochs for n in names}
+
+    return read
+
+
+def last_epoch(run: Run) -> dict[str, float]:
+    """Training as the last epoch told it, and what the evaluation after it gave."""
+    last = run.of("epoch", run.drivers[0])[-1]
+    after = run.of("evaluated", run.drivers[0])[-1]["metrics"]
+    found = {f"{name} of epoch {last['epoch']}": last["metrics"][name] for name in METRICS}
+    return {**found, **{f"evaluation {name}": after[name] for name in METRICS}}
+
+
+def first_and_last_step(run: Run) -> dict[str, float]:
+    """The loss over all replicas at the first and the last step, and the evaluation's."""
+    steps = {worker: run.of("step", worker) for worker in run.workers}
+    n = len(steps[run.workers[0]])
+    losses = {k: [made[k - 1]["loss"] for made in steps.values()] for k in (1, n)}
+    found = {f"loss of step {k}": sum(values) / len(values) for k, values in losses.items()}
+    return {**found, "evaluation loss": run.of("evaluated")[-1]["metrics"]["loss"]}
+
+
+METRICS = ("loss", "accuracy")
+SHORT = {"epochs": 3, "steps-per-epoch": 70, "batch-size": 64}  # a worker
+SETUPS = (
+    Setup("single", "single_process", by_epoch(*METRICS), SHORT),
+    # A model that was never trained, saved and loaded, or restored, and then trained.
+    Setup(
+        "loaded", "single_process", by_epoch("loss"), {**SHORT, "epochs": 2, "steps-per-epoch": 20}
+    ),
+    Setup("two-workers", "keras_multi_worker_mirrored", by_epoch(*METRICS), SHORT),
+    Setup(
+        "mirrored",
+        "keras_mirrored",
+        last_epoch,
+        {"epochs": 12, "steps-per-epoch": 938, "batch-size": 64, "devices": 1, "evaluate": True},
+        until=complete,
+        long=True,
+    ),
+    Setup(
+        "estimator",
+        "estimator_multi_worker_mirrored",
+        first_and_last_step,
+        # The document's four replicas are GPUs of one process, which evaluates by itself.
+        {"epochs": 1, "steps-per-epoch": 234, "batch-size": 64, "learning-rate": 1e-4},
+        jobs=(("chief", 1), ("worker", 3), ("evaluator", 1)),
+        until=complete,
+    ),
+    Setup(
+        "dtensor-as-published",
+        "dtensor_data_parallel",
+        by_epoch(*METRICS, "val_loss", "val_accuracy"),
+        {"devices": 8},
+        program="dtensor_as_published",
+        until=complete,
+    ),
+    # As above, but as the document's text and its Adam mean it: it printed no such figures.
+    Setup(
+        "dtensor",
+        "dtensor_data_parallel",
+        by_epoch(*METRICS, "val_loss", "val_accuracy"),
+        {
+            "epochs": 3,
+            "steps-per-epoch": 39,
+            "batch-size": 16,
+            "devices": 8,
+            "learning-rate": 1e-3,
+            "optimizer": "adam",
+            "evaluate": True,
+        },
+        examples=(5000, 5000),
+    ),
+)
+BY_SETUP = {setup.name: setup for setup in SETUPS}
+
+
+def run_of(launch: Launch, setup: Setup, **flags: object) -> Run:
+    """The document's run; Unsupported where the data are not real MNIST."""
+    need_real_mnist(launch.session.dataset)
+    trainer = BY_NAME[setup.trainer]
+    how: dict[str, Any] = {"flags": {**setup.flags, **flags}}
+    how["jobs"] = trainer.jobs if setup.jobs is None else setup.jobs  # whatever --workers says
+    if setup.examples:
+        how["flags"]["data"] = part_of_data(launch, *setup.examples)
+    if setup.program:
+        return setup.until(launch, probes.program(launch, setup.program, flags=("devices",)), **how)
+    if setup.until is complete:  # it does all that the document does, and not only its steps
+        how["model_dir"] = launch.directory / "model"
+    return setup.until(launch, **how)
+
+
+def need_real_mnist(dataset: Dataset) -> None:
+    """Raise Unsupported where the documents' figures say nothing about the data."""
+    if not dataset.real_mnist:
+        raise Unsupported(f"the data are {dataset.name}, not real MNIST")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A set-up's run, made once more."""
+
+    setup: Setup
+    run: Run
+
+
+def scene(setup: Setup) -> Callable[[Launch], Drawn]:
+    """The scenario of a set-up, which is one trainer's only."""
+
+    def play(launch: Launch) -> Drawn:
+        return Drawn(setup, run_of(launch, setup, seed=SEED))
+
+    play.__name__ = setup.name
+    play.trainer = setup.trainer  # type: ignore[attr-defined]
+    return play
+
+
+# --- figures and ranges --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What a document prints of one run of a set-up."""
+
+    name: str
+    setup: str
     url: str
-    epochs: int
-    steps: int  # per epoch
-    loss: Sequence[float]
-    accuracy: Sequence[float]
+    values: Mapping[str, float]  # quantity -> what is printed
 
 
 @dataclass(frozen=True)
 class Draw:
-    """One epoch of one run of our own; a line of published_seeds.csv."""
+    """One quantity of one run of our own; a line of published_seeds.csv."""
 
-    trainer: str
+    setup: str
     keras: str
     tensorflow: str
     seed: int
-    epoch: int
-    loss: float
-    accuracy: float
+    quantity: str
+    value: float
 
 
 @dataclass(frozen=True)
 class Range:
-    """Where a figure may lie; both ends belong to it."""
+    """Where a quantity may lie; both ends belong to it."""
 
-    metric: str
-    epoch: int
+    quantity: str
     low: float
     high: float
 
@@ -80,8 +219,8 @@ def figures(path: Path = FIGURES) -> tuple[Figure, ...]:
     return tuple(Figure(**row) for row in read_toml(path)["figure"])
 
 
-def of_trainer(name: str) -> tuple[Figure, ...]:
-    return tuple(figure for figure in figures() if figure.trainer == name)
+def of_setup(name: str) -> tuple[Figure, ...]:
+    return tuple(figure for figure in figures() if figure.setup == name)
 
 
 def draws(path: Path = SEEDS) -> tuple[Draw, ...]:
@@ -91,100 +230,100 @@ def draws(path: Path = SEEDS) -> tuple[Draw, ...]:
     return tuple(Draw(**{k: kinds[k](v) for k, v in row.items()}) for row in rows)
 
 
-def seen(trainer: str, own: Iterable[Draw]) -> Iterator[Range]:
-    """For each metric and epoch from the least to the most that a run of ours gave."""
-    for metric, epoch, values in _samples(trainer, own):
-        yield Range(metric, epoch, min(values), max(values))
+def seen(setup: str, own: Iterable[Draw]) -> Iterator[Range]:
+    """For each quantity from the least to the most that a run of ours gave."""
+    for quantity, values in _samples(setup, own):
+        yield Range(quantity, min(values), max(values))
 
 
-def predicted(trainer: str, own: Iterable[Draw]) -> Iterator[Range]:
-    """For each metric and epoch the two-sided prediction interval of one more run like ours.
+def predicted(setup: str, own: Iterable[Draw]) -> Iterator[Range]:
+    """For each quantity the two-sided prediction interval of one more run like ours.
 
     Student's, since the spread is estimated from these few runs as well. ValueError for fewer than
     three seeds.
     """
-    for metric, epoch, values in _samples(trainer, own):
+    for quantity, values in _samples(setup, own):
         if len(values) < 3:
-            raise ValueError(f"{trainer}: {len(values)} seeds are too few for a range")
+            raise ValueError(f"{setup}: {len(values)} seeds are too few for a range")
         mean, spread = stats.tmean(values), stats.tstd(values)
         wide = stats.t.ppf(1 - 0.5 / ONE_IN, len(values) - 1) * spread
         wide *= math.sqrt(1 + 1 / len(values))
-        yield Range(metric, epoch, float(mean - wide), float(mean + wide))
+        yield Range(quantity, float(mean - wide), float(mean + wide))
 
 
-def _samples(trainer: str, own: Iterable[Draw]) -> Iterator[tuple[str, int, list[float]]]:
-    by_epoch: dict[int, list[Draw]] = {}
+def _samples(setup: str, own: Iterable[Draw]) -> Iterator[tuple[str, list[float]]]:
+    found: dict[str, list[float]] = {}
     for draw in own:
-        if draw.trainer == trainer:
-            by_epoch.setdefault(draw.epoch, []).append(draw)
-    for epoch, found in sorted(by_epoch.items()):
-        for metric in METRICS:
-            yield metric, epoch, [getattr(draw, metric) for draw in found]
+        if draw.setup == setup:
+            found.setdefault(draw.quantity, []).append(draw.value)
+    yield from found.items()
 
 
-def outside(figure: Figure, allowed: Iterable[Range]) -> list[str]:
-    """The figures that a range does not hold, each as a sentence; both ends are told."""
-    found = []
-    for r in allowed:
-        value = getattr(figure, r.metric)[r.epoch - 1]
-        if not r.low <= value <= r.high:
-            found.append(
-                f"{r.metric} {value:.4f} of epoch {r.epoch} is not in {r.low:.4f} to {r.high:.4f}"
-            )
-    return found
+def outside(values: Mapping[str, float], allowed: Iterable[Range]) -> list[str]:
+    """The values that their range does not hold, each as a sentence; of some there may be none."""
+    return [
+        f"{r.quantity}: {values[r.quantity]:.4f} is not in {r.low:.4f} to {r.high:.4f}"
+        for r in allowed
+        if r.quantity in values and not r.low <= values[r.quantity] <= r.high
+    ]
 
 
-def reproduce(launch: Launch, figure: Figure, **flags: object) -> Run:
-    """The document's run, with nothing of ours added; two workers, as it has them."""
-    trainer = BY_NAME[figure.trainer]
-    work = {"epochs": figure.epochs, "steps-per-epoch": figure.steps, "batch-size": BATCH}
-    return trained(launch, jobs=trainer.jobs, flags={**work, **flags})
+# --- a campaign of seeds -------------------------------------------------------------------------
 
 
-def reproduced(launch: Clusters) -> Run:
-    """The first of the trainer's figures, once more; Unsupported where data are not real MNIST."""
-    need_real_mnist(launch.session.dataset)
-    return reproduce(launch, of_trainer(launch.case.trainer.name)[0], seed=SEED)
-
-
-def need_real_mnist(dataset: Dataset) -> None:
-    """Raise Unsupported where the documents' figures say nothing about the data."""
-    if not dataset.real_mnist:
-        raise Unsupported(f"the data are {dataset.name}, not real MNIST")
-
-
-def as_figure(run: Run, figure: Figure) -> Figure:
-    """What the run reports in place of what the document prints."""
-    epochs = run.of("epoch", run.workers[0])
-    metrics = {name: [e["metrics"][name] for e in epochs] for name in METRICS}
-    return Figure(**{**asdict(figure), **metrics})
-
-
-def campaign(session: Session, seeds: int) -> Iterator[Draw]:
-    """All epochs of all runs, seed by seed."""
-    first = {figure.trainer: figure for figure in reversed(figures())}
+def campaign(session: Session, setups: Sequence[Setup], seeds: int) -> Iterator[Draw]:
+    """All quantities of all runs, seed by seed; set-ups that cannot run here give nothing."""
     flavour = next(iter(session.engine.flavours))
-    for seed in range(1, seeds + 1):
-        for name, figure in first.items():
+    for setup in setups:
+        row = BY_NAME[setup.trainer]
+        case = Case(row, row.backends[0], flavour if row.keras else NO_KERAS)
+        label, version = session.interpreter.label(case.keras), session.interpreter.tensorflow
+        for seed in range(1, seeds + 1):
             with tempfile.TemporaryDirectory() as directory:
-                case = Case(BY_NAME[name], BY_NAME[name].backends[0], flavour)
-                launch = Clusters(session, case, Path(directory), "published")
-                own = as_figure(reproduce(launch, figure, seed=seed), figure)
-            label, version = session.interpreter.label(flavour), session.interpreter.tensorflow
-            for epoch in range(1, figure.epochs + 1):
-                values = (round(getattr(own, metric)[epoch - 1], 4) for metric in METRICS)
-                yield Draw(name, label, version, seed, epoch, *values)
+                launch = Launch(session, case, Path(directory), setup.name)
+                try:
+                    found = setup.read(run_of(launch, setup, seed=seed))
+                except Unsupported as error:
+                    print(f"{setup.name}: {error}", file=sys.stderr)
+                    break
+            for quantity, value in found.items():
+                yield Draw(setup.name, label, version, seed, quantity, round(value, 4))
+
+
+def write(path: Path, drawn: Iterable[Draw]) -> None:
+    """Put the draws in the place of those of the same set-ups, and keep all others."""
+    new = tuple(drawn)
+    names = {draw.setup for draw in new}
+    kept = [draw for draw in draws(path) if draw.setup not in names] if path.exists() else []
+    order = list(BY_SETUP)
+    rows = sorted([*kept, *new], key=lambda draw: (order.index(draw.setup), draw.seed))
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([f.name for f in fields(Draw)])
+        writer.writerows(astuple(draw) for draw in rows)
+
+
+def told(drawn: Iterable[Draw]) -> Iterator[Draw]:
+    for draw in drawn:
+        print(*astuple(draw), flush=True)
+        yield draw
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m suite.published", description=__doc__)
     parser.add_argument("--seeds", type=int, default=20, metavar="N", help="(default: 20)")
+    parser.add_argument(
+        "--setup", action="append", choices=BY_SETUP, help="only this (repeatable; default: all)"
+    )
     parser.add_argument("--data", metavar="NPZ", help="real MNIST (default: as the suite finds it)")
-    parser.add_argument("--keras", default="tf_keras", help="flavour (default: tf_keras)")
+    parser.add_argument(
+        "--keras", action="append", default=[], help="(default: the first there is)"
+    )
     parser.add_argument("--output", type=Path, default=SEEDS, help=f"(default: {SEEDS.name})")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        settings = Settings((), (), (args.keras,), None, args.data, directory, None, "fork", 1.0, 0)
+        flavours = tuple(args.keras)
+        settings = Settings((), (), flavours, None, args.data, directory, None, "fork", 3.0, 0)
         try:
             session = wiring.build(wiring.settle(settings), Progress(None))
             if not session.dataset.real_mnist:
@@ -193,12 +332,8 @@ def main() -> int:
             print(f"{parser.prog}: {error}", file=sys.stderr)
             return 2
         try:
-            with args.output.open("w", newline="") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow([f.name for f in fields(Draw)])
-                for draw in campaign(session, args.seeds):
-                    writer.writerow(astuple(draw))
-                    print(*astuple(draw), flush=True)
+            setups = [BY_SETUP[name] for name in args.setup or BY_SETUP]
+            write(args.output, told(campaign(session, setups, args.seeds)))
         finally:
             session.engine.stop()
     return 0

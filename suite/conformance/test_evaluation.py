@@ -26,6 +26,13 @@ def test_a_task_beside_the_cluster_evaluates_its_checkpoints(played):
     checks.side_evaluator_agrees(played.run, played.reference)
 
 
+@pytest.mark.claim("mwms/side-evaluator")
+@pytest.mark.cases(families=("mwms",), fit=True)
+@plays(probes.sidecar_evaluator)
+def test_the_evaluator_of_keras_follows_the_checkpoints(played):
+    checks.side_evaluator_agrees(played.run, played.reference)
+
+
 @pytest.mark.claim("estimator/train-and-evaluate", "cluster/chief", "cluster/tf-config")
 @pytest.mark.cases(families=("estimator",))
 @plays(scenarios.followed)

@@ -17,7 +17,7 @@ def test_peers_of_a_killed_worker_fail_in_time(played, deadlines, record):
 
 
 @pytest.mark.claim("mwms/peers-fail")
-@pytest.mark.cases(families=("mwms",), distributed=True, synchronous=True)
+@pytest.mark.cases(families=("mwms", "estimator"), distributed=True, synchronous=True)
 @plays(disasters.worker_frozen)
 def test_peers_of_a_frozen_worker_fail_in_time(played, deadlines, record):
     for _, noticed_s in recovery.noticed_s(played):
@@ -98,6 +98,13 @@ def test_survivors_keep_training_without_a_worker(played):
 @plays(disasters.asynchronous_worker_lost)
 def test_a_lost_worker_comes_back(played):
     checks.lost_worker_comes_back(played)
+
+
+@pytest.mark.claim("ps2/worker-loss-transparent")
+@pytest.mark.cases(families=("ps2",), fit=True)
+@plays(disasters.fit_worker_lost)
+def test_fit_goes_on_without_a_worker_and_with_it(played):
+    checks.coordinator_goes_on(played)
 
 
 @pytest.mark.claim("ps1/sync-worker-loss")

@@ -129,6 +129,29 @@ def asynchronous_worker_lost(launch: Launch) -> Run:
         return cluster.run()
 
 
+def fit_worker_lost(launch: Launch) -> Run:
+    """A worker of a coordinator that tells of epochs only is killed, and comes back."""
+    with launch(flags=endless_work(launch)) as cluster:
+        cluster.start()
+        wait_all_step(cluster)
+        lost = cluster.workers[-1]
+        cluster.signal(lost, signal.SIGKILL, fault="sigkill")
+        _drivers_go_on(launch, cluster, cluster.wait_exit(lost)[lost].time_s)
+        cluster.start(lost)
+        back = cluster.wait_for("started", lost, attempt=1)
+        _drivers_go_on(launch, cluster, back.time_s)
+        return cluster.run()
+
+
+def _drivers_go_on(launch: Launch, cluster: Cluster, since_s: float) -> None:
+    """Give the tasks that tell time to tell of a few steps, or to end."""
+
+    def all_go_on_or_end(run: Run) -> bool:
+        return all(len(run.made_by(d, since_s)) >= FEW or run.exit_of(d) for d in run.drivers)
+
+    give_time(cluster, launch.engine.deadlines.step_s, all_go_on_or_end)
+
+
 def aggregated_worker_lost(launch: Launch) -> Run:
     """A worker whose gradients the others need stops, is killed after a while, and comes back.
 

@@ -19,7 +19,7 @@ from suite.harness.cases import Needs, select
 from suite.harness.controller import Controller
 from suite.harness.errors import BadInput
 from suite.harness.fixtures import *  # noqa: F403 - pytest finds fixtures in a plug-in's namespace
-from suite.harness.fixtures import case_of
+from suite.harness.fixtures import case_of, scene_of
 from suite.harness.options import is_parallel, is_worker
 from suite.harness.process import ROOT
 from suite.harness.progress import Progress
@@ -147,8 +147,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _left_out(config: pytest.Config, item: pytest.Item) -> bool:
+    case, scene = case_of(item), scene_of(item)
     return bool(
-        ("case" in getattr(item, "fixturenames", ()) and case_of(item) is None)
+        # A scenario may be one trainer's only, as what a document prints of its run is.
+        (case and getattr(scene, "trainer", case.trainer.name) != case.trainer.name)
+        or ("case" in getattr(item, "fixturenames", ()) and case is None)
         or (item.get_closest_marker("long") and not config.option.markexpr)
         or (item.get_closest_marker("timing") and is_parallel(config))
     )

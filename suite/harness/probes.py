@@ -141,12 +141,21 @@ def aggregates(launch: Launch) -> Run:
 
 def side_evaluator(launch: Launch) -> Compared:
     """A task beside the cluster waits for its checkpoints and evaluates them."""
+    return _beside(launch, {})
+
+
+def sidecar_evaluator(launch: Launch) -> Compared:
+    """The same by Keras' SidecarEvaluator."""
+    return _beside(launch, {"sidecar": True})
+
+
+def _beside(launch: Launch, how: dict[str, Any]) -> Compared:
     directory = launch.directory / "model"
     flags = work(launch, epochs=1, steps_per_epoch=10, evaluate=True)
     watcher = alone(launch, "side_evaluator")
     until = flags["epochs"] * flags["steps-per-epoch"]
     with launch(
-        watcher, flags={"data": flags["data"], "until-step": until}, model_dir=directory
+        watcher, flags={"data": flags["data"], "until-step": until, **how}, model_dir=directory
     ) as evaluator:
         evaluator.start()
         run = complete(launch, flags=flags, model_dir=directory)

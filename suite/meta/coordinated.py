@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from reference_trainers import BY_NAME, Trainer
+from suite.harness.checks.servers import GOING_ON
 from suite.harness.run import Event, Run
 from suite.meta.fakes import PROGRAM
 
@@ -70,6 +71,29 @@ def server_lost(launch: Any) -> Run:
             (CHIEF, "exited", _end(code, launch.defect == "hangs")),
         ]
     )
+
+
+def fit_worker_lost(launch: Any) -> Run:
+    """Epochs with both workers, with one, and with both again."""
+    defect, number = launch.defect, 0
+    told: list[Told] = []
+
+    def epochs() -> None:
+        nonlocal number
+        for _ in range(GOING_ON):
+            number += 1
+            told.append((CHIEF, "epoch", {"epoch": number, "global_step": number}))
+
+    told.append((WORKERS[1], "fault_started", {"fault": "sigkill"}))
+    told.append((WORKERS[1], "exited", _end(-9, True)))
+    if defect != "waits_for_the_lost_worker":
+        epochs()
+    told.append((WORKERS[1], "spawned", {"attempt": 1}))
+    if defect == "fails_when_it_is_back":
+        told.append((CHIEF, "exited", _end(1, False)))
+    elif defect != "hangs_when_it_is_back":
+        epochs()
+    return history(told, FIT)
 
 
 def late_worker(launch: Any) -> Run:

@@ -223,6 +223,9 @@ GROUPS = (
     ),
     Group("coordinated-late", coordinated.FIT, coordinated.late_worker, ("waits_for_all",)),
     Group(
+        "coordinated-fit", coordinated.FIT, coordinated.fit_worker_lost, ("coordinator_goes_on",)
+    ),
+    Group(
         "coordinated-server",
         coordinated.COORDINATOR,
         coordinated.server_lost,

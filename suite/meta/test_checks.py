@@ -79,6 +79,7 @@ RED = {
     # made-up histories, of a coordinator
     "shards_on_every_server": ("coordinated", "keeps_all_parts_together"),
     "functions_run_at_least_once": ("coordinated", "repeats_a_round"),
+    "coordinator_goes_on": ("coordinated-fit", "waits_for_the_lost_worker"),
     "lost_server_raises": ("coordinated-server", "dies_of_something_else"),
     # and for programs
     "files_sharded": ("files_sharded", "reads_a_neighbours_file"),
@@ -138,6 +139,8 @@ SEVERAL = {
     ("coordinated", "forgets_the_worker"): {"lost_worker_comes_back"},
     ("coordinated", "loses_a_function"): {"finished_as_asked", "functions_run_at_least_once"},
     ("coordinated-late", "trains_without_it"): {"waits_for_all"},
+    ("coordinated-fit", "fails_when_it_is_back"): {"coordinator_goes_on"},
+    ("coordinated-fit", "hangs_when_it_is_back"): {"coordinator_goes_on"},
     ("coordinated-server", "hangs"): {"peers_fail_in_time"},
     ("coordinated-server", "ends_as_if_it_were_done"): {
         "peers_fail_in_time",

@@ -10,7 +10,7 @@ import pytest
 from reference_trainers import BY_NAME, TRAINERS
 from suite.harness.claims import Claims
 from suite.harness.errors import BadInput
-from suite.meta import sources
+from suite.meta import claims_page, sources
 
 GOOD = """
 approaches = ["one", "two"]
@@ -49,6 +49,16 @@ def test_every_text_is_one_sentence():
 def test_every_claim_of_a_trainer_that_exists_has_a_test():
     untested = Claims.load().without_test(sources.claimed(), TRAINERS)
     assert [claim.id for claim in untested] == []
+
+
+def test_the_page_of_claims_is_up_to_date():
+    again = "python -m suite.meta.claims_page"
+    assert claims_page.PAGE.read_text(encoding="utf-8") == claims_page.page(), again
+
+
+def test_every_test_makes_a_check_or_says_what_else_it_does():
+    idle = {test.name for test in claims_page.tests() if test.claims and not test.checks}
+    assert idle == {"test_scaling_over_devices"}  # measured, by its claim
 
 
 def test_every_claim_that_a_test_names_exists():

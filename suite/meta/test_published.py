@@ -2,45 +2,77 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from suite.published import METRICS, Draw, draws, figures, outside, predicted, seen
+from suite.published import (
+    BY_SETUP,
+    Draw,
+    draws,
+    figures,
+    of_setup,
+    outside,
+    predicted,
+    seen,
+    write,
+)
 
 FIGURES = figures()
+NOTHING, TEN_TIMES = (2.3026, 0.1), (0.5, 0.87)  # loss and accuracy of who learns so fast
+SHORT = ("single", "two-workers")
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
 def test_the_documents_figures_are_in_the_range_of_our_seeds(figure):
-    ours = list(seen(figure.trainer, draws()))
-    assert len(ours) == len(METRICS) * figure.epochs
-    assert outside(figure, ours) == []
+    allowed = list(predicted(figure.setup, draws()))
+    assert set(figure.values) <= {r.quantity for r in allowed}
+    assert outside(figure.values, allowed) == []
 
 
-@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: figure.name)
-@pytest.mark.parametrize(
-    ("loss", "accuracy"),
-    [
-        pytest.param([2.3026] * 3, [0.1] * 3, id="learns-nothing"),
-        pytest.param([1.8, 0.8, 0.5], [0.55, 0.83, 0.87], id="learns-ten-times-as-fast"),
-    ],
-)
-def test_too_good_is_as_wrong_as_too_bad(figure, loss, accuracy):
-    wrong = replace(figure, loss=loss, accuracy=accuracy)
-    assert outside(wrong, predicted(figure.trainer, draws()))
+@pytest.mark.parametrize("setup", SHORT)
+def test_figures_of_a_few_epochs_lie_between_the_least_and_the_most_of_ours(setup):
+    for figure in of_setup(setup):
+        assert outside(figure.values, seen(setup, draws())) == []
+
+
+@pytest.mark.parametrize("setup", SHORT)
+@pytest.mark.parametrize("learnt", [NOTHING, TEN_TIMES], ids=["nothing", "ten-times-as-fast"])
+def test_too_good_is_as_wrong_as_too_bad(setup, learnt):
+    allowed = list(predicted(setup, draws()))
+    wrong = {r.quantity: learnt["accuracy" in r.quantity] for r in allowed}
+    assert len(outside(wrong, allowed)) >= 4  # the first epoch has hardly begun
+
+
+@pytest.mark.parametrize("setup", BY_SETUP)
+def test_every_quantity_has_two_ends(setup):
+    for r in predicted(setup, draws()):
+        wide = r.high - r.low
+        assert wide > 0
+        for value in (r.low - wide / 100, r.high + wide / 100):
+            assert len(outside({r.quantity: value}, [r])) == 1
+        assert outside({r.quantity: (r.low + r.high) / 2}, [r]) == []
+
+
+def drawn(*values: float) -> list[Draw]:
+    return [Draw("single", "k", "2", seed, "loss", value) for seed, value in enumerate(values)]
 
 
 def test_a_range_is_students_prediction_interval():
-    own = [Draw("t", "k", "2", seed, 1, loss, 10 * loss) for seed, loss in enumerate((1, 2, 3))]
     # t of 0.995 with 2 degrees of freedom, times a spread of 1, times sqrt(4/3)
     wide = 9.92484 * (4 / 3) ** 0.5
-    loss, accuracy = predicted("t", own)
-    assert (loss.metric, loss.epoch) == ("loss", 1)
+    (loss,) = predicted("single", drawn(1, 2, 3))
+    assert loss.quantity == "loss"
     assert (loss.low, loss.high) == pytest.approx((2 - wide, 2 + wide), rel=1e-4)
-    assert (accuracy.low, accuracy.high) == pytest.approx((20 - 10 * wide, 20 + 10 * wide), 1e-4)
 
 
 def test_too_few_seeds_give_no_range():
-    with pytest.raises(ValueError, match="t: 1 seeds are too few"):
-        list(predicted("t", [Draw("t", "k", "2", 1, 1, 2.0, 0.5)]))
+    with pytest.raises(ValueError, match="single: 1 seeds are too few"):
+        list(predicted("single", drawn(2.0)))
+
+
+def test_a_campaign_replaces_its_own_set_ups_and_keeps_the_others(tmp_path):
+    path = tmp_path / "seeds.csv"
+    old = [*drawn(1.0, 2.0), Draw("estimator", "k", "2", 1, "loss", 2.3)]
+    write(path, old)
+    assert list(draws(path)) == old
+    write(path, drawn(3.0))
+    assert list(draws(path)) == [*drawn(3.0), old[-1]]

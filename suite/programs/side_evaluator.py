@@ -1,7 +1,8 @@
 """Follows the checkpoints of a model directory and evaluates each, beside the cluster that trains.
 
 For mwms/side-evaluator: a task of its own, without a strategy. It ends with exit code 0 after the
-checkpoint at --until-step or beyond, with 1 when no new one comes for --timeout seconds.
+checkpoint at --until-step or beyond, with 1 when no new one comes for --timeout seconds. With
+--sidecar Keras' own SidecarEvaluator does the following, for as long as it takes.
 """
 
 import os
@@ -20,6 +21,7 @@ NAME = "side_evaluator"
 def main():
     parser = workload.parser(NAME, __doc__, ("optimizer", "learning-rate"))
     parser.add_argument("--until-step", type=workload.number(int, 1), default=1, metavar="N")
+    parser.add_argument("--sidecar", action="store_true")
     parser.add_argument("--timeout", type=workload.number(float, 0), default=60, metavar="S")
     args = parser.parse_args()
     events = EventWriter("evaluator/0")
@@ -29,6 +31,8 @@ def main():
     checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
     test, steps = keras_support.test_dataset(data, args.batch_size)
     directory = os.path.join(args.model_dir, "ckpt")
+    if args.sidecar:
+        return follow(args, events, model, test, steps, directory)
     for path in tf.train.checkpoints_iterator(directory, timeout=args.timeout):
         reader = keras_checkpoints.checked(path, model)
         checkpoint.restore(path).assert_existing_objects_matched()
@@ -41,8 +45,40 @@ def main():
         metrics = model.evaluate(test, steps=steps, return_dict=True, verbose=0)
         events.write("evaluated", global_step=step, metrics=metrics)
         if step >= args.until_step:
-            return
-    sys.exit("%s: no checkpoint at step %d came within the time-out" % (NAME, args.until_step))
+            return None
+    return sys.exit(
+        "%s: no checkpoint at step %d came within the time-out" % (NAME, args.until_step)
+    )
+
+
+class Teller(tf.keras.callbacks.Callback):
+    """Tells of each evaluation, and ends the evaluator after the one that is awaited."""
+
+    def __init__(self, events, until_step):
+        super().__init__()
+        self.events, self.until_step = events, until_step
+
+    def on_test_end(self, logs=None):
+        state = keras_support.state(self.model)
+        step = state["iterations"]
+        self.events.write("restored", path="", global_step=step, **state)
+        self.events.write("evaluated", global_step=step, metrics=dict(logs or {}))
+        if step >= self.until_step:
+            sys.exit(0)  # it would go on until it has made a number of evaluations
+
+
+def follow(args, events, model, test, steps, directory):
+    """Let Keras' evaluator follow the directory; Unsupported where Keras has none."""
+    evaluator = getattr(tf.keras.utils, "SidecarEvaluator", None)
+    if evaluator is None:
+        reason = "Keras %s has no SidecarEvaluator" % tf.keras.__version__
+        events.write("unsupported", reason=reason)
+        sys.exit(workload.UNSUPPORTED)
+    teller = Teller(events, args.until_step)
+    evaluator(
+        model, data=test, checkpoint_dir=directory, steps=steps, max_evaluations=None,
+        callbacks=[teller],
+    ).start()  # fmt: skip
 
 
 if __name__ == "__main__":

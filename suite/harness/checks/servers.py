@@ -238,6 +238,23 @@ def survivors_keep_training(run: Run) -> None:
 
 
 @check
+def coordinator_goes_on(run: Run) -> None:
+    """The task that drives the loop goes on without a lost worker, and when it is back."""
+    lost = some("fault", run.of("fault_started"))[0].task
+    died = only(f"death of {lost}", run.of("exited", lost, 0)).time_s
+    back = only(f"return of {lost}", run.of("spawned", lost, 1)).time_s
+    for task in run.drivers:
+        ended = run.exit_of(task)
+        require(not ended or ended["ended_by_harness"], f"{task} ended: {ended}")
+        told = run.made_by(task)
+        without = [e for e in told if died < e.time_s < back]
+        again = [e for e in told if e.time_s > back]
+        what = f"{run.trainer.progress}s that {task} told of while {lost} was"
+        require(len(without) >= GOING_ON, f"{what} dead: {len(without)}, fewer than {GOING_ON}")
+        require(len(again) >= GOING_ON, f"{what} back: {len(again)}, fewer than {GOING_ON}")
+
+
+@check
 def all_stand_still_without_one(run: Run) -> None:
     """While a worker is dead the others stand still for want of its gradients, then go on."""
     for made, told in _made_without(run):

@@ -1,0 +1,102 @@
+"""Writes suite/CLAIMS.md: each promise, the tests that can refute it, what makes their checks red.
+
+`python -m suite.meta.claims_page` writes the page anew from claims.toml, from the source of the
+tests and from the defects that suite/meta plants; a test fails when it is out of date.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from suite.harness.claims import Claim, Claims
+from suite.meta import sources
+from suite.meta.test_checks import RED
+
+PAGE = sources.ROOT / "suite" / "CLAIMS.md"
+# Tests that judge numbers by rules of their own, and where these are shown to go red.
+OWN_RULES = {
+    "in_range": "suite/meta/test_published.py",
+    "must_be_what_was_asked": "suite/meta/test_backends.py",
+}
+HEAD = """# Claims, and what refutes them
+
+Each promise of [claims.toml](claims.toml), the tests that can fail for it, the checks that these
+make, and for each check the name of a defect that `suite/meta` plants in a fake trainer, or in a
+history made by hand, to see exactly that check go red. `python -m suite.meta.claims_page` wrote it.
+"""
+
+
+@dataclass(frozen=True)
+class Test:
+    """A test function: its file and name, the claims that it names, the checks that it makes."""
+
+    path: Path
+    name: str
+    claims: tuple[str, ...]
+    checks: tuple[str, ...]
+
+
+def tests() -> Iterator[Test]:
+    """All tests that run trainers, as their source has them."""
+    for path in sources.files(*sources.TESTS):
+        for node in sources.tree(path).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                yield Test(path, node.name, tuple(_claims(node)), tuple(_checks(node)))
+
+
+def _claims(function: ast.FunctionDef) -> Iterator[str]:
+    for decorator in function.decorator_list:
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.claim":
+            yield from (a.value for a in decorator.args if isinstance(a, ast.Constant))  # type: ignore[misc]
+
+
+def _checks(function: ast.FunctionDef) -> Iterator[str]:
+    """Names of `checks.…` that are called, and of OWN_RULES; each once."""
+    found: dict[str, None] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func)
+            if called.startswith("checks.") or called in OWN_RULES:
+                found[called.removeprefix("checks.")] = None
+    yield from found
+
+
+def page() -> str:
+    """The whole page as Markdown."""
+    by_claim: dict[str, list[Test]] = {}
+    for test in tests():
+        for claim in test.claims:
+            by_claim.setdefault(claim, []).append(test)
+    lines = [HEAD]
+    family = ""
+    for claim in Claims.load().values():
+        if claim.family != family:
+            family = claim.family
+            lines += [f"## {family}", ""]
+        lines += [*_of(claim, by_claim.get(claim.id, [])), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _of(claim: Claim, shown_by: list[Test]) -> Iterator[str]:
+    yield f"**`{claim.id}`** {claim.text} ([{claim.origin}]({claim.url}))"
+    yield ""
+    if not shown_by:
+        yield "- No test: none of its approaches has a trainer."
+    for test in shown_by:
+        where = test.path.relative_to(PAGE.parent).as_posix()
+        yield f"- [{test.name}]({where}): {'; '.join(map(_red_by, test.checks)) or 'measured only'}"
+
+
+def _red_by(check: str) -> str:
+    if check in OWN_RULES:
+        name = Path(OWN_RULES[check]).name
+        return f"`{check}`, red in [{name}](meta/{name})"
+    _, defect = RED[check]
+    return f"`{check}`, red for *{defect.replace('_', ' ')}*"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
