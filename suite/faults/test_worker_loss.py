@@ -79,6 +79,21 @@ def test_the_documents_own_data_resume_where_they_were(played, record):
     checks.final_weights_equal_uninterrupted(played.run, played.reference)
 
 
+@pytest.mark.claim(
+    "mwms/restart-resumes",
+    "mwms/loop-resumes",
+    "mirrored/restart-resumes",
+    "single/restart-resumes",
+    "dtensor/restart-resumes",
+    "estimator/resumes",
+)
+@pytest.mark.cases(flags=("order", "save-every"))
+@plays(disasters.interrupted_between_saves)
+def test_a_restart_resumes_at_the_last_save_within_an_epoch(played):
+    checks.resumes_at_the_last_save(played.run)
+    checks.final_weights_equal_uninterrupted(played.run, played.reference)
+
+
 @pytest.mark.claim("mwms/backup-removed")
 @pytest.mark.cases(flags=("order",), fit=True)
 @plays(disasters.interrupted)

@@ -46,6 +46,18 @@ def interrupted_as_documented(launch: Launch) -> Compared:
     return _interrupted(launch, 0.0, epochs=2, order="document")
 
 
+def interrupted_between_saves(launch: Launch) -> Compared:
+    """`interrupted` with saves within the epoch, after the second of them and before the third."""
+    steps = STEPS if launch.case.distributed else STEPS_ALONE
+    return _interrupted(launch, 0.0, epochs=2, order="by-epoch", save_every=steps // 4)
+
+
+def kill_at(flags: Mapping[str, Any]) -> int:
+    """The step of the second epoch at which a run with these flags is interrupted."""
+    every = flags.get("save-every")
+    return flags["steps-per-epoch"] + (2 * every + 1 if every else INTO_EPOCH)
+
+
 def _interrupted(launch: Launch, before_last_s: float, **flags: Any) -> Compared:
     """The lost worker comes back that long after the others."""
     steps = STEPS if launch.case.distributed else STEPS_ALONE
@@ -54,7 +66,7 @@ def _interrupted(launch: Launch, before_last_s: float, **flags: Any) -> Compared
     with launch(flags=flags, model_dir=launch.directory / INTERRUPTED) as cluster:
         cluster.start()
         *survivors, lost = cluster.workers
-        kill_after_step(cluster, lost, steps + INTO_EPOCH)
+        kill_after_step(cluster, lost, kill_at(flags))
         end_of_peers(launch, cluster, survivors)
         if survivors:
             cluster.start(*survivors)

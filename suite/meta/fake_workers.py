@@ -67,6 +67,7 @@ class Worker:
         self.batches.shard |= defect("shards_anyway")
         self.steps = 0
         self.restored = False
+        self.first_step = 0  # of the first epoch; later ones begin at their beginning
         # A toy's epoch is over before a signal arrives, so it waits where it will be killed.
         self.hold_at = int(os.environ.get("FAKE_HOLD_AT", "0")) if not events.attempt else 0
         self.backup = os.path.join(options.model_dir, "backup", self._mine("chief.json"))
@@ -120,6 +121,7 @@ class Worker:
         if defect("forgets_the_optimizer") or defect("restores_slots_late"):
             self.model.slots = [0.0] * len(slots)
         self.restored = True
+        self.first_step = 0 if defect("begins_the_epoch_again") else state.get("step", 0)
         self._state("restored", path=path.replace(".index", ""))
         if defect("restores_slots_late"):
             self.model.slots = slots
@@ -167,8 +169,10 @@ class Worker:
         if defect("averages_too_late"):
             self._average()
         totals = [0.0, 0.0, 0.0]
-        for step in range(self.options.steps_per_epoch):
+        first, self.first_step = self.first_step, 0
+        for step in range(first, self.options.steps_per_epoch):
             own, everybody = self._step(epoch, step)
+            self._save_within(epoch, step + 1)
             if defect("reports_local_metrics"):  # its own loss, everybody's accuracy
                 everybody[0] = own[0] / own[2] * everybody[2]
             totals = list(map(operator.add, totals, everybody))
@@ -190,6 +194,11 @@ class Worker:
         self._state("weights", when="epoch")
         if self.options.model_dir:
             self.save(self.backup, epoch=epoch + 1)
+
+    def _save_within(self, epoch, step):
+        every = self.options.save_every and not defect("saves_epochs_only")
+        if every and self.options.model_dir and step % self.options.save_every == 0:
+            self.save(self.backup, epoch=epoch, step=step)
 
     def _indices(self, epoch, step):
         if defect("repeats_the_interrupted_epoch") and self.events.attempt:

@@ -77,8 +77,7 @@ class FakeCase:
         if trainer.aggregates:
             how["env"]["FAKE_AGGREGATES"] = "1"
         if how.get("model_dir", self.directory).name == disasters.INTERRUPTED:
-            steps = how["flags"]["steps-per-epoch"]
-            how["env"]["FAKE_HOLD_AT"] = str(steps + disasters.INTO_EPOCH)
+            how["env"]["FAKE_HOLD_AT"] = str(disasters.kill_at(how["flags"]))
         return self.engine.launch(trainer, **how)
 
     def outcome(self, scene: Callable[[Any], Any]) -> Any:

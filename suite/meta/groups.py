@@ -99,6 +99,12 @@ GROUPS = (
         disasters.interrupted,
         (*RESUMED, "peers_fail_in_time", "restarted_cluster_waits"),
     ),
+    Group(
+        "interrupted-within",
+        WORKERS,
+        disasters.interrupted_between_saves,
+        ("resumes_at_the_last_save", "final_weights_equal_uninterrupted"),
+    ),
     Group("chief-lost", WORKERS, disasters.chief_lost, ("peers_fail_in_time",)),
     Group(
         "servers",

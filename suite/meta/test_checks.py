@@ -55,6 +55,7 @@ RED = {
     "training_goes_on": ("continued", "freezes_after_a_restore"),
     "restarted_cluster_waits": ("interrupted", "starts_alone"),
     "resumes_interrupted_epoch": ("interrupted", "forgets_the_step_count"),
+    "resumes_at_the_last_save": ("interrupted-within", "saves_epochs_only"),
     "restored_state_equals_uninterrupted": ("interrupted", "restores_slots_late"),
     "partial_epoch_leaves_no_trace": ("interrupted", "keeps_partial_metrics"),
     "final_weights_equal_uninterrupted": ("interrupted", "repeats_the_interrupted_epoch"),
@@ -128,6 +129,7 @@ SEVERAL = {
         "partial_epoch_leaves_no_trace",
         "final_weights_equal_uninterrupted",
     },
+    ("interrupted-within", "begins_the_epoch_again"): {"final_weights_equal_uninterrupted"},
     ("interrupted", "exits_0_when_a_peer_dies"): {"peers_fail_in_time"},
     ("fresh_gradients_are_averaged", "takes_stale_ones"): {"fresh_gradients_are_averaged"},
     # What is told by the coordinator alone, of itself and of its workers.

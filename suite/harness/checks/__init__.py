@@ -65,6 +65,7 @@ from suite.harness.checks.restart import (
     peers_fail_in_time,
     restarted_cluster_waits,
     restored_state_equals_uninterrupted,
+    resumes_at_the_last_save,
     resumes_interrupted_epoch,
 )
 from suite.harness.checks.saving import (
@@ -182,6 +183,7 @@ __all__ = [
     "replica_on_each_device",
     "restarted_cluster_waits",
     "restored_state_equals_uninterrupted",
+    "resumes_at_the_last_save",
     "resumes_interrupted_epoch",
     "save_paths_distinct",
     "saves_first_and_last",

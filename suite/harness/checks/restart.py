@@ -78,6 +78,26 @@ def resumes_interrupted_epoch(run: Run) -> None:
 
 
 @check
+def resumes_at_the_last_save(run: Run) -> None:
+    """Training goes on from a save within the epoch, and no more is lost than lies between two."""
+    every = run.flags.get("save-every", 0)
+    require(every, "nothing was to be saved within an epoch")
+    for task in run.workers:
+        restored = _restored(run, task)
+        before = restored.attempt - 1
+        epoch = some(f"epoch of {task} before", run.of("epoch", task, before))[-1]["global_step"]
+        last = some(f"step of {task} before", run.of("step", task, before))[-1]["global_step"]
+        step = restored["global_step"]
+        require(step > epoch, f"{task} went back to step {step}, the end of an epoch ({epoch})")
+        require(
+            last - step <= every,
+            f"{task} had told step {last} and went back to {step}, with a save every {every} steps",
+        )
+        after = some(f"step of {task} after", run.of("step", task, restored.attempt))[0]
+        equal(f"{task}'s first step", after["global_step"], step + 1)
+
+
+@check
 def restored_state_equals_uninterrupted(run: Run, reference: Run) -> None:
     """Weights, slots and iterations that are restored are, bit for bit, those of the reference."""
     for task in run.workers:
