@@ -148,5 +148,6 @@ class Teller(custom_loop.Teller):
             where = {"step": self.steps, "global_step": self.global_step}
             self._events.write_soon("step", loss=float(told[0]), examples=int(told[2]), **where)
             if self._args.audit_input:
+                where["worker"] = "worker/%d" % told[4]
                 self._events.write("input", ids=rows[0].tolist(), **where)
         return [told for told, *_ in results]

@@ -27,6 +27,27 @@ def test_without_sharding_every_worker_sees_all(played):
     checks.every_worker_sees_all(played)
 
 
+@pytest.mark.claim("ps1/asynchronous")
+@pytest.mark.cases(flags=("audit-input",), synchronous=False)
+@plays(scenarios.audited_apart)
+def test_each_asynchronous_worker_goes_through_all_examples(played):
+    checks.every_worker_sees_all(played)
+
+
+@pytest.mark.claim("mwms/autoshard-data")
+@pytest.mark.cases(families=("mwms",), fit=False)
+@plays(probes.pass_by_default, probes.pass_by_data, probes.pass_by_function)
+def test_a_pass_that_ends_with_a_partial_batch_has_each_example_once(played):
+    checks.each_example_once(played)
+
+
+@pytest.mark.claim("mwms/autoshard-off")
+@pytest.mark.cases(families=("mwms",), fit=False)
+@plays(probes.pass_without_shards)
+def test_without_sharding_every_worker_sees_the_last_partial_batch_too(played):
+    checks.every_worker_sees_all(played)
+
+
 @pytest.mark.claim("estimator/input-context")
 @pytest.mark.cases(families=("estimator",))
 @plays(scenarios.audited)

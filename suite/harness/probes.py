@@ -66,6 +66,34 @@ def _files(launch: Launch, per_worker: int) -> Run:
     return finished(launch, trainer, flags=flags, model_dir=launch.directory / "files")
 
 
+def pass_by_default(launch: Launch) -> Run:
+    """One pass over examples in memory that are not a multiple of the batch, under AUTO."""
+    return _one_pass(launch, "auto")
+
+
+def pass_by_data(launch: Launch) -> Run:
+    """The same under AutoShardPolicy.DATA."""
+    return _one_pass(launch, "data")
+
+
+def pass_by_function(launch: Launch) -> Run:
+    """The same by distribute_datasets_from_function, each worker with a data set of its share."""
+    return _one_pass(launch, "function")
+
+
+def pass_without_shards(launch: Launch) -> Run:
+    """The same under AutoShardPolicy.OFF."""
+    return _one_pass(launch, "off")
+
+
+def _one_pass(launch: Launch, way: str) -> Run:
+    workers, batch = len(launch.engine.topology(launch.case.trainer).workers), 8
+    # Six whole global batches, and of a seventh one example for each worker but the last.
+    examples = 6 * batch * workers + max(1, workers - 1)
+    flags = {**NOT_TAKEN, "way": way, "examples": examples, "batch-size": batch}
+    return complete(launch, program(launch, "one_pass"), flags=flags)
+
+
 def built_outside_scope(launch: Launch) -> Run:
     """A model is built outside the strategy's scope, and compiled inside."""
     return _scope(launch, build="outside", compile="inside")

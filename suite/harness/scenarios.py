@@ -274,6 +274,14 @@ def audited(launch: Launch, autoshard: str | None = None) -> Run:
     return trained(launch, flags=work(launch, **flags, steps_per_epoch=steps, autoshard=autoshard))
 
 
+def audited_apart(launch: Launch) -> Run:
+    """Asynchronous workers on few data, enough steps for passes of each, all examples told."""
+    data = part_of_data(launch, 96, TEST)
+    return complete(
+        launch, flags=work(launch, epochs=1, data=data, batch_size=32, audit_input=True)
+    )
+
+
 def scheduled(launch: Launch) -> Run:
     """So many epochs, of a few steps each, that a schedule by epoch has come to its last part."""
     flags = work(launch, epochs=9, steps_per_epoch=2, learning_rate=0.001)

@@ -15,7 +15,9 @@ SHOWN = 5  # examples named in a message
 
 
 def examples_in(run: Run) -> int:
-    """Number of examples to train on in the run's data file."""
+    """Number of examples to train on: as many as were asked for, or are in the run's data file."""
+    if "examples" in run.flags:
+        return int(run.flags["examples"])
     with np.load(asked(run, "data")) as data:
         return len(data["y_train"])
 
@@ -32,7 +34,9 @@ def each_example_once(run: Run) -> None:
 def every_worker_sees_all(run: Run) -> None:
     """Without sharding every worker sees each example exactly once in each of its own passes."""
     for task in run.workers:
-        _exactly_once(task, run.of("input", task), examples_in(run))
+        # A coordinator tells of its workers' input in their place.
+        own = [e for e in run.of("input") if e.get("worker", e.task) == task]
+        _exactly_once(task, own, examples_in(run))
 
 
 @check
