@@ -19,7 +19,7 @@ def in_range(drawn, record):
             record("published_ours", own[r.quantity], "1", **row)
             if r.quantity in values:
                 record("published_document", values[r.quantity], "1", **row)
-    missing = [r.quantity for r in allowed if r.quantity not in own]
+    missing = sorted(own.keys() ^ {r.quantity for r in allowed})
     wrong = {
         name: found
         for name, values in {"ours": own, **printed}.items()

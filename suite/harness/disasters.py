@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from suite.harness.cluster import Cluster
@@ -32,24 +33,49 @@ INTERRUPTED = "interrupted"  # name of its model directory
 # --- workers in step -----------------------------------------------------------------------------
 
 
+EPOCHS = 3
+
+
+def undisturbed(launch: Launch) -> Run:
+    """The work of those that are interrupted, which nobody interrupts here.
+
+    Batch k of epoch e depends on (seed, e, k) only.
+    """
+    flags = _flags(launch, order="by-epoch")
+    return trained(launch, flags=flags, model_dir=launch.directory / "undisturbed")
+
+
 def interrupted(launch: Launch) -> Compared:
     """A worker is killed within an epoch; all are started again, the lost one last.
 
-    The reference is the same training without interruption. In both, batch k of epoch e depends on
-    (seed, e, k) only.
+    The reference is the same training without interruption.
     """
-    return _interrupted(launch, quiet_s(launch), epochs=3, order="by-epoch")
-
-
-def interrupted_as_documented(launch: Launch) -> Compared:
-    """`interrupted` with the document's own data set, which begins again after a restart."""
-    return _interrupted(launch, 0.0, epochs=2, order="document")
+    flags = _flags(launch, order="by-epoch")
+    with _interrupted(launch, flags, quiet_s(launch)) as cluster:
+        return Compared(cluster.complete(), launch.outcome(undisturbed))
 
 
 def interrupted_between_saves(launch: Launch) -> Compared:
     """`interrupted` with saves within the epoch, after the second of them and before the third."""
+    every = _flags(launch)["steps-per-epoch"] // 4
+    flags = _flags(launch, order="by-epoch", save_every=every)
+    with _interrupted(launch, flags) as cluster:
+        return Compared(cluster.complete(), launch.outcome(undisturbed))
+
+
+def interrupted_as_documented(launch: Launch) -> Compared:
+    """`interrupted` with the document's own data set, which begins again after a restart."""
+    flags = _flags(launch, epochs=2, order="document")
+    reference = trained(launch, flags=flags, model_dir=launch.directory / "undisturbed")
+    with _interrupted(launch, flags) as cluster:
+        return Compared(cluster.complete(), reference)
+
+
+def _flags(launch: Launch, **flags: Any) -> dict[str, Any]:
     steps = STEPS if launch.case.distributed else STEPS_ALONE
-    return _interrupted(launch, 0.0, epochs=2, order="by-epoch", save_every=steps // 4)
+    return work(
+        launch, **{"epochs": EPOCHS, "steps_per_epoch": steps, "optimizer": "momentum", **flags}
+    )
 
 
 def kill_at(flags: Mapping[str, Any]) -> int:
@@ -58,11 +84,11 @@ def kill_at(flags: Mapping[str, Any]) -> int:
     return flags["steps-per-epoch"] + (2 * every + 1 if every else INTO_EPOCH)
 
 
-def _interrupted(launch: Launch, before_last_s: float, **flags: Any) -> Compared:
-    """The lost worker comes back that long after the others."""
-    steps = STEPS if launch.case.distributed else STEPS_ALONE
-    flags = work(launch, steps_per_epoch=steps, optimizer="momentum", **flags)
-    reference = trained(launch, flags=flags, model_dir=launch.directory / "undisturbed")
+@contextlib.contextmanager
+def _interrupted(
+    launch: Launch, flags: dict[str, Any], before_last_s: float = 0.0
+) -> Iterator[Cluster]:
+    """A cluster that was interrupted and started again; the lost worker that long after others."""
     with launch(flags=flags, model_dir=launch.directory / INTERRUPTED) as cluster:
         cluster.start()
         *survivors, lost = cluster.workers
@@ -73,7 +99,7 @@ def _interrupted(launch: Launch, before_last_s: float, **flags: Any) -> Compared
             wait_started(cluster, survivors, attempt=1)
             give_time(cluster, before_last_s, lambda run: run.of("step", attempt=1))
         cluster.start(lost)
-        return Compared(cluster.complete(), reference)
+        yield cluster
 
 
 def chief_lost(launch: Launch) -> Run:

@@ -69,8 +69,16 @@ def playing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     tmp_path_factory.getbasetemp()  # makes it, which several threads must not do at once
     session.new_directory = tmp_path_factory.mktemp
     if session.settings.at_once > 1 and not is_parallel(request.config):
-        scenes = [(case_of(item), scene_of(item)) for item in request.session.items]
-        session.ahead.begin(partial(session.outcome, *both) for both in scenes if None not in both)
+        needed = (scene_needed(item, session) for item in request.session.items)
+        session.ahead.begin(partial(session.outcome, *both) for both in needed if both)
+
+
+def scene_needed(item: pytest.Item, session: Session) -> tuple[Case, Scene] | None:
+    """The case and the scenario with which this test begins, if it has any."""
+    case, scene = case_of(item), scene_of(item)
+    if case is None or scene is None:
+        return None
+    return case, scenarios.healthy if is_hopeless(item, session, case) else scene
 
 
 @pytest.fixture
@@ -98,9 +106,14 @@ def outcome(item: pytest.Item, session: Session, case: Case, scene: Scene) -> An
 
 def settle(item: pytest.Item, session: Session, case: Case) -> None:
     """Where nothing of an approach works, one real run confirms it for all of its tests."""
-    row = session.expectation(case, getattr(item, "originalname", item.name))
-    if row is not None and row.test == ALL_TESTS:
+    if is_hopeless(item, session, case):
         session.outcome(case, scenarios.healthy)
+
+
+def is_hopeless(item: pytest.Item, session: Session, case: Case) -> bool:
+    """Whether a row of expectations.toml says that this approach does not work here at all."""
+    row = session.expectation(case, getattr(item, "originalname", item.name))
+    return row is not None and row.test == ALL_TESTS
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ def add_options(parser: pytest.Parser) -> None:
     add("--python", metavar="PATH", help="interpreter of the tasks (default: pytest's own)")
     add("--spawn", default="fork", metavar="HOW", help="fork (default) or exec: plain processes")
     add("--deadline-scale", default="1", metavar="X", help="stretch every deadline by this factor")
-    add("--at-once", metavar="N", help="scenarios played at once (default: by processors, 1 to 4)")
+    add("--at-once", metavar="N", help="scenarios played at once (default: by processors, 2 to 4)")
     add("--seed", metavar="N", help="of data order and weights (default: drawn, and reported)")
 
 

@@ -26,7 +26,7 @@ WORK = {"epochs": 3, "steps-per-epoch": 15, "batch-size": 64, "learning-rate": 0
 # Asynchronous workers share a number of steps, and one may be up later than another: enough steps
 # for all. (A worker that is not up when the chief has finished would wait for the chief for ever.)
 ASYNCHRONOUS_STEPS = 200
-TRAIN, TEST = 4096, 1024  # examples of the data that are enough for it; fewer start sooner
+TRAIN, TEST = 4096, 256  # examples of the data that are enough for it; fewer start sooner
 NEVER = 100_000  # steps per epoch of a run that is to be ended from outside
 FEW = 5  # steps that show that a worker trains
 
