@@ -6,9 +6,10 @@ import math
 import random
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from reports import frame, startup, throughput
+from reports import frame, published, startup, throughput
 from reports.layout import broken, packed, widths
 from reports.statistics import Estimate, mean, middle
 from reports.table import Column
@@ -73,6 +74,29 @@ def test_an_interval_has_digits_that_mean_something(estimate: Estimate, shown: s
 )
 def test_a_figure_has_three_digits(value: float | None, shown: str):
     assert figure(value) == shown
+
+
+def test_a_published_figure_stands_beside_ours_and_the_range(made_up: Path):
+    run = frame.load(made_up)
+    usual = run.measurements.iloc[0].to_dict()
+
+    def told(quantity: str, **values: float) -> list[dict[str, object]]:
+        variant = f"backup: {quantity}"
+        metrics = {f"published_{name}": value for name, value in values.items()}
+        return [{**usual, "variant": variant, "metric": m, "value": v} for m, v in metrics.items()]
+
+    rows = [
+        *told("loss of epoch 1", low=2.0, high=2.5, ours=2.25, document=2.3),
+        *told("loss of epoch 2", low=1.0, high=1.5, ours=1.25, document=0.5),
+        *told("loss of epoch 3", low=1.0, high=1.5, ours=1.6),
+    ]
+    shown = frame.RunFrames(run.directory, run.info, pd.DataFrame(rows), run.verdicts)
+    assert [row.cells for row in published.table(shown).rows] == [
+        ("loss of epoch 1", "2.3000", "2.2500", "2.0000 to 2.5000", "yes"),
+        ("loss of epoch 2", "0.5000", "1.2500", "1.0000 to 1.5000", "NO"),
+        ("loss of epoch 3", "—", "1.6000", "1.0000 to 1.5000", "NO"),
+    ]
+    assert "No published figure" in published.table(run).note
 
 
 def test_throughput_is_one_value_per_process(made_up: Path):
