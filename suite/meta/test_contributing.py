@@ -28,7 +28,7 @@ def blocks() -> list[str]:
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """The project with the example in it."""
-    program, row = blocks()
+    program, row, *_ = blocks()
     project = tmp_path / "project"
     project.mkdir()
     for name in COPIED:
