@@ -28,6 +28,12 @@ def test_the_documents_figures_are_in_the_range_of_our_seeds(figure):
     assert outside(figure.values, allowed) == []
 
 
+def test_no_figure_has_the_name_of_another_set_up():
+    """A set-up of which nothing is printed stands under its own name in the report."""
+    assert len({figure.name for figure in FIGURES}) == len(FIGURES)
+    assert [f.name for f in FIGURES if f.name in BY_SETUP and f.name != f.setup] == []
+
+
 @pytest.mark.parametrize("setup", SHORT)
 def test_figures_of_a_few_epochs_lie_between_the_least_and_the_most_of_ours(setup):
     for figure in of_setup(setup):
