@@ -8,9 +8,11 @@ from itertools import pairwise
 from suite.harness.checks.registry import check, require, some
 from suite.harness.run import Run
 
-VISIBLE = 0.02  # share by which a loss falls that is not just one batch against another
+# Share by which a loss falls that is not just one batch against another: of a thousand examples
+# chance makes 0.005 either way. By plain SGD it falls by 0.026 to 0.15 in the suite's three epochs.
+VISIBLE = 0.01
 # What the accuracy gains from the first epoch to the last, at least. Of the thousand examples of an
-# epoch, chance makes about 0.01 either way; the trainers gain 0.17 and more.
+# epoch, chance makes about 0.01 either way; the trainers gain 0.12 and more.
 GAINED = 0.05
 
 
