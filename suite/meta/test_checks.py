@@ -12,7 +12,7 @@ import pytest
 from suite.harness.checks import CHECKS
 from suite.harness.engine import Engine
 from suite.harness.mistakes import Mistaken
-from suite.harness.run import Run
+from suite.harness.run import Event, Run
 from suite.meta import fakes, histories
 from suite.meta.groups import BY_NAME, LIMIT_S, Stage, judge, judge_all
 
@@ -198,6 +198,23 @@ def test_a_defect_makes_exactly_this_check_red(
 def test_a_defect_in_several_ways_is_found_in_all(group: str, defect: str, stage: Stage) -> None:
     complaints = judge_all(BY_NAME[group], stage.play(group, defect).result())
     assert set(complaints) == SEVERAL[group, defect], complaints
+
+
+@pytest.mark.parametrize(
+    ("check", "metric", "values"),
+    [
+        ("loss_falls", "loss", (2.300, 2.295, 2.290)),
+        ("accuracy_rises", "accuracy", (0.10, 0.11, 0.12)),
+    ],
+)
+def test_what_chance_gives_is_not_learning(check: str, metric: str, values: tuple[float, ...]):
+    """Each epoch is better than the one before, as one run in six is that learns nothing."""
+    epochs = tuple(
+        Event("epoch", float(i), "worker/0", 0, {"metrics": {metric: value}})
+        for i, value in enumerate(values)
+    )
+    run = Run(fakes.SINGLE, ("worker/0",), ("worker/0",), "none", "none", epochs)
+    assert "only" in judge(check, run)
 
 
 @pytest.mark.parametrize("check", CHECKS)

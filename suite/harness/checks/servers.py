@@ -240,9 +240,7 @@ def survivors_keep_training(run: Run) -> None:
 @check
 def coordinator_goes_on(run: Run) -> None:
     """The task that drives the loop goes on without a lost worker, and when it is back."""
-    lost = some("fault", run.of("fault_started"))[0].task
-    died = only(f"death of {lost}", run.of("exited", lost, 0)).time_s
-    back = only(f"return of {lost}", run.of("spawned", lost, 1)).time_s
+    lost, died, back = _absence(run)
     for task in run.drivers:
         ended = run.exit_of(task)
         require(not ended or ended["ended_by_harness"], f"{task} ended: {ended}")
@@ -265,11 +263,16 @@ def all_stand_still_without_one(run: Run) -> None:
         some(f"step of {task} after {back.task} came back", after)
 
 
-def _made_without(run: Run) -> Iterator[tuple[int, str]]:
-    """How many steps each worker made while the lost one was dead: the number, and in words."""
+def _absence(run: Run) -> tuple[str, float, float]:
+    """The task that was lost, when it died and when it came back, in seconds."""
     lost = some("fault", run.of("fault_started"))[0].task
     died = only(f"death of {lost}", run.of("exited", lost, 0)).time_s
-    back = only(f"return of {lost}", run.of("spawned", lost, 1)).time_s
+    return lost, died, only(f"return of {lost}", run.of("spawned", lost, 1)).time_s
+
+
+def _made_without(run: Run) -> Iterator[tuple[int, str]]:
+    """How many steps each worker made while the lost one was dead: the number, and in words."""
+    lost, died, back = _absence(run)
     for task in some("worker that survives", [task for task in run.workers if task != lost]):
         made = sum(e.time_s < back for e in run.made_by(task, died))
         yield (
