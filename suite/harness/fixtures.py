@@ -42,9 +42,25 @@ def session(request: pytest.FixtureRequest) -> Session:
     return request.config.stash[SESSION]
 
 
+@pytest.fixture(scope="session")
+def playing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Plays the scenarios of all tests ahead of them, where this is the only pytest process.
+
+    From the first test of a case on: tests of the harness limit this process's files, change its
+    environment and its directory, and threads that play would meet that.
+    """
+    session = request.config.stash[SESSION]
+    tmp_path_factory.getbasetemp()  # makes it, which several threads must not do at once
+    session.new_directory = tmp_path_factory.mktemp
+    if session.settings.at_once > 1 and not is_parallel(request.config):
+        needed = (scene_needed(item, session) for item in request.session.items)
+        session.ahead.begin(partial(session.outcome, *both) for both in needed if both)
+
+
 @pytest.fixture
 def case(request: pytest.FixtureRequest) -> Case:
     """The trainer, backend and Keras flavour under test; see `pytest.mark.cases`."""
+    request.getfixturevalue("playing")
     return request.param
 
 
@@ -58,19 +74,6 @@ def deadlines(session: Session) -> Deadlines:
 def dataset(session: Session) -> Dataset:
     """The data of this run; every trainer gets it unless a test says otherwise."""
     return session.dataset
-
-
-@pytest.fixture(scope="session", autouse=True)
-def playing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Plays the scenarios of all tests ahead of them, where this is the only pytest process."""
-    session = request.config.stash.get(SESSION, None)
-    if session is None:
-        return
-    tmp_path_factory.getbasetemp()  # makes it, which several threads must not do at once
-    session.new_directory = tmp_path_factory.mktemp
-    if session.settings.at_once > 1 and not is_parallel(request.config):
-        needed = (scene_needed(item, session) for item in request.session.items)
-        session.ahead.begin(partial(session.outcome, *both) for both in needed if both)
 
 
 def scene_needed(item: pytest.Item, session: Session) -> tuple[Case, Scene] | None:

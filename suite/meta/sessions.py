@@ -97,6 +97,9 @@ def endless(launch):
         flag(launch, "endless-begun").touch()
         cluster.wait_for("step", at_least=10**9)
 
+def test_of_the_harness_goes_before_all_that_meet(session):
+    assert not session.ahead.playing
+
 @plays(one)
 @pytest.mark.cases(families=("single",))
 def test_first_of_two_that_meet(played):

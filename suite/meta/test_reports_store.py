@@ -45,8 +45,10 @@ def files_limited_to(size: int) -> Iterator[None]:
     """What a full disk does, without a disk: a write beyond the size raises OSError."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_what_was_written_is_read_back(made_up: Path):
