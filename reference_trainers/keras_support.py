@@ -69,6 +69,12 @@ def build_cnn_model(args):
             layers.Flatten(),
             layers.Dense(128, activation="relu"),
         ],
+        # the same in small, for whoever asks what a strategy does and not how well it learns
+        "small-cnn": lambda: [
+            layers.Conv2D(4, 3, activation="relu"),
+            layers.Flatten(),
+            layers.Dense(32, activation="relu"),
+        ],
         # keras, the tutorial of MirroredStrategy, and multi_worker_with_estimator
         "pooled-cnn": lambda: [
             layers.Conv2D(32, 3, activation="relu"),

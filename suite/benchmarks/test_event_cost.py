@@ -8,6 +8,7 @@ pairs, for what differs from process to process is what more steps in the same o
 from __future__ import annotations
 
 from statistics import median
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,8 @@ def pair(launch: Launch, number: int) -> tuple[Run, Run]:
     own = ("program", "stretch", "turns", "first", "silent")
     timed = probes.program(launch, "timed_trainer", flags=(*trainer.flags, *own))
     steps = STEPS[trainer.keras]
-    work = staging.work(launch, epochs=STRETCHES + 1, steps_per_epoch=steps)
+    size: dict[str, Any] = {"epochs": STRETCHES + 1, "steps_per_epoch": steps}
+    work = staging.work(launch, model=trainer.model or None, **size)
     turns = launch.directory / f"turns-{number}"
     how = {**work, "program": trainer.program, "stretch": steps, "turns": turns}
     telling, silent = (

@@ -30,7 +30,7 @@ LOOK_S = 0.2
 WARM_UP = 10  # steps: tracing, the first buffers, the shuffle's first fill
 # Of asynchronous workers the number is global, and a step short; what one does before all are up
 # does not count. Where a step aggregates gradients it is one of each worker.
-STEPS = {"synchronous": 50, "asynchronous": 600, "coordinated": 140}
+STEPS = {"synchronous": 36, "asynchronous": 400, "coordinated": 100}
 
 
 def trained(launch: Launch, **flags: Any) -> Run:
@@ -39,7 +39,7 @@ def trained(launch: Launch, **flags: Any) -> Run:
     how = "coordinated" if staging.coordinated(row) else "asynchronous"
     steps = STEPS["synchronous" if row.synchronous else how]
     steps //= len(launch.engine.topology(row).workers) if row.aggregates else 1
-    flags = staging.work(launch, epochs=1, steps_per_epoch=steps, **flags)
+    flags = staging.work(launch, model=row.model or None, epochs=1, steps_per_epoch=steps, **flags)
     with launch(flags=flags) as cluster:
 
         def over() -> bool:

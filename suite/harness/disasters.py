@@ -23,9 +23,9 @@ from suite.harness.staging import (
     work,
 )
 
-# Steps per epoch of runs that are interrupted in the second one, and how far into it. One process
-# is so much faster that the epoch would be over before the signal arrives.
-STEPS, STEPS_ALONE = 8, 40
+# Steps per epoch of runs that are interrupted in the second one, and how far into it: so many that
+# the epoch is not over before the signal arrives. One process makes them faster.
+STEPS, STEPS_ALONE = 12, 60
 INTO_EPOCH = 2
 INTERRUPTED = "interrupted"  # name of its model directory
 

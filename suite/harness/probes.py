@@ -19,6 +19,7 @@ from suite.harness.staging import (
     Continued,
     Launch,
     complete,
+    model_of,
     part_of_data,
     single,
     work,
@@ -180,11 +181,10 @@ def sidecar_evaluator(launch: Launch) -> Compared:
 def _beside(launch: Launch, how: dict[str, Any]) -> Compared:
     directory = launch.directory / "model"
     flags = work(launch, epochs=1, steps_per_epoch=10, evaluate=True)
+    how |= {"until-step": flags["epochs"] * flags["steps-per-epoch"]}
+    how |= {key: flags.get(key) for key in ("data", "model")}
     watcher = alone(launch, "side_evaluator")
-    until = flags["epochs"] * flags["steps-per-epoch"]
-    with launch(
-        watcher, flags={"data": flags["data"], "until-step": until, **how}, model_dir=directory
-    ) as evaluator:
+    with launch(watcher, flags=how, model_dir=directory) as evaluator:
         evaluator.start()
         run = complete(launch, flags=flags, model_dir=directory)
         return Compared(run, evaluator.complete())
@@ -229,7 +229,7 @@ def loaded_export(launch: Launch) -> Continued:
         "data": exporting.flags["data"],
         "export": exporting.of("exported", chief)[-1]["path"],
         "devices": exporting.devices,
-        "model": row.model or None,
+        "model": model_of(row)["model"],
         "optimizer": row.optimizer,
     }
     if not row.jobs:

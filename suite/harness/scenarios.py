@@ -7,6 +7,7 @@ checks to judge. Fakes go through the same scenarios as TensorFlow does.
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from suite.harness.staging import (
     complete,
     endless_work,
     give_time,
+    model_of,
     part_of_data,
     quiet_s,
     single,
@@ -223,7 +225,7 @@ def moved(launch: Launch, source: Trainer) -> Moved:
     Devices are twice as many as saved it, so that not only the strategy is another.
     """
     few: dict[str, Any] = {"epochs": 1, "steps_per_epoch": FEW, "order": "by-epoch"}
-    few.update(optimizer="momentum", learning_rate=0.01, model=source.model)
+    few.update(optimizer="momentum", learning_rate=0.01, model=model_of(source)["model"])
     row = launch.case.trainer
     key = (launch.case.keras, source.program)
 
@@ -275,11 +277,23 @@ def audited(launch: Launch, autoshard: str | None = None) -> Run:
 
 
 def audited_apart(launch: Launch) -> Run:
-    """Asynchronous workers on few data, enough steps for passes of each, all examples told."""
-    data = part_of_data(launch, 96, TEST)
-    return complete(
-        launch, flags=work(launch, epochs=1, data=data, batch_size=32, audit_input=True)
-    )
+    """Asynchronous workers on few data until each has had passes of its own, all examples told.
+
+    Not so many steps for all: whoever is up first may make nearly all of these.
+    """
+    batch, batches = 32, 3
+    data = part_of_data(launch, batch * batches, TEST)
+    flags = endless_work(launch, data=data, batch_size=batch, audit_input=True)
+    with launch(flags=flags) as cluster:
+        cluster.start()
+
+        def all_twice(run: Run) -> bool:
+            # A coordinator tells of its workers' input in their place.
+            told = Counter(e.get("worker", e.task) for e in run.of("input"))
+            return all(told[worker] >= 2 * batches for worker in cluster.workers)
+
+        give_time(cluster, launch.engine.deadlines.step_s, all_twice)
+        return cluster.run()
 
 
 def scheduled(launch: Launch) -> Run:

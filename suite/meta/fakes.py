@@ -42,6 +42,8 @@ def smaller(flag: str, value: Any) -> Any:
         return value // 4
     if flag == "steps-per-epoch" and value == ASYNCHRONOUS_STEPS:
         return value // 5
+    if flag == "learning-rate":
+        return min(value, WORK["learning-rate"])
     return value
 
 

@@ -19,7 +19,7 @@ NAME = "side_evaluator"
 
 
 def main():
-    parser = workload.parser(NAME, __doc__, ("optimizer", "learning-rate"))
+    parser = workload.parser(NAME, __doc__, ("model", "optimizer", "learning-rate"))
     parser.add_argument("--until-step", type=workload.number(int, 1), default=1, metavar="N")
     parser.add_argument("--sidecar", action="store_true")
     parser.add_argument("--timeout", type=workload.number(float, 0), default=60, metavar="S")
