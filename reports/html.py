@@ -13,7 +13,17 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from reports import charts, conformance, curves, header, measured, published, startup, throughput
+from reports import (
+    charts,
+    conformance,
+    curves,
+    faults,
+    header,
+    measured,
+    published,
+    startup,
+    throughput,
+)
 from reports.frame import RunFrames
 from reports.groups import whole
 from reports.text import figure
@@ -56,6 +66,7 @@ def _content(run: RunFrames) -> Mapping[str, Any]:
         "verdicts": rows,
         "approaches": sorted({row["approach"] for row in rows}),
         "throughput": throughput.table(run),
+        "faults": faults.table(run),
         "published": published.table(run),
         "startup": startup.table(run),
         "curves": curves.table(shown),

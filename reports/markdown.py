@@ -9,7 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from reports import conformance, curves, header, measured, published, startup, throughput
+from reports import (
+    conformance,
+    curves,
+    faults,
+    header,
+    measured,
+    published,
+    startup,
+    throughput,
+)
 from reports.frame import RunFrames
 from reports.table import Table
 from reports.text import figure, one_line
@@ -65,7 +74,9 @@ def _lines(run: RunFrames) -> Iterator[str]:
     yield from _matrix(conformance.matrix(run.verdicts))
     yield from _findings(conformance.findings(run.verdicts))
     yield from _table(throughput.table(run))
-    shown = curves.of(run)
+    shown, struck = curves.of(run), faults.table(run)
+    if struck.rows:
+        yield from _folded(struck.title, _table(struck, titled=False))
     tables = published.table(run), startup.table(run), curves.table(shown), measured.table(run)
     for table in tables:
         yield from _folded(table.title, _table(table, titled=False))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from reports import published, startup, throughput
+from reports import faults, published, startup, throughput
 from reports.conformance import approach
 from reports.frame import RunFrames
 from reports.groups import backends, circumstances, grouped, whole
@@ -41,7 +41,7 @@ KEYS = (
 def others(measurements: pd.DataFrame) -> pd.DataFrame:
     """The rows that no other report shows."""
     shown = startup.rows(measurements)["metric"].unique()
-    known = (*throughput.METRICS, *published.METRICS, *shown)
+    known = (*throughput.METRICS, *faults.METRICS, *published.METRICS, *shown)
     return measurements.loc[~measurements["metric"].isin(known)]
 
 

@@ -10,7 +10,16 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 
-from reports import conformance, curves, header, measured, published, startup, throughput
+from reports import (
+    conformance,
+    curves,
+    faults,
+    header,
+    measured,
+    published,
+    startup,
+    throughput,
+)
 from reports.frame import RunFrames
 from reports.layout import GAP, Cell, Printer, broken, packed, widths
 from reports.table import Column, Table
@@ -32,7 +41,8 @@ def summary(run: RunFrames, console: Console, *, full: bool = False) -> None:
     _print_facts(run, out, full)
     _print_matrix(conformance.matrix(run.verdicts), out)
     _print_findings(conformance.findings(run.verdicts), out, full)
-    tables = [throughput.table(run)]
+    struck = faults.table(run)
+    tables = [throughput.table(run), *([struck] if struck.rows else [])]
     if full:
         tables += [published.table(run), startup.table(run), measured.table(run)]
         tables += [curves.table(curves.of(run))]

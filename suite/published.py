@@ -177,7 +177,7 @@ def scene(setup: Setup) -> Callable[[Launch], Drawn]:
         return Drawn(setup, run_of(launch, setup, seed=SEED))
 
     play.__name__ = setup.name
-    play.trainer = setup.trainer  # type: ignore[attr-defined]
+    play.means = lambda case: case.trainer.name == setup.trainer  # type: ignore[attr-defined]
     return play
 
 

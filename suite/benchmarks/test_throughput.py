@@ -24,7 +24,7 @@ from suite.harness.staging import Launch
 from suite.harness.waiting import wait_until
 
 CLOCK = RecordedClock()
-PROCESSES = 3
+PROCESSES = 2  # as many as a run of everything has the time for
 DEVICES = (1, 2, 4)
 LOOK_S = 0.2
 WARM_UP = 10  # steps: tracing, the first buffers, the shuffle's first fill

@@ -94,6 +94,13 @@ def test_a_restart_resumes_at_the_last_save_within_an_epoch(played):
     checks.final_weights_equal_uninterrupted(played.run, played.reference)
 
 
+@pytest.mark.claim("mirrored/restart-resumes", "single/restart-resumes")
+@pytest.mark.cases(flags=("order",), fit=True, distributed=False)
+@plays(disasters.interrupted_while_saving)
+def test_a_kill_while_saving_leaves_the_backup_before(played):
+    checks.final_weights_equal_uninterrupted(played.run, played.reference)
+
+
 @pytest.mark.claim("mwms/backup-removed")
 @pytest.mark.cases(flags=("order",), fit=True)
 @plays(disasters.interrupted)

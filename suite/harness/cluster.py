@@ -93,10 +93,11 @@ class Cluster:
                 log=str(self.plan.log(task, attempt)),
             )
 
-    def signal(self, task: str, signum: int, fault: str = "") -> None:
+    def signal(self, task: str, signum: int, fault: str = "", healed: str = "") -> None:
         """Send a signal to the task's last incarnation; a named fault goes into the history."""
-        if fault:
-            self._add(self._own_event("fault_started", task, fault=fault))
+        for event, name in (("fault_started", fault), ("fault_ended", healed)):
+            if name:
+                self._add(self._own_event(event, task, fault=name))
         if signum in (signals.SIGKILL, signals.SIGTERM):
             self.ended_by_harness.add((task, self.attempts[task]))
         self.keeper.send(op="signal", task=task, attempt=self.attempts[task], signum=int(signum))

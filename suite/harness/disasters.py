@@ -25,7 +25,7 @@ from suite.harness.staging import (
 
 # Steps per epoch of runs that are interrupted in the second one, and how far into it: so many that
 # the epoch is not over before the signal arrives. One process makes them faster.
-STEPS, STEPS_ALONE = 12, 60
+STEPS, STEPS_ALONE = 20, 120
 INTO_EPOCH = 2
 INTERRUPTED = "interrupted"  # name of its model directory
 
@@ -61,6 +61,26 @@ def interrupted_between_saves(launch: Launch) -> Compared:
     flags = _flags(launch, order="by-epoch", save_every=every)
     with _interrupted(launch, flags) as cluster:
         return Compared(cluster.complete(), launch.outcome(undisturbed))
+
+
+def interrupted_while_saving(launch: Launch) -> Compared:
+    """`interrupted` in the middle of writing a backup over the one before, as Keras 3 does.
+
+    The kill comes at another time, which nobody could hit: the file is cut before the restart.
+    """
+    flags = _flags(launch, order="by-epoch")
+    directory = launch.directory / INTERRUPTED
+    with launch(flags=flags, model_dir=directory) as cluster:
+        cluster.start()
+        # In the third epoch, after the second backup.
+        kill_after_step(cluster, cluster.workers[0], kill_at(flags) + flags["steps-per-epoch"])
+        for path in directory.glob("backup/*.h5"):
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        cluster.start()
+        return Compared(cluster.complete(), launch.outcome(undisturbed))
+
+
+interrupted_while_saving.means = lambda case: case.keras == "keras3"  # type: ignore[attr-defined]
 
 
 def interrupted_as_documented(launch: Launch) -> Compared:
@@ -140,6 +160,13 @@ def end_of_peers(launch: Launch, cluster: Cluster, survivors: list[str]) -> None
     for task in set(survivors) & set(cluster.alive()):
         cluster.signal(task, signal.SIGKILL)
         cluster.wait_exit(task)
+
+
+def end_all(cluster: Cluster) -> None:
+    """Kill whoever still lives, so that all can be started again."""
+    for task in cluster.alive():
+        cluster.signal(task, signal.SIGKILL)
+    cluster.wait_exit(*cluster.tasks)
 
 
 # --- parameter servers ---------------------------------------------------------------------------
@@ -231,9 +258,7 @@ def server_lost(launch: Launch) -> Run:
         promised = coordinated(launch.case.trainer)
         patience_s = launch.engine.deadlines.detect_s if promised else quiet_s(launch)
         give_time(cluster, patience_s, lambda run: _all_ended(run, cluster.drivers))
-        for task in cluster.alive():
-            cluster.signal(task, signal.SIGKILL)
-        cluster.wait_exit(*cluster.tasks)
+        end_all(cluster)
         cluster.start()
         wait_all_step(cluster, attempt=1)
         return cluster.run()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ KINDS: dict[str, type] = {
     "trainer": str,
     "test": str,
     "except": list,
+    "scene": str,
     "backend": str,
     "tensorflow": str,
     "keras": str,
@@ -59,6 +61,7 @@ class Row:
     reason: str  # one sentence for the report
     message: str  # regular expression that the message which really came must contain
     url: str  # the thread or page to read
+    scene: str = ""  # of a test that plays several: whose name, as pytest shows it, is like this
     backend: str = ""  # as requested
     tensorflow: str = ""  # PEP 440 specifier
     keras: str = ""  # see rows.keras_in
@@ -92,6 +95,7 @@ class Row:
         tensorflow: str,
         keras: str,
         *,
+        scene: str,
         gpu: bool,
         real_mnist: bool,
     ) -> bool:
@@ -100,6 +104,7 @@ class Row:
             self.trainer in (ANY, trainer)
             and self.test in (ANY, test)
             and test not in self.excepted
+            and fnmatch(scene, self.scene or ANY)
             and self.backend in ("", backend)
             and self.gpu in (None, gpu)
             and self.real_mnist in (None, real_mnist)
@@ -117,7 +122,8 @@ class Row:
 
         Else the one that pins down most.
         """
-        return (self.test == ANY) * 4 + (self.trainer != ANY) * 2 + bool(self.backend)
+        pinned = (self.trainer != ANY) * 4 + bool(self.scene) * 2 + bool(self.backend)
+        return (self.test == ANY) * 8 + pinned
 
 
 @dataclass(frozen=True)
@@ -144,29 +150,40 @@ class Expectations:
         tensorflow: str,
         keras: str,
         *,
+        scene: str = "",
         gpu: bool = False,
         real_mnist: bool = False,
     ) -> Row | None:
         """The heaviest row for this test, the earlier of equals; None where all is promised.
 
-        `test` is a test function's name, `keras` a label as "tf_keras 2.21.0" or "none", `gpu`
-        whether every worker has one, `real_mnist` whether published figures can be compared with.
+        `test` is a test function's name, `scene` that of what it plays, `keras` a label as
+        "tf_keras 2.21.0" or "none", `gpu` whether every worker has one, `real_mnist` whether
+        published figures can be compared with.
         """
         case = (trainer, test, backend, tensorflow, keras)
-        found = [r for r in self.rows if r.applies(*case, gpu=gpu, real_mnist=real_mnist)]
+        found = [
+            r for r in self.rows if r.applies(*case, scene=scene, gpu=gpu, real_mnist=real_mnist)
+        ]
         return max(found, key=lambda row: row.weight, default=None)
 
     def check_against(
-        self, tests: Iterable[str], trainers: Iterable[str] = tuple(BY_NAME)
+        self,
+        tests: Iterable[str],
+        trainers: Iterable[str] = tuple(BY_NAME),
+        scenes: Iterable[str] = (),
     ) -> list[str]:
-        """One line for each name in the table that no longer exists; `tests` are all collected."""
-        tests, trainers = set(tests), set(trainers)
+        """One line for each name in the table that no longer exists.
+
+        `tests` and `scenes` are those of all that was collected.
+        """
+        tests, trainers, scenes = set(tests), set(trainers), list(scenes)
         stale = []
         for number, row in enumerate(self.rows, start=1):
             for kind, name, known in (
                 ("trainer", row.trainer, trainers),
                 ("backend", row.backend, {*backends.BY_NAME, "none", ""}),
                 ("test", row.test, tests),
+                ("scene", row.scene, {"", *(row.scene for s in scenes if fnmatch(s, row.scene))}),
                 *(("test", name, tests) for name in row.excepted),
             ):
                 if name != ANY and name not in known:

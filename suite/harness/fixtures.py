@@ -113,6 +113,11 @@ def settle(item: pytest.Item, session: Session, case: Case) -> None:
         session.outcome(case, scenarios.healthy)
 
 
+def scene_name(item: pytest.Item) -> str:
+    """The name of the scenario that a test judges, "" for none."""
+    return getattr(scene_of(item), "__name__", "")
+
+
 def is_hopeless(item: pytest.Item, session: Session, case: Case) -> bool:
     """Whether a row of expectations.toml says that this approach does not work here at all."""
     row = session.expectation(case, getattr(item, "originalname", item.name))

@@ -19,7 +19,7 @@ from suite.harness.cases import Needs, select
 from suite.harness.controller import Controller
 from suite.harness.errors import BadInput
 from suite.harness.fixtures import *  # noqa: F403 - pytest finds fixtures in a plug-in's namespace
-from suite.harness.fixtures import case_of, scene_of
+from suite.harness.fixtures import case_of, scene_name, scene_of
 from suite.harness.options import is_parallel, is_worker
 from suite.harness.process import ROOT
 from suite.harness.progress import Progress
@@ -33,6 +33,7 @@ MARKERS = (
     "cases(events, flags, families, distributed, synchronous, aggregates, fit, backends): of rows",
     "plays(*scenes): of which `played` is the outcome; of several, each in its turn",
     "timing: measures; left out when several processes of pytest share the machine",
+    "matrix: a row of the fault table; a run of everything takes the quick ones",
     "long: minutes on its own; left out unless -m asks for it",
 )
 SETTLED = pytest.StashKey[wiring.Settled]()
@@ -106,8 +107,11 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     plays = metafunc.definition.get_closest_marker("plays")
     if plays and len(plays.args) > 1:
-        names = [scene.__name__ for scene in plays.args]
-        metafunc.parametrize("played", plays.args, ids=names, indirect=True)
+        scenes = [
+            pytest.param(s, id=s.__name__, marks=(pytest.mark.long,) * getattr(s, "long", False))
+            for s in plays.args
+        ]
+        metafunc.parametrize("played", scenes, indirect=True)
     if "case" not in metafunc.fixturenames:
         return
     session = metafunc.config.stash.get(SESSION, None)
@@ -141,7 +145,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(str(error)) from error
     if [a.rstrip("/") for a in config.args] == ["suite"]:
         names = {getattr(i, "originalname", i.name) for i in [*items, *left_out]}
-        stale = session.expectations.check_against(names)
+        scenes = {scene_name(i) for i in [*items, *left_out]}
+        stale = session.expectations.check_against(names, scenes=scenes)
         if stale:
             raise pytest.UsageError("; ".join(stale))
 
@@ -149,8 +154,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _left_out(config: pytest.Config, item: pytest.Item) -> bool:
     case, scene = case_of(item), scene_of(item)
     return bool(
-        # A scenario may be one trainer's only, as what a document prints of its run is.
-        (case and getattr(scene, "trainer", case.trainer.name) != case.trainer.name)
+        # A scenario may mean something for some only, as what a document prints of its run does.
+        (case and not getattr(scene, "means", bool)(case))
         or ("case" in getattr(item, "fixturenames", ()) and case is None)
         or (item.get_closest_marker("long") and not config.option.markexpr)
         or (item.get_closest_marker("timing") and is_parallel(config))

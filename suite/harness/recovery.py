@@ -40,6 +40,27 @@ def trained_again_s(run: Run) -> float:
     return max(first.values()) - back[-1].time_s
 
 
+def recovered_s(run: Run) -> float | None:
+    """Seconds from the fault to the lost task's first step in its next life; None without one."""
+    fault = fault_of(run)
+    back = [e for e in run.of("spawned", fault.task) if e.time_s > fault.time_s]
+    made = run.made_by(fault.task, back[-1].time_s) if back else []
+    return made[0].time_s - fault.time_s if made else None
+
+
+def steps_told(run: Run) -> int:
+    """The last global step that anybody had told of before the fault."""
+    until_s = fault_of(run).time_s
+    return max((e["global_step"] for e in run.of("step") if e.time_s <= until_s), default=0)
+
+
+def steps_lost(run: Run) -> int:
+    """Global steps that had been told before the fault and lay behind what was restored, or 0."""
+    since_s = fault_of(run).time_s
+    restored = [e["global_step"] for e in run.of("restored") if e.time_s > since_s]
+    return steps_told(run) - (restored[0] if restored else 0)
+
+
 def cost_in_loss(run: Run, reference: Run) -> float:
     """Last training loss of the run minus that of the reference: what an interruption has cost."""
     last = [r.of("epoch", r.drivers[0])[-1]["metrics"]["loss"] for r in (run, reference)]

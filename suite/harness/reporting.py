@@ -11,7 +11,7 @@ import pytest
 
 from suite.harness import diagnosis, verdicts
 from suite.harness.cases import Case
-from suite.harness.fixtures import MEASURED, RUNS, case_of
+from suite.harness.fixtures import MEASURED, RUNS, case_of, scene_name, scene_of
 from suite.harness.recording import now
 from suite.harness.session import SESSION, Session
 
@@ -53,6 +53,12 @@ def common(session: Session, case: Case, test: str) -> dict[str, Any]:
     }
 
 
+def struck_by(item: pytest.Item) -> dict[str, str]:
+    """The columns that say what was hurt how and when, for a row of the fault table."""
+    row = getattr(scene_of(item), "row", None)
+    return {"fault": row.fault, "variant": f"{row.victim}, {row.moment}"} if row else {}
+
+
 def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestReport) -> None:
     """Give the phase its verdict, and make pytest's own outcome agree with it."""
     session = item.config.stash.get(SESSION, None)
@@ -67,7 +73,7 @@ def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRepo
     if report.when != "call" and error is None:
         return
     test = item.nodeid.split("@")[0]
-    row = session.expectation(case, getattr(item, "originalname", item.name))
+    row = session.expectation(case, getattr(item, "originalname", item.name), scene_name(item))
     if report.when == "teardown":
         row = None  # a row speaks of the approach, not of what is left to clean up
     judgement = verdicts.decide(error, row, phase=report.when)
@@ -75,7 +81,7 @@ def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRepo
     if report.failed:
         explained = explain(item, error)
         report.longrepr = f"{report.longreprtext or judgement.reason}\n\n{explained}"
-    columns = common(session, case, test)
+    columns = common(session, case, test) | struck_by(item)
     replicas = columns["workers"] * case.trainer.devices
     carried = {
         "test": test,

@@ -49,7 +49,7 @@ class Session:
     def __post_init__(self) -> None:
         self.ahead = Ahead(self.settings.at_once)
 
-    def expectation(self, case: Case, test: str) -> Row | None:
+    def expectation(self, case: Case, test: str, scene: str = "") -> Row | None:
         """The row of expectations.toml that speaks of this test here, if there is one."""
         workers = self.engine.topology(case.trainer).workers
         return self.expectations.match(
@@ -58,6 +58,7 @@ class Session:
             case.backend,
             self.interpreter.tensorflow,
             self.interpreter.label(case.keras),
+            scene=scene,
             gpu=len(self.engine.gpus) >= len(workers),
             real_mnist=self.dataset.real_mnist,
         )

@@ -66,6 +66,7 @@ class FakeCase:
     directory: Path
     trainer: Trainer
     defect: str = ""
+    holds: str = ""  # the moment of the fault table at which the last worker waits
 
     @property
     def case(self) -> Case:
@@ -75,10 +76,11 @@ class FakeCase:
         trainer = trainer or self.trainer
         how = {"backend": self.case.backend, "keras": "none", **how}
         how["flags"] = {k: smaller(k, v) for k, v in how.get("flags", {}).items()}
-        how["env"] = {"FAKE_DEFECT": self.defect}
+        how["env"] = {"FAKE_DEFECT": self.defect, "FAKE_HOLDS": self.holds}
         if trainer.aggregates:
             how["env"]["FAKE_AGGREGATES"] = "1"
-        if how.get("model_dir", self.directory).name == disasters.INTERRUPTED:
+        hurt_at_a_step = self.holds in ("", "mid-epoch")
+        if hurt_at_a_step and how.get("model_dir", self.directory).name == disasters.INTERRUPTED:
             how["env"]["FAKE_HOLD_AT"] = str(disasters.kill_at(how["flags"]))
         return self.engine.launch(trainer, **how)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from reference_trainers import Trainer
-from suite.harness import disasters, scenarios
+from suite.harness import disasters, faults, scenarios
 from suite.harness.checks import CHECKS
 from suite.harness.engine import Engine
 from suite.harness.errors import CheckFailed
@@ -42,6 +42,16 @@ def restored_elsewhere(launch: Launch) -> Continued:
 def equal_elsewhere(launch: Launch) -> Compared:
     found = scenarios.moved(launch, WORKERS)
     return Compared(found.then, found.reference)
+
+
+def struck(name: str) -> Callable[[FakeCase], Run]:
+    """The history of that row of the fault table."""
+    (row,) = (row for row in faults.ROWS if row.name == name)
+
+    def play(launch: FakeCase) -> Run:
+        return faults.scene(row)(replace(launch, holds=row.moment)).run
+
+    return play
 
 
 FINISHED = ("finished_as_asked", "steps_accounted", "examples_accounted")
@@ -236,6 +246,21 @@ GROUPS = (
         coordinated.COORDINATOR,
         coordinated.server_lost,
         ("peers_fail_in_time", "nobody_finishes_without_a_server", "lost_server_raises"),
+    ),
+    Group(
+        "struck",
+        WORKERS,
+        struck("sigkill-worker-mid-epoch"),
+        ("peers_fail_in_time", "nobody_pretends", "trains_again", "little_is_lost"),
+    ),
+    Group("struck-pretending", WORKERS, struck("exit-worker-mid-epoch"), ("nobody_pretends",)),
+    Group("struck-forming", WORKERS, struck("sigkill-worker-forming"), ("others_wait",)),
+    Group("struck-ending", WORKERS, struck("sigkill-worker-shutting_down"), ("others_finish",)),
+    Group(
+        "struck-servers",
+        SERVERS,
+        struck("sigkill-worker-mid-epoch"),
+        ("others_go_on", "trains_again"),
     ),
     *(Group(name, WORKERS, make, (name,)) for name, make in histories.MADE_UP.items()),
 )

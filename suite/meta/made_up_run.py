@@ -122,7 +122,14 @@ def verdicts() -> list[dict[str, Any]]:
             reason="NCCL needs a GPU on every worker",
             url="https://github.com/tensorflow/tensorflow/issues/60847",
         ),
-        verdict(SUPERVISOR, "worker_loss", "others_go_on", folder="faults", fault="sigkill"),
+        verdict(
+            SUPERVISOR,
+            "fault_table",
+            "others_go_on",
+            folder="faults",
+            fault="sigkill",
+            variant="worker, mid-epoch",
+        ),
     ]
     return rows
 

@@ -77,6 +77,13 @@ RED = {
     "chief_restores_the_latest": ("chief-back", "resumes_from_scratch"),
     "cluster_restores_the_latest": ("server-back", "restores_an_older_step"),
     "nobody_finishes_without_a_server": ("server-back", "ignores_a_lost_server"),
+    # the fault table
+    "others_go_on": ("struck-servers", "pauses_without_its_peers"),
+    "others_wait": ("struck-forming", "starts_alone"),
+    "others_finish": ("struck-ending", "lingers_at_the_end"),
+    "nobody_pretends": ("struck-pretending", "exits_0_when_a_peer_dies"),
+    "trains_again": ("struck-servers", "leaves_again"),
+    "little_is_lost": ("struck", "resumes_from_scratch"),
     # made-up histories, of a coordinator
     "shards_on_every_server": ("coordinated", "keeps_all_parts_together"),
     "functions_run_at_least_once": ("coordinated", "repeats_a_round"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from suite.harness import faults
 from suite.harness.errors import BadInput
 from suite.harness.expectations import Expectations, Row
 from suite.meta import sources
@@ -41,7 +42,8 @@ def row(**fields) -> Row:
 
 
 def test_the_table_is_in_order_and_names_what_exists():
-    assert Expectations.load().check_against(sources.tests()) == []
+    scenes = [row.name for row in faults.ROWS]
+    assert Expectations.load().check_against(sources.tests(), scenes=scenes) == []
 
 
 def test_keras_3_is_a_known_deviation_of_the_multi_worker_strategy_only():
@@ -86,6 +88,7 @@ def test_a_row_is_read(tmp_path: Path):
         ("keras", "keras3|tf_keras>=2.20", True),
         ("keras", "tf_keras <2.20", False),
         ("keras", "keras2 | keras3", False),
+        ("scene", "sigkill-worker-forming", False),
         ("gpu", False, True),
         ("gpu", True, False),
         ("real_mnist", False, True),
@@ -108,6 +111,15 @@ def test_a_trainer_without_keras_is_in_no_row_for_a_flavour():
         Expectations((row(keras="keras2|tf_keras|keras3"),)).match("a", "t", "b", "2.21", "none")
         is None
     )
+
+
+def test_a_row_may_speak_of_one_scene_of_a_test():
+    rows = row(test="test_this", reason="all"), row(test="test_this", scene="one", reason="one")
+    table = Expectations(rows)
+    assert table.match(*HERE).reason == "all"  # pyright: ignore
+    assert table.match(*HERE, scene="one").reason == "one"  # pyright: ignore
+    stale = table.check_against(["test_this"], scenes=["another"])
+    assert [line for line in stale if "no scene 'one'" in line]
 
 
 def test_where_nothing_works_counts_first_and_then_what_pins_down_most():

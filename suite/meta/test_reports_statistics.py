@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from reports import frame, published, startup, throughput
+from reports import faults, frame, published, startup, throughput
 from reports.layout import broken, packed, widths
 from reports.statistics import Estimate, mean, middle
 from reports.table import Column
@@ -74,6 +74,24 @@ def test_an_interval_has_digits_that_mean_something(estimate: Estimate, shown: s
 )
 def test_a_figure_has_three_digits(value: float | None, shown: str):
     assert figure(value) == shown
+
+
+def test_a_line_of_the_fault_table_has_its_own_numbers(made_up: Path):
+    run = frame.load(made_up)
+    (hurt,) = (row for row in run.verdicts.to_dict("records") if row["fault"])
+    usual = run.measurements.iloc[0].to_dict()
+    lines = [
+        {**usual, "test": test, "metric": metric, "value": value}
+        for test, metric, value in (
+            (hurt["test"], "fault_noticed_s", 0.123),
+            (hurt["test"], "fault_steps_lost", 0.0),
+            ("another", "fault_recovered_s", 9.9),
+        )
+    ]
+    shown = frame.RunFrames(run.directory, run.info, pd.DataFrame(lines), run.verdicts)
+    (row,) = faults.table(shown).rows
+    assert row.group == "supervisor_parameter_server"
+    assert row.cells == ("sigkill", "worker, mid-epoch", "passed", "0.123", "—", "0")
 
 
 def test_a_published_figure_stands_beside_ours_and_the_range(made_up: Path):

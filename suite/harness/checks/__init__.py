@@ -24,6 +24,14 @@ from suite.harness.checks.completion import (
 from suite.harness.checks.equivalence import (
     equals_large_batch,
 )
+from suite.harness.checks.faults import (
+    little_is_lost,
+    nobody_pretends,
+    others_finish,
+    others_go_on,
+    others_wait,
+    trains_again,
+)
 from suite.harness.checks.layouts import (
     assigned_is_read,
     batch_sharded,
@@ -161,6 +169,7 @@ __all__ = [
     "inside_scope_is_in_step",
     "latest_checkpoint_evaluates_same",
     "learning_rate_follows_schedule",
+    "little_is_lost",
     "loaded_export_evaluates_same",
     "local_server_answers",
     "loss_falls",
@@ -169,10 +178,14 @@ __all__ = [
     "mode_is_required",
     "model_checkpoint_does_not_resume",
     "nobody_finishes_without_a_server",
+    "nobody_pretends",
     "nothing_overwritten",
     "one_chief",
     "only_chief_keeps",
     "ops_on_own_worker",
+    "others_finish",
+    "others_go_on",
+    "others_wait",
     "others_wait_for_the_chief",
     "outside_scope_is_not_in_step",
     "own_share_in_every_pass",
@@ -204,6 +217,7 @@ __all__ = [
     "there_or_gone",
     "too_few_files_refused",
     "training_goes_on",
+    "trains_again",
     "trains_as_a_cluster_of_one",
     "validation_agrees",
     "variables_round_robin",

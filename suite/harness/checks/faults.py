@@ -1,0 +1,115 @@
+"""What a fault does to the others, for any fault at any moment; see suite/harness/faults.py."""
+
+from __future__ import annotations
+
+from suite.harness import recovery
+from suite.harness.checks.registry import (
+    asked_steps,
+    check,
+    equal,
+    last_attempt,
+    only,
+    require,
+    some,
+)
+from suite.harness.checks.servers import GOING_ON
+from suite.harness.run import Event, Run
+
+BRIEF = ("pause", "straggler")
+
+
+def _fault_and_others(run: Run) -> tuple[Event, list[str]]:
+    fault = some("fault", run.of("fault_started"))[0]
+    others = [task for task in run.drivers if task != fault.task]
+    return fault, some(f"driver beside {fault.task}", others)
+
+
+@check
+def others_go_on(run: Run) -> None:
+    """The others neither fail nor stand still: they make steps before the lost one is back."""
+    fault, others = _fault_and_others(run)
+    again = [*run.of("spawned", fault.task), *run.of("fault_ended", fault.task)]
+    back = sorted(e.time_s for e in again if e.time_s > fault.time_s)
+    if fault["fault"] in BRIEF:
+        back = []  # over before anybody has to notice
+    for task in others:
+        exited = run.exit_of(task, fault.attempt)
+        code = 0 if exited is None or exited["ended_by_harness"] else exited["code"]
+        equal(f"exit code of {task} after {fault['fault']} of {fault.task}", code, 0)
+        made = [e for e in run.made_by(task, fault.time_s) if not back or e.time_s < back[0]]
+        require(
+            len(made) >= GOING_ON or run.of("finished", task),
+            f"{task} made {len(made)} steps after {fault['fault']} of {fault.task}",
+        )
+
+
+@check
+def others_wait(run: Run) -> None:
+    """The others neither fail nor make a step until the lost one is back."""
+    fault, others = _fault_and_others(run)
+    up = only(f"return of {fault.task}", run.of("started", fault.task, fault.attempt + 1))
+    for task in others:
+        ended = [e for e in run.of("exited", task, 0) if e.time_s < up.time_s]
+        require(not ended, f"{task} ended before {fault.task} was back: {ended}")
+        early = [e for e in run.of("step", task) if e.time_s < up.time_s]
+        require(not early, f"{task} made {len(early)} steps before {fault.task} was back")
+
+
+@check
+def others_finish(run: Run, limit_s: float) -> None:
+    """The others end by themselves, with exit code 0, what was done when the lost one left."""
+    fault, others = _fault_and_others(run)
+    for task in others:
+        exited = only(f"end of {task}", run.of("exited", task))
+        after_s = exited.time_s - fault.time_s
+        in_time = not exited["ended_by_harness"] and after_s <= limit_s
+        require(in_time, f"{task} had not ended {limit_s:.1f} s after {fault.task}")
+        equal(f"exit code of {task}", exited["code"], 0)
+        only(f"`finished` of {task}", run.of("finished", task))
+
+
+@check
+def nobody_pretends(run: Run) -> None:
+    """No driver but the one that was hurt ends with exit code 0 before all steps are made."""
+    fault, _ = _fault_and_others(run)
+    hurt = (fault.task, fault.attempt)
+    for exited in run.of("exited"):
+        by_itself = exited.task in run.drivers and not exited["ended_by_harness"]
+        if not by_itself or exited["code"] != 0 or (exited.task, exited.attempt) == hurt:
+            continue
+        done = run.of("finished", exited.task, exited.attempt)
+        steps = done[-1]["global_step"] if done else 0
+        require(
+            steps >= asked_steps(run),
+            f"{exited.task} ended with exit code 0 after step {steps} of {asked_steps(run)}",
+        )
+
+
+@check
+def trains_again(run: Run) -> None:
+    """Whoever was started again makes steps; nobody in step has to be asked for more than that."""
+    fault, _ = _fault_and_others(run)
+    back = some(f"return of {fault.task}", run.of("spawned", fault.task, fault.attempt + 1))[0]
+    # What its workers make, a coordinator tells only in a loop of its own.
+    told = {*run.drivers, *(run.workers if "step" in run.trainer.events else ())}
+    for task in sorted(told):
+        made = run.made_by(task, back.time_s)
+        require(
+            len(made) >= GOING_ON,
+            f"{task} made {len(made)} steps after {fault.task} was back",
+        )
+
+
+@check
+def little_is_lost(run: Run) -> None:
+    """What is restored is the last save: at most one interval between two saves is done again."""
+    fault, _ = _fault_and_others(run)
+    attempt = last_attempt(run, fault.task)
+    require(attempt, f"{fault.task} was never started again")
+    interval = run.flags.get("save-every") or run.flags["steps-per-epoch"]
+    told = recovery.steps_told(run)
+    lost = recovery.steps_lost(run)
+    require(
+        0 <= lost <= interval,
+        f"{told} steps had been told and {lost} of them were lost, with a save every {interval}",
+    )
