@@ -9,6 +9,7 @@ compared before anything is restored or overwritten.
 import glob
 import json
 import os
+import shutil
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -60,15 +61,31 @@ def backup_position(directory, args, model):
 
 def _keras_3_position(directory, model):
     path = os.path.join(directory, "latest.weights.h5")
+    previous = path + ".bkp"
     if not os.path.exists(path):
         return Position()
     try:
-        model.load_weights(path)
-        with open(os.path.join(directory, "training_metadata.json")) as file:
-            # Keras 3 begins that epoch again, also when the backup was made within it.
-            return Position(path, int(json.load(file)["epoch"]), 0)
+        try:
+            model.load_weights(path)
+            return _keras_3_epoch(path, "")
+        except OSError:
+            if not os.path.exists(previous):
+                raise
+            # It was being written when the process was killed; Keras takes the one before as well,
+            # and would say so by nothing but a name that `load_weights` refuses.
+            model.load_weights(shutil.copy(previous, path))
+            return _keras_3_epoch(path, ".bkp")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise BadInput("--model-dir: %s cannot be restored: %s" % (path, error)) from error
+
+
+def _keras_3_epoch(path, ending):
+    metadata = os.path.join(os.path.dirname(path), "training_metadata.json")
+    if ending:
+        shutil.copy(metadata + ending, metadata)
+    with open(metadata) as file:
+        # Keras 3 begins that epoch again, also when the backup was made within it.
+        return Position(path, int(json.load(file)["epoch"]), 0)
 
 
 def checked(path, model, flag="--model-dir"):
@@ -204,10 +221,19 @@ def resume(args, model, checkpoint, events):
 
 
 def backup_callback(directory, args):
-    """BackupAndRestore as the flags ask for it: once per epoch, or every --save-every steps."""
-    if args.save_every:
-        return tf.keras.callbacks.BackupAndRestore(directory, save_freq=args.save_every)
-    return tf.keras.callbacks.BackupAndRestore(directory)
+    """BackupAndRestore as the flags ask for it: once per epoch, or every --save-every steps.
+
+    Keras 3 writes over the backup in its place, so that a kill meanwhile would leave none: it has
+    to keep the one before as well, which it does not by itself. Keras 2 writes another file.
+    """
+    often = args.save_every or "epoch"
+    if not keras_support.is_keras_3():
+        return tf.keras.callbacks.BackupAndRestore(directory, save_freq=often)
+    return tf.keras.callbacks.BackupAndRestore(
+        directory,
+        save_freq=often,
+        double_checkpoint=True,  # type: ignore[call-arg] - Keras 3's own
+    )
 
 
 def save_model(model, path):
