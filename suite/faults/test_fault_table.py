@@ -45,7 +45,7 @@ def test_what_a_fault_does(played: Struck, deadlines, record) -> None:
         checks.others_wait(run)
     elif promise == faults.GO_ON:
         checks.others_go_on(run)
-    if run.of("spawned", run.of("fault_started")[0].task, 1):
+    if faults.FAULTS[played.row.fault].ends and promise != faults.FINISH:
         checks.trains_again(run)
     if run.trainer.synchronous and promise != faults.FINISH:
         checks.finished_as_asked(run)

@@ -87,11 +87,15 @@ def planted(cluster: Cluster, task: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Fault:
-    """What can be done to a task. `harmless`: nobody is lost by it."""
+    """What can be done to a task.
+
+    `harmless`: nobody is lost by it; `ends`: the task is to end of it, soon if not at once.
+    """
 
     words: str
     strike: Strike
     harmless: bool = False
+    ends: bool = True
 
     @property
     def planted(self) -> bool:
@@ -102,11 +106,11 @@ FAULTS: Mapping[str, Fault] = MappingProxyType(
     {
         "sigkill": Fault("killed", killed),
         "sigterm": Fault("asked to leave (SIGTERM)", terminated),
-        "sigstop": Fault("hung (SIGSTOP)", stopped),
-        "pause": Fault(f"hung for {BRIEFLY_S:g} s", paused, harmless=True),
+        "sigstop": Fault("hung (SIGSTOP)", stopped, ends=False),
+        "pause": Fault(f"hung for {BRIEFLY_S:g} s", paused, harmless=True, ends=False),
         "exception": Fault("an exception after a step", planted),
         "exit": Fault("left with exit code 0 before the end", planted),
-        "straggler": Fault("each step takes longer", planted, harmless=True),
+        "straggler": Fault("each step takes longer", planted, harmless=True, ends=False),
     }
 )
 
@@ -246,6 +250,9 @@ def _strike(launch: Launch, row: Row, promise: str) -> Run:
         MOMENTS[row.moment](cluster, victim if victim in cluster.drivers else others[0])
         with fault.strike(cluster, victim):
             _watch(launch, cluster, others, promise)
+        if fault.ends and promise == GO_ON:
+            end_s = launch.engine.deadlines.exit_s
+            give_time(cluster, end_s, lambda run: run.exit_of(victim, 0))
         return _recover(launch, cluster, victim, promise)
 
 
