@@ -155,7 +155,7 @@ TRAINERS: Tuple[Trainer, ...] = (
         families=("mirrored", "custom-mirrored"),
         synchronous=True,
         events=KERAS_EVENTS,
-        flags=KERAS_FLAGS + ("devices", "jit"),
+        flags=KERAS_FLAGS + ("devices", "jit", "preemption"),
     ),
     Trainer(
         name="keras_multi_worker_mirrored",
@@ -185,7 +185,7 @@ TRAINERS: Tuple[Trainer, ...] = (
         families=("cluster", "mwms"),
         synchronous=True,
         events=KERAS_EVENTS + ("peer_lost",),
-        flags=KERAS_FLAGS + ("backend", "autoshard", "devices", "jit"),
+        flags=KERAS_FLAGS + ("backend", "autoshard", "devices", "jit", "preemption"),
     ),
     Trainer(
         name="estimator_multi_worker_mirrored",

@@ -4,6 +4,8 @@ What the tutorials custom_training and multi_worker_with_ctl have in common; whi
 how data are divided and where is saved stand in the trainers.
 """
 
+import os
+
 import numpy as np
 import tensorflow as tf
 
@@ -27,6 +29,31 @@ def position(args, epoch, step_in_epoch):
             % (args.steps_per_epoch, first[1])
         )
     return first
+
+
+def watch_for_preemption(args, events, strategy, checkpoint, save):
+    """What to call before each step: after a notice of preemption all save, and leave with code 42.
+
+    The notice is SIGTERM, to any of the workers; they agree on the step before which they save. See
+    https://www.tensorflow.org/guide/migrate/fault_tolerance.
+    """
+    if not args.preemption:
+        return lambda: None
+    if not args.model_dir:
+        raise workload.BadInput("--preemption: there is no --model-dir to save to")
+
+    def save_and_tell():
+        save()
+        events.write("preempted", global_step=int(checkpoint.optimizer.iterations.numpy()))
+
+    # It reads the chief's checkpoint everywhere: all have to have counted the same calls.
+    chiefs = os.path.join(args.model_dir, "ckpt")
+    handler = tf.distribute.experimental.PreemptionCheckpointHandler(
+        strategy.cluster_resolver,
+        tf.train.CheckpointManager(checkpoint, chiefs, max_to_keep=1),
+        termination_config=tf.distribute.experimental.TerminationConfig(save_fn=save_and_tell),
+    )
+    return handler.save_checkpoint_if_preempted
 
 
 def is_due(args, step):

@@ -52,6 +52,7 @@ def run(args, events, data):
         optimizer=optimizer, model=model, epoch=epoch, step_in_epoch=step_in_epoch
     )
     save = restore(args, events, checkpoint) if args.model_dir else lambda: None
+    before_step = custom_loop.watch_for_preemption(args, events, strategy, checkpoint, save)
     teller = custom_loop.Teller(events, args, strategy, model, optimizer)
     teller.weights("initial")
 
@@ -62,6 +63,7 @@ def run(args, events, data):
         accuracy.reset_state()
         total_loss, steps_before = 0.0, teller.steps
         for _ in range(int(step_in_epoch.numpy()), args.steps_per_epoch):
+            before_step()
             batch = next(train_batches)
             loss, own = train_step(batch)
             total_loss += loss

@@ -73,6 +73,7 @@ def run(args, role, events, data):
         model=model, optimizer=optimizer, epoch=epoch, step_in_epoch=step_in_epoch
     )
     save = restore(args, role, events, checkpoint) if args.model_dir else lambda: None
+    before_step = custom_loop.watch_for_preemption(args, events, strategy, checkpoint, save)
     teller = custom_loop.Teller(events, args, strategy, model, optimizer)
     teller.weights("initial")
 
@@ -83,6 +84,7 @@ def run(args, role, events, data):
         accuracy.reset_state()
         total_loss, steps_before = 0.0, teller.steps
         while step_in_epoch.numpy() < args.steps_per_epoch:
+            before_step()
             batch = next(iterator)
             loss, own = train_step(batch)
             total_loss += loss

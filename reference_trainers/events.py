@@ -30,6 +30,7 @@ SCHEMA = {
     "evaluated": ("global_step", "metrics"),
     "exported": ("path", "kept", "digest"),
     "summary": ("path", "global_step"),
+    "preempted": ("global_step",),  # saved on a notice of preemption, and about to leave
     "peer_lost": ("error",),
     "unsupported": ("reason",),
     "finished": ("global_step", "steps"),

@@ -139,6 +139,10 @@ OPTIONAL_FLAGS = {
         "metavar": "N",
         "help": "save every N steps; 0: once per epoch, or when the document says (default: 0)",
     },
+    "preemption": {
+        "action": "store_true",
+        "help": "on SIGTERM save, all workers at the same step, and end with exit code 42",
+    },
     "evaluate": {
         "action": "store_true",
         "help": "evaluate on the test set as well",

@@ -37,8 +37,8 @@ def table(run: RunFrames) -> Table:
     }
     lines = []
     for row in judged.to_dict("records"):
-        values = (by_test.get((row["test"], metric)) for metric in METRICS)
-        told = (MISSING if value is None else figure(value) for value in values)
+        *seconds, steps = (by_test.get((row["test"], metric)) for metric in METRICS)
+        told = (*map(figure, seconds), MISSING if steps is None else f"{steps:.0f}")
         cells = (row["fault"], row["variant"], WORDS[row["verdict"]], *told)
         lines.append(Row(approach(row["trainer"], row["keras"]), cells))
     lines.sort(key=lambda line: line.group)  # stable

@@ -11,6 +11,7 @@ from suite.harness.cluster import Cluster
 from suite.harness.run import Event, Run
 from suite.harness.staging import (
     FEW,
+    SMALLER,
     Compared,
     Launch,
     coordinated,
@@ -24,8 +25,9 @@ from suite.harness.staging import (
 )
 
 # Steps per epoch of runs that are interrupted in the second one, and how far into it: so many that
-# the epoch is not over before the signal arrives. One process makes them faster.
-STEPS, STEPS_ALONE = 20, 120
+# the epoch is not over before the signal arrives. One process makes them faster, of a small model
+# faster still.
+STEPS, STEPS_ALONE, STEPS_SMALL_ALONE = 20, 40, 120
 INTO_EPOCH = 2
 INTERRUPTED = "interrupted"  # name of its model directory
 
@@ -80,6 +82,19 @@ def interrupted_while_saving(launch: Launch) -> Compared:
         return Compared(cluster.complete(), launch.outcome(undisturbed))
 
 
+def preempted(launch: Launch) -> Compared:
+    """A worker is told to leave (SIGTERM) within an epoch; when all have left, all start again."""
+    flags = _flags(launch, order="by-epoch", preemption=True)
+    with launch(flags=flags, model_dir=launch.directory / INTERRUPTED) as cluster:
+        cluster.start()
+        told = cluster.workers[-1]
+        cluster.wait_for("step", told, where=lambda e: e["global_step"] >= kill_at(flags))
+        cluster.signal(told, signal.SIGTERM, fault="sigterm")
+        end_of_peers(launch, cluster, list(cluster.workers))
+        cluster.start()
+        return Compared(cluster.complete(), launch.outcome(undisturbed))
+
+
 interrupted_while_saving.means = lambda case: case.keras == "keras3"  # type: ignore[attr-defined]
 
 
@@ -92,7 +107,8 @@ def interrupted_as_documented(launch: Launch) -> Compared:
 
 
 def _flags(launch: Launch, **flags: Any) -> dict[str, Any]:
-    steps = STEPS if launch.case.distributed else STEPS_ALONE
+    alone = STEPS_SMALL_ALONE if launch.case.trainer.model in SMALLER else STEPS_ALONE
+    steps = STEPS if launch.case.distributed else alone
     return work(
         launch, **{"epochs": EPOCHS, "steps_per_epoch": steps, "optimizer": "momentum", **flags}
     )

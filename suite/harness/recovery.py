@@ -24,6 +24,12 @@ def noticed_s(run: Run) -> Iterator[tuple[str, float]]:
             yield task, ends[0].time_s - fault.time_s
 
 
+def left_s(run: Run) -> float:
+    """Seconds from the notice of preemption until the last of all tasks had left."""
+    ends = [e.time_s for e in run.of("exited", attempt=0)]
+    return max(ends) - fault_of(run).time_s
+
+
 def hung(run: Run) -> list[str]:
     """The other workers that had to be ended from outside."""
     fault = fault_of(run)

@@ -38,7 +38,7 @@ def parse():
         ("precision", "float32"),
     ):
         add("--" + name, default=value)
-    for name in ("evaluate", "audit-input", "dump-weights"):
+    for name in ("evaluate", "audit-input", "dump-weights", "preemption"):
         add("--" + name, action="store_true")
     return parser.parse_args()
 

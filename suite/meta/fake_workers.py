@@ -8,6 +8,7 @@ import json
 import operator
 import os
 import shutil
+import signal
 import sys
 
 import fake_cluster
@@ -68,6 +69,9 @@ class Worker:
         self.steps = 0
         self.restored = False
         self.first_step = 0  # of the first epoch; later ones begin at their beginning
+        self.told_to_leave = False
+        if options.preemption:
+            signal.signal(signal.SIGTERM, self._hear)
         # A toy's epoch is over before a signal arrives, so it waits where it will be killed.
         self.hold_at = int(os.environ.get("FAKE_HOLD_AT", "0")) if not events.attempt else 0
         self.backup = os.path.join(options.model_dir, "backup", self._mine("chief.json"))
@@ -172,6 +176,7 @@ class Worker:
         totals = [0.0, 0.0, 0.0]
         first, self.first_step = self.first_step, 0
         for step in range(first, self.options.steps_per_epoch):
+            self._leave_if_told(epoch, step)
             own, everybody = self._step(epoch, step)
             self._save_within(epoch, step + 1)
             if defect("reports_local_metrics"):  # its own loss, everybody's accuracy
@@ -234,7 +239,25 @@ class Worker:
         if self.options.audit_input:
             self.events.write("input", ids=indices, **where)
         if where["global_step"] == self.hold_at and self.index == self.workers - 1:
-            fake_cluster.pause(60)
+            self._wait_to_be_hurt()
+
+    def _hear(self, *_):
+        self.told_to_leave = True
+
+    def _wait_to_be_hurt(self):
+        for _ in range(6000):
+            if self.told_to_leave:
+                return
+            fake_cluster.pause(0.01)
+
+    def _leave_if_told(self, epoch, step):
+        """All at the same step: whether anybody was told to is a sum, like everything else."""
+        if not self.options.preemption or not self.group.sum([float(self.told_to_leave)])[0]:
+            return
+        if not defect("leaves_without_saving"):
+            self.save(self.backup, epoch=epoch, step=step)
+        self.events.write("preempted", global_step=self.model.iterations)
+        sys.exit(42)
 
     def _average(self):
         total = self.group.sum(list(self.model.weights))

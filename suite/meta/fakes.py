@@ -30,6 +30,7 @@ def fake(name: str, of: str) -> Trainer:
 
 
 WORKERS = fake("fake_workers", "keras_multi_worker_mirrored")
+LOOP = fake("fake_loop", "custom_loop_multi_worker_mirrored")
 SERVERS = fake("fake_servers", "supervisor_parameter_server")
 AGGREGATES = fake("fake_aggregates", "sync_replicas_parameter_server")
 SINGLE = fake("fake_single", "single_process")

@@ -19,7 +19,7 @@ from suite.harness.once import Once
 from suite.harness.run import Run
 from suite.harness.staging import Compared, Continued, Launch
 from suite.meta import coordinated, histories
-from suite.meta.fakes import AGGREGATES, MIRRORED, SERVERS, SINGLE, WORKERS, FakeCase
+from suite.meta.fakes import AGGREGATES, LOOP, MIRRORED, SERVERS, SINGLE, WORKERS, FakeCase
 
 LIMIT_S = 2.0  # in which fakes must notice a lost peer
 
@@ -114,6 +114,12 @@ GROUPS = (
         WORKERS,
         disasters.interrupted_between_saves,
         ("resumes_at_the_last_save", "final_weights_equal_uninterrupted"),
+    ),
+    Group(
+        "preempted",
+        LOOP,
+        disasters.preempted,
+        ("leaves_after_saving", "final_weights_equal_uninterrupted"),
     ),
     Group("chief-lost", WORKERS, disasters.chief_lost, ("peers_fail_in_time",)),
     Group(

@@ -60,6 +60,7 @@ RED = {
     "partial_epoch_leaves_no_trace": ("interrupted", "keeps_partial_metrics"),
     "final_weights_equal_uninterrupted": ("interrupted", "repeats_the_interrupted_epoch"),
     "backup_removed": ("interrupted", "leaves_its_backup"),
+    "leaves_after_saving": ("preempted", "leaves_without_saving"),
     # parameter servers
     "step_losses_fall": ("servers", "never_learns"),
     "variables_round_robin": ("servers", "puts_all_on_one_server"),

@@ -84,14 +84,14 @@ def test_a_line_of_the_fault_table_has_its_own_numbers(made_up: Path):
         {**usual, "test": test, "metric": metric, "value": value}
         for test, metric, value in (
             (hurt["test"], "fault_noticed_s", 0.123),
-            (hurt["test"], "fault_steps_lost", 0.0),
+            (hurt["test"], "fault_steps_lost", 20.0),
             ("another", "fault_recovered_s", 9.9),
         )
     ]
     shown = frame.RunFrames(run.directory, run.info, pd.DataFrame(lines), run.verdicts)
     (row,) = faults.table(shown).rows
     assert row.group == "supervisor_parameter_server"
-    assert row.cells == ("sigkill", "worker, mid-epoch", "passed", "0.123", "—", "0")
+    assert row.cells == ("sigkill", "worker, mid-epoch", "passed", "0.123", "—", "20")
 
 
 def test_a_published_figure_stands_beside_ours_and_the_range(made_up: Path):

@@ -69,6 +69,7 @@ from suite.harness.checks.programs import (
 from suite.harness.checks.registry import CHECKS
 from suite.harness.checks.restart import (
     final_weights_equal_uninterrupted,
+    leaves_after_saving,
     partial_epoch_leaves_no_trace,
     peers_fail_in_time,
     restarted_cluster_waits,
@@ -169,6 +170,7 @@ __all__ = [
     "inside_scope_is_in_step",
     "latest_checkpoint_evaluates_same",
     "learning_rate_follows_schedule",
+    "leaves_after_saving",
     "little_is_lost",
     "loaded_export_evaluates_same",
     "local_server_answers",

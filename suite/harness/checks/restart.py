@@ -11,11 +11,13 @@ from suite.harness.checks.registry import (
     last_attempt,
     only,
     require,
+    same,
     some,
     weights,
 )
 from suite.harness.run import Event, Run
 
+PREEMPTED = 42  # exit code of what was told to leave and has saved, TensorFlow's own
 STATE = ("iterations", "digest", "slots_digest")
 
 
@@ -95,6 +97,26 @@ def resumes_at_the_last_save(run: Run) -> None:
         )
         after = some(f"step of {task} after", run.of("step", task, restored.attempt))[0]
         equal(f"{task}'s first step", after["global_step"], step + 1)
+
+
+@check
+def leaves_after_saving(run: Run) -> None:
+    """Told to leave, all save at one step, make none after it, and end with the code for that.
+
+    Started again, they go on at the next step: nothing is lost and nothing made twice.
+    """
+    for task in run.drivers:
+        exited = only(f"first end of {task}", run.of("exited", task, 0))
+        equal(f"exit code of {task}, which was told to leave", exited["code"], PREEMPTED)
+    saved = {t: [e["global_step"] for e in run.of("preempted", t, 0)] for t in run.drivers}
+    (step,) = same("steps at which was saved for leaving", saved)
+    for task in run.drivers:
+        last = some(f"step of {task} before", run.of("step", task, 0))[-1]
+        equal(f"last step of {task} before it left", last["global_step"], step)
+        restored = _restored(run, task)
+        equal(f"step that {task} restored", restored["global_step"], step)
+        first = some(f"step of {task} after", run.of("step", task, restored.attempt))[0]
+        equal(f"{task}'s first step", first["global_step"], step + 1)
 
 
 @check
