@@ -229,7 +229,7 @@ def loaded_export(launch: Launch) -> Continued:
         "data": exporting.flags["data"],
         "export": exporting.of("exported", chief)[-1]["path"],
         "devices": exporting.devices,
-        "model": model_of(row)["model"],
+        "model": model_of(row) or None,
         "optimizer": row.optimizer,
     }
     if not row.jobs:

@@ -225,7 +225,7 @@ def moved(launch: Launch, source: Trainer) -> Moved:
     Devices are twice as many as saved it, so that not only the strategy is another.
     """
     few: dict[str, Any] = {"epochs": 1, "steps_per_epoch": FEW, "order": "by-epoch"}
-    few.update(optimizer="momentum", learning_rate=0.01, model=model_of(source)["model"])
+    few.update(optimizer="momentum", learning_rate=0.01, model=model_of(source))
     row = launch.case.trainer
     key = (launch.case.keras, source.program)
 
