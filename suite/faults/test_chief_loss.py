@@ -7,7 +7,7 @@ from suite.harness.cases import plays
 
 
 @pytest.mark.claim("mwms/peers-fail")
-@pytest.mark.cases(distributed=True, synchronous=True)
+@pytest.mark.cases(families=("mwms",), distributed=True, synchronous=True)
 @plays(disasters.chief_lost)
 def test_peers_of_a_killed_chief_fail_in_time(played, deadlines):
     checks.peers_fail_in_time(played, deadlines.detect_s)

@@ -6,8 +6,9 @@ from suite.harness import checks, disasters, recovery
 from suite.harness.cases import plays
 
 
+# Of an Estimator nothing is promised: its peers fail or hang, by what they do at that moment.
 @pytest.mark.claim("mwms/peers-fail")
-@pytest.mark.cases(distributed=True, synchronous=True)
+@pytest.mark.cases(families=("mwms",), distributed=True, synchronous=True)
 @plays(disasters.interrupted)
 def test_peers_of_a_killed_worker_fail_in_time(played, deadlines, record):
     run = played.run

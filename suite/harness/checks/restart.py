@@ -69,10 +69,12 @@ def resumes_interrupted_epoch(run: Run) -> None:
         equal(
             f"global step that {task} restored", restored["global_step"], epochs[-1]["global_step"]
         )
-        last = some(f"step of {task} before", first_life)[-1]
+        some(f"step of {task} before", first_life)
+        # Of anybody, since all are in step: what one that hung had not yet told is lost.
+        last = max(e["global_step"] for e in run.of("step", attempt=restored.attempt - 1))
         require(
-            last["global_step"] > restored["global_step"],
-            f"{task} was not within an epoch when it was interrupted: step {last['global_step']}",
+            last > restored["global_step"],
+            f"{task} was not within an epoch when it was interrupted: step {last}",
         )
         after = [e for e in run.of("step", task, restored.attempt) if e.time_s > restored.time_s]
         first = some(f"step of {task} after", after)[0]
