@@ -82,6 +82,9 @@ def interrupted_while_saving(launch: Launch) -> Compared:
         return Compared(cluster.complete(), launch.outcome(undisturbed))
 
 
+interrupted_while_saving.means = lambda case: case.keras == "keras3"  # type: ignore[attr-defined]
+
+
 def preempted(launch: Launch) -> Compared:
     """A worker is told to leave (SIGTERM) within an epoch; when all have left, all start again."""
     flags = _flags(launch, order="by-epoch", preemption=True)
@@ -93,9 +96,6 @@ def preempted(launch: Launch) -> Compared:
         end_of_peers(launch, cluster, list(cluster.workers))
         cluster.start()
         return Compared(cluster.complete(), launch.outcome(undisturbed))
-
-
-interrupted_while_saving.means = lambda case: case.keras == "keras3"  # type: ignore[attr-defined]
 
 
 def interrupted_as_documented(launch: Launch) -> Compared:
@@ -159,7 +159,8 @@ def worker_frozen(launch: Launch) -> Run:
         return cluster.run()
 
 
-def _all_ended(run: Run, tasks: Sequence[str]) -> bool:
+def all_ended(run: Run, tasks: Sequence[str]) -> bool:
+    """Whether the last incarnation of each of them has ended."""
     return all(run.exit_of(task) for task in tasks)
 
 
@@ -172,7 +173,7 @@ def kill_after_step(cluster: Cluster, task: str, step: int) -> None:
 def end_of_peers(launch: Launch, cluster: Cluster, survivors: list[str]) -> None:
     """Give them the time in which they must notice, and end those that hang."""
     detect_s = launch.engine.deadlines.detect_s
-    give_time(cluster, detect_s, lambda run: _all_ended(run, survivors))
+    give_time(cluster, detect_s, lambda run: all_ended(run, survivors))
     for task in set(survivors) & set(cluster.alive()):
         cluster.signal(task, signal.SIGKILL)
         cluster.wait_exit(task)
@@ -273,7 +274,7 @@ def server_lost(launch: Launch) -> Run:
         # A coordinator is promised an error. Of workers some fail at once, some wait for ever.
         promised = coordinated(launch.case.trainer)
         patience_s = launch.engine.deadlines.detect_s if promised else quiet_s(launch)
-        give_time(cluster, patience_s, lambda run: _all_ended(run, cluster.drivers))
+        give_time(cluster, patience_s, lambda run: all_ended(run, cluster.drivers))
         end_all(cluster)
         cluster.start()
         wait_all_step(cluster, attempt=1)

@@ -92,7 +92,6 @@ class Fault:
     `harmless`: nobody is lost by it; `ends`: the task is to end of it, soon if not at once.
     """
 
-    words: str
     strike: Strike
     harmless: bool = False
     ends: bool = True
@@ -104,13 +103,13 @@ class Fault:
 
 FAULTS: Mapping[str, Fault] = MappingProxyType(
     {
-        "sigkill": Fault("killed", killed),
-        "sigterm": Fault("asked to leave (SIGTERM)", terminated),
-        "sigstop": Fault("hung (SIGSTOP)", stopped, ends=False),
-        "pause": Fault(f"hung for {BRIEFLY_S:g} s", paused, harmless=True, ends=False),
-        "exception": Fault("an exception after a step", planted),
-        "exit": Fault("left with exit code 0 before the end", planted),
-        "straggler": Fault("each step takes longer", planted, harmless=True, ends=False),
+        "sigkill": Fault(killed),
+        "sigterm": Fault(terminated),
+        "sigstop": Fault(stopped, ends=False),
+        "pause": Fault(paused, harmless=True, ends=False),
+        "exception": Fault(planted),
+        "exit": Fault(planted),
+        "straggler": Fault(planted, harmless=True, ends=False),
     }
 )
 
@@ -155,11 +154,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        return f"{self.fault}-{self.victim}-{self.where}"
-
-    @property
-    def where(self) -> str:
-        return self.moment.replace(" ", "_").replace("'", "")
+        return f"{self.fault}-{self.victim}-{self.moment}".replace(" ", "_").replace("'", "")
 
     def means_something(self, trainer: Trainer) -> bool:
         """Whether this can happen to this approach, and anybody else is left to see it."""
@@ -270,16 +265,17 @@ def _watch(launch: Launch, cluster: Cluster, others: Sequence[str], promise: str
     since_s = cluster.run().of("fault_started")[-1].time_s
     limits = launch.engine.deadlines
 
-    def all_ended(run: Run) -> bool:
-        return all(run.exit_of(task) for task in others)
-
     def all_go_on_or_end(run: Run) -> bool:
         return all(len(run.made_by(t, since_s)) >= FEW or run.exit_of(t) for t in others)
 
     if promise in (FAIL, NOTHING, FINISH):
-        give_time(cluster, limits.detect_s, all_ended)
+        give_time(cluster, limits.detect_s, lambda run: disasters.all_ended(run, others))
     elif promise == WAIT:
-        give_time(cluster, quiet_s(launch), lambda run: run.of("step") or all_ended(run))
+
+        def seen(run: Run) -> object:
+            return run.of("step") or disasters.all_ended(run, others)
+
+        give_time(cluster, quiet_s(launch), seen)
     else:
         give_time(cluster, limits.detect_s, all_go_on_or_end)
 

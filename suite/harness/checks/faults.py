@@ -13,9 +13,8 @@ from suite.harness.checks.registry import (
     some,
 )
 from suite.harness.checks.servers import GOING_ON
+from suite.harness.faults import FAULTS
 from suite.harness.run import Event, Run
-
-BRIEF = ("pause", "straggler")
 
 
 def _fault_and_others(run: Run) -> tuple[Event, list[str]]:
@@ -30,7 +29,7 @@ def others_go_on(run: Run) -> None:
     fault, others = _fault_and_others(run)
     again = [*run.of("spawned", fault.task), *run.of("fault_ended", fault.task)]
     back = sorted(e.time_s for e in again if e.time_s > fault.time_s)
-    if fault["fault"] in BRIEF:
+    if FAULTS[fault["fault"]].harmless:
         back = []  # over before anybody has to notice
     for task in others:
         exited = run.exit_of(task, fault.attempt)
@@ -87,7 +86,7 @@ def nobody_pretends(run: Run) -> None:
 
 @check
 def trains_again(run: Run) -> None:
-    """Whoever was started again makes steps; nobody in step has to be asked for more than that."""
+    """When the lost one has been started again, it and everybody else make steps."""
     fault, _ = _fault_and_others(run)
     back = some(f"return of {fault.task}", run.of("spawned", fault.task, fault.attempt + 1))[0]
     # What its workers make, a coordinator tells only in a loop of its own.
