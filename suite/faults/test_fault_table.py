@@ -6,12 +6,12 @@ import pytest
 
 from suite.harness import checks, faults, recovery
 from suite.harness.cases import plays
-from suite.harness.faults import Struck
+from suite.harness.faults import FAULTS, Struck
 
 
 def measure(struck: Struck, record: Any) -> None:
     """How soon the others noticed and training went on, and what work was lost."""
-    restarted = struck.promise in (faults.FAIL, faults.NOTHING)
+    restarted = struck.restarted == faults.ALL
     noticed = dict(recovery.noticed_s(struck.run)) if restarted else {}
     if noticed and not recovery.hung(struck.run):
         record("fault_noticed_s", max(noticed.values()), "s", "lower")
@@ -22,6 +22,43 @@ def measure(struck: Struck, record: Any) -> None:
         record("fault_steps_lost", recovery.steps_lost(struck.run), "1", "lower")
 
 
+def others_do_as_promised(struck: Struck, limit_s: float) -> None:
+    """What the task that was hurt does to those that were not."""
+    checks.nobody_pretends(struck.run)
+    if struck.promise == faults.FAIL:
+        checks.peers_fail_in_time(struck.run, limit_s)
+    elif struck.promise == faults.FINISH:
+        checks.others_finish(struck.run, limit_s)
+    elif struck.promise == faults.WAIT:
+        checks.others_wait(struck.run)
+    elif struck.promise == faults.GO_ON:
+        checks.others_go_on(struck.run)
+
+
+def all_is_well_again(struck: Struck) -> None:
+    """What comes of it when those whom the document names are started again."""
+    run = struck.run
+    if struck.restarted == faults.NOBODY:
+        return
+    if struck.restarted == faults.ONE_FEWER:
+        assert struck.fewer
+        checks.fewer_go_on(run, struck.fewer)
+        return
+    if FAULTS[struck.row.fault].at_restart and struck.reference:
+        checks.damage_is_noticed(run, struck.reference)
+    if not FAULTS[struck.row.fault].harmless:
+        checks.trains_again(run)
+    if struck.reference:
+        checks.finished_as_asked(run)
+        if struck.restarted == faults.ALL:
+            checks.little_is_lost(run)
+        checks.final_weights_equal_uninterrupted(run, struck.reference)
+    elif struck.restarted == faults.ALL:
+        checks.cluster_restores_the_latest(run)
+    elif run.drivers[0] == run.of("fault_started")[0].task:
+        checks.chief_restores_the_latest(run)
+
+
 @pytest.mark.claim(
     "mwms/peers-fail",
     "mwms/restart-resumes",
@@ -29,26 +66,18 @@ def measure(struck: Struck, record: Any) -> None:
     "mwms/cluster-pauses",
     "estimator/resumes",
     "ps1/worker-loss",
+    "ps1/ps-loss",
     "ps2/worker-loss-transparent",
+    "ps2/ps-loss-raises",
+    "ps2/coordinator-loss",
+    "mirrored/restart-resumes",
+    "single/restart-resumes",
+    "dtensor/restart-resumes",
 )
-@pytest.mark.cases(distributed=True, aggregates=False)
+@pytest.mark.cases
 @pytest.mark.matrix
 @plays(*faults.SCENES)
 def test_what_a_fault_does(played: Struck, deadlines, record) -> None:
-    run, promise = played.run, played.promise
-    checks.nobody_pretends(run)
-    if promise == faults.FAIL:
-        checks.peers_fail_in_time(run, deadlines.detect_s)
-    elif promise == faults.FINISH:
-        checks.others_finish(run, deadlines.detect_s)
-    elif promise == faults.WAIT:
-        checks.others_wait(run)
-    elif promise == faults.GO_ON:
-        checks.others_go_on(run)
-    if faults.FAULTS[played.row.fault].ends and promise != faults.FINISH:
-        checks.trains_again(run)
-    if run.trainer.synchronous and promise != faults.FINISH:
-        checks.finished_as_asked(run)
-    if promise in (faults.FAIL, faults.NOTHING):
-        checks.little_is_lost(run)
+    others_do_as_promised(played, deadlines.detect_s)
+    all_is_well_again(played)
     measure(played, record)  # where something else happened, these would be numbers of that

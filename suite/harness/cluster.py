@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import signal as signals
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from suite.harness import diagnosis
 from suite.harness.errors import DeadlineExceeded, HarnessError, TrainerFailed, Unsupported
+from suite.harness.hosts import Hosts
 from suite.harness.plan import Plan
 from suite.harness.process import Keeper
 from suite.harness.run import Event, Run, Tail, in_order, of
@@ -46,11 +47,21 @@ class Cluster:
     pids: dict[str, int] = field(default_factory=dict)
     ended_by_harness: set[tuple[str, int]] = field(default_factory=set)
     tails: dict[tuple[str, int], Tail] = field(default_factory=dict)
+    hosts: Hosts | None = None
+    disk_said: str | None = None  # what went wrong, by the keeper's last answer
 
     def __enter__(self) -> Cluster:
         self.plan.events.mkdir(parents=True, exist_ok=True)
         self.plan.logs.mkdir(parents=True, exist_ok=True)
         self.keeper = self.connect()
+        try:
+            if self.plan.on_hosts:
+                self.hosts = Hosts(self.keeper, self.plan.addresses, self.deadlines)
+            if self.plan.on_disk:
+                self.disk("whole", self.plan.on_disk)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -58,6 +69,8 @@ class Cluster:
             if isinstance(error, Exception):
                 self._explain(error)
         finally:
+            if self.hosts:
+                self.hosts.close()
             self.keeper.close(self.deadlines)
             self.release()
 
@@ -91,16 +104,48 @@ class Cluster:
                 env=environment,
                 cwd=str(self.plan.events),
                 log=str(self.plan.log(task, attempt)),
+                host=self.hosts.pids[task] if self.hosts else 0,
             )
 
     def signal(self, task: str, signum: int, fault: str = "", healed: str = "") -> None:
         """Send a signal to the task's last incarnation; a named fault goes into the history."""
         for event, name in (("fault_started", fault), ("fault_ended", healed)):
             if name:
-                self._add(self._own_event(event, task, fault=name))
+                self.tell(event, task, fault=name)
         if signum in (signals.SIGKILL, signals.SIGTERM):
             self.ended_by_harness.add((task, self.attempts[task]))
         self.keeper.send(op="signal", task=task, attempt=self.attempts[task], signum=int(signum))
+
+    def link(self, task: str, state: str) -> None:
+        """Put the link of the task's host into a state of bridge.py; in a cluster of hosts only."""
+        assert self.hosts, "the tasks of this cluster share one host"
+        self.hosts.set(task, state)
+
+    def disk(self, state: str, size: str = "") -> None:
+        """Put the disk of the model directory into a state of disk.py, or make one of a size."""
+        directory = self.plan.flags["model-dir"]
+        self.keeper.send(op="disk", path=str(directory), state=state, size=size)
+
+        def answered() -> bool:
+            self._look()
+            return self.disk_said is not None
+
+        self._wait("the disk of the cluster", answered, self.deadlines.exit_s)
+        error, self.disk_said = self.disk_said, None
+        if error and size:
+            raise Unsupported(f"a disk of its own: {error}")
+        if error:
+            raise HarnessError(f"disk {state}: {error}")
+
+    def tell(self, event: str, task: str, **data: Any) -> None:
+        """What the harness did or saw goes into the history."""
+        attempt = self.attempts.get(task, -1)  # before its first life: -1
+        self._add(Event(event, time.monotonic(), task, attempt, data))
+
+    def tell_hangs(self, *tasks: str, missing: Sequence[str]) -> None:
+        """Of tasks that do not what was promised: in which call they wait, and who is missing."""
+        for task in set(tasks) & set(self.alive()):
+            self.tell("hung", task, waits_in=diagnosis.waits_in(self.pids[task]), missing=missing)
 
     def alive(self) -> list[str]:
         """Tasks whose last incarnation runs."""
@@ -221,7 +266,11 @@ class Cluster:
             for event in tail.read():
                 self._add(event)
         for message in messages:
-            kind, time_s = message.pop("op"), message.pop("time_s")
+            kind = message.pop("op")
+            if kind == "disk":
+                self.disk_said = message["error"]
+                continue
+            time_s = message.pop("time_s")
             task, attempt = message.pop("task"), message.pop("attempt")
             if kind == "spawned":
                 self.pids[task] = message["pid"]
@@ -241,9 +290,6 @@ class Cluster:
         if event.name == "exited":
             self.exits[event.task, event.attempt] = event
         self.progress(self.plan.label, event)
-
-    def _own_event(self, name: str, task: str, **data: Any) -> Event:
-        return Event(name, time.monotonic(), task, self.attempts.get(task, 0), data)
 
     def _wait(self, what: str, condition: Callable[[], Any], within_s: float) -> Any:
         try:

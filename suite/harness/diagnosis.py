@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from suite.harness.run import Event, Run
 
+ROOT = Path(__file__).resolve().parents[2]
 LOG_LINES = 50
 STACK_S = 20.0
 ERROR_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt|error)\b.*")
@@ -53,12 +56,12 @@ def task_table(run: Run) -> str:
     )
 
 
-def stacks(pid: int) -> str:
+def stacks(pid: int, *options: str) -> str:
     """Python stacks of a living process, by py-spy."""
     program = Path(sysconfig.get_path("scripts")) / "py-spy"
     try:
         done = subprocess.run(
-            [str(program), "dump", "--pid", str(pid)],
+            [str(program), "dump", "--pid", str(pid), *options],
             capture_output=True,
             text=True,
             timeout=STACK_S,
@@ -69,10 +72,38 @@ def stacks(pid: int) -> str:
     return done.stdout.strip() or f"no stacks: {done.stderr.strip()}"
 
 
+def waits_in(pid: int) -> str:
+    """The call in which a process's main thread is, and the line of ours that led there."""
+    told = stacks(pid, "--json", "--nonblocking")
+    try:
+        frames = json.loads(told)[0]["frames"]
+        innermost = frames[0]
+    except (ValueError, LookupError, TypeError):
+        return told.splitlines()[0]
+    ours = next((f for f in frames if Path(f["filename"]).is_relative_to(ROOT)), innermost)
+    return " from ".join(dict.fromkeys(_place(frame) for frame in (innermost, ours)))
+
+
+def _place(frame: Mapping[str, Any]) -> str:
+    name = frame["short_filename"] or frame["filename"]
+    return f"{frame['name']} ({Path(name).name}:{frame['line']})"
+
+
+def hangs(run: Run) -> str:
+    """Who hung, in which call, and who was missing; "" when nobody did."""
+    told = run.of("hung")
+    if not told:
+        return ""
+    missing = ", ".join(dict.fromkeys(name for e in told for name in e["missing"])) or "nobody"
+    lines = [f"{e.task} waits in {e['waits_in']}" for e in told]
+    return "\n".join([f"missing: {missing}", *lines])
+
+
 def describe(run: Run, living: Mapping[str, int] | None = None) -> str:
     """The whole diagnosis: tasks, commands, stacks of `living` (task -> pid), ends of the logs."""
     parts = ["tasks:", task_table(run), "", "to run one task alone:"]
     parts += [f"  {task}: {command}" for task, command in run.commands.items()]
+    parts += ["", hangs(run)] if run.of("hung") else []
     for task, pid in (living or {}).items():
         parts += ["", f"stacks of {task}:", stacks(pid)]
     for (task, attempt), path in sorted(run.logs.items()):

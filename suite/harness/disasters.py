@@ -43,7 +43,7 @@ def undisturbed(launch: Launch) -> Run:
 
     Batch k of epoch e depends on (seed, e, k) only.
     """
-    flags = _flags(launch, order="by-epoch")
+    flags = work_in_epochs(launch, order="by-epoch")
     return trained(launch, flags=flags, model_dir=launch.directory / "undisturbed")
 
 
@@ -52,15 +52,15 @@ def interrupted(launch: Launch) -> Compared:
 
     The reference is the same training without interruption.
     """
-    flags = _flags(launch, order="by-epoch")
+    flags = work_in_epochs(launch, order="by-epoch")
     with _interrupted(launch, flags, quiet_s(launch)) as cluster:
         return Compared(cluster.complete(), launch.outcome(undisturbed))
 
 
 def interrupted_between_saves(launch: Launch) -> Compared:
     """`interrupted` with saves within the epoch, after the second of them and before the third."""
-    every = _flags(launch)["steps-per-epoch"] // 4
-    flags = _flags(launch, order="by-epoch", save_every=every)
+    every = work_in_epochs(launch)["steps-per-epoch"] // 4
+    flags = work_in_epochs(launch, order="by-epoch", save_every=every)
     with _interrupted(launch, flags) as cluster:
         return Compared(cluster.complete(), launch.outcome(undisturbed))
 
@@ -70,7 +70,7 @@ def interrupted_while_saving(launch: Launch) -> Compared:
 
     The kill comes at another time, which nobody could hit: the file is cut before the restart.
     """
-    flags = _flags(launch, order="by-epoch")
+    flags = work_in_epochs(launch, order="by-epoch")
     directory = launch.directory / INTERRUPTED
     with launch(flags=flags, model_dir=directory) as cluster:
         cluster.start()
@@ -87,7 +87,7 @@ interrupted_while_saving.means = lambda case: case.keras == "keras3"  # type: ig
 
 def preempted(launch: Launch) -> Compared:
     """A worker is told to leave (SIGTERM) within an epoch; when all have left, all start again."""
-    flags = _flags(launch, order="by-epoch", preemption=True)
+    flags = work_in_epochs(launch, order="by-epoch", preemption=True)
     with launch(flags=flags, model_dir=launch.directory / INTERRUPTED) as cluster:
         cluster.start()
         told = cluster.workers[-1]
@@ -100,13 +100,13 @@ def preempted(launch: Launch) -> Compared:
 
 def interrupted_as_documented(launch: Launch) -> Compared:
     """`interrupted` with the document's own data set, which begins again after a restart."""
-    flags = _flags(launch, epochs=2, order="document")
+    flags = work_in_epochs(launch, epochs=2, order="document")
     reference = trained(launch, flags=flags, model_dir=launch.directory / "undisturbed")
     with _interrupted(launch, flags) as cluster:
         return Compared(cluster.complete(), reference)
 
 
-def _flags(launch: Launch, **flags: Any) -> dict[str, Any]:
+def work_in_epochs(launch: Launch, **flags: Any) -> dict[str, Any]:
     alone = STEPS_SMALL_ALONE if launch.case.trainer.model in SMALLER else STEPS_ALONE
     steps = STEPS if launch.case.distributed else alone
     return work(
@@ -193,7 +193,7 @@ def end_all(cluster: Cluster) -> None:
 SAVE_EVERY, SAVE_EVERY_COORDINATED = 100, 40
 
 
-def _saving(launch: Launch) -> Mapping[str, Any]:
+def saving(launch: Launch) -> Mapping[str, Any]:
     often = coordinated(launch.case.trainer)
     flags = endless_work(launch, save_every=SAVE_EVERY_COORDINATED if often else SAVE_EVERY)
     return {"flags": flags, "model_dir": launch.directory / "model"}
@@ -201,7 +201,7 @@ def _saving(launch: Launch) -> Mapping[str, Any]:
 
 def asynchronous_worker_lost(launch: Launch) -> Run:
     """A worker beside parameter servers is killed and, when the others have gone on, comes back."""
-    with launch(**_saving(launch)) as cluster:
+    with launch(**saving(launch)) as cluster:
         cluster.start()
         *survivors, lost = cluster.workers
         wait_all_step(cluster)
@@ -253,11 +253,11 @@ def aggregated_worker_lost(launch: Launch) -> Run:
 
 def asynchronous_chief_lost(launch: Launch) -> Run:
     """The chief beside parameter servers is killed after it has saved, and comes back."""
-    with launch(**_saving(launch)) as cluster:
+    with launch(**saving(launch)) as cluster:
         cluster.start()
         lost, *survivors = cluster.drivers
         wait_all_step(cluster)
-        _wait_saved(cluster)
+        wait_saved(cluster)
         _kill_and_watch(launch, cluster, lost, survivors)
         _come_back(launch, cluster, lost)
         return cluster.run()
@@ -265,9 +265,9 @@ def asynchronous_chief_lost(launch: Launch) -> Run:
 
 def server_lost(launch: Launch) -> Run:
     """A parameter server is killed after a save; when that has had its effect, all start again."""
-    with launch(**_saving(launch)) as cluster:
+    with launch(**saving(launch)) as cluster:
         cluster.start()
-        _wait_saved(cluster)
+        wait_saved(cluster)
         lost = next(task for task in cluster.tasks if task.startswith("ps/"))
         cluster.signal(lost, signal.SIGKILL, fault="sigkill")
         cluster.wait_exit(lost)
@@ -302,7 +302,7 @@ def _give_time_to_save(launch: Launch, cluster: Cluster, after_s: float) -> None
     give_time(cluster, launch.engine.deadlines.step_s, saved)
 
 
-def _wait_saved(cluster: Cluster) -> Event:
+def wait_saved(cluster: Cluster) -> Event:
     """A save that is further on than the one which the Supervisor makes at once."""
     further = cluster.plan.flags.get("save-every", 1)  # fit: of the first epoch
     return cluster.wait_for("checkpoint_saved", where=lambda e: e["global_step"] >= further)

@@ -112,12 +112,16 @@ class Engine:
         model_dir: Path | None = None,
         flags: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
+        on_hosts: bool = False,
+        on_disk: str = "",
     ) -> Cluster:
         """A cluster that has not started yet; enter it, then `start`.
 
         `jobs` replaces the trainer's topology, `workers` only its number of training workers.
         `name` says in file names and on the terminal what it is for. `flags` are the trainer's, by
-        name without dashes: True is a switch, None leaves one out.
+        name without dashes: True is a switch, None leaves one out. `on_hosts`: each task on a host
+        of its own; `on_disk`: a disk of that size for `model_dir`. Unsupported, both, where
+        clusters have no namespaces of their own.
         """
         topology = self.topology(trainer, jobs, workers)
         flavour = keras if keras in self.flavours else next(iter(self.flavours))
@@ -125,7 +129,7 @@ class Engine:
         given = {**self.defaults, **{k: v for k, v in own.items() if k in trainer.flags}}
         if model_dir:
             given["model-dir"] = model_dir
-        addresses, release = self.network.addresses(topology.tasks)
+        addresses, release = self.network.addresses(topology.tasks, on_hosts, bool(on_disk))
         numbered = f"{self.prefix}{next(self.clusters):03d}-{name}"
         gpus = backends.assign_gpus(self.gpus, topology.workers)
         plan = Plan(
@@ -141,6 +145,8 @@ class Engine:
             events=self.directory / "events" / numbered,
             logs=self.directory / "logs" / numbered,
             label=f"{name} {trainer.name} {backend} {keras}",
+            on_hosts=on_hosts,
+            on_disk=on_disk,
         )
         return Cluster(plan, lambda: self.connect(flavour), self.deadlines, self.progress, release)
 

@@ -43,6 +43,7 @@ KINDS: dict[str, type] = {
     "keras": str,
     "gpu": bool,
     "real_mnist": bool,
+    "namespaces": bool,
     "status": str,
     "reason": str,
     "message": str,
@@ -53,7 +54,7 @@ REQUIRED = ("trainer", "test", "status", "reason", "message", "url")
 
 @dataclass(frozen=True)
 class Row:
-    """One expectation; "" (and None for gpu and real_mnist) means any."""
+    """One expectation; "" (and None for what is true or false of a machine) means any."""
 
     trainer: str  # a trainer's name, or "*"
     test: str  # a test function's name, or "*"
@@ -61,12 +62,14 @@ class Row:
     reason: str  # one sentence for the report
     message: str  # regular expression that the message which really came must contain
     url: str  # the thread or page to read
-    scene: str = ""  # of a test that plays several: whose name, as pytest shows it, is like this
+    # Of a test that plays several: whose name, as pytest shows it, is like one of "a-*|b-*".
+    scene: str = ""
     backend: str = ""  # as requested
     tensorflow: str = ""  # PEP 440 specifier
     keras: str = ""  # see rows.keras_in
     gpu: bool | None = None  # only on machines with (or without) one for each worker
     real_mnist: bool | None = None  # only where the data are (or are not) what documents print of
+    namespaces: bool | None = None  # only where clusters have (or have not) a network of their own
     excepted: tuple[str, ...] = ()  # tests that "*" does not mean
 
     @classmethod
@@ -98,19 +101,25 @@ class Row:
         scene: str,
         gpu: bool,
         real_mnist: bool,
+        namespaces: bool,
     ) -> bool:
         """Whether the row speaks of this test under these versions, on this machine and data."""
         return (
             self.trainer in (ANY, trainer)
             and self.test in (ANY, test)
             and test not in self.excepted
-            and fnmatch(scene, self.scene or ANY)
+            and (not self.scene or any(fnmatch(scene, like) for like in self.scenes))
             and self.backend in ("", backend)
             and self.gpu in (None, gpu)
             and self.real_mnist in (None, real_mnist)
+            and self.namespaces in (None, namespaces)
             and version_in(tensorflow, self.tensorflow)
             and keras_in(keras, self.keras)
         )
+
+    @property
+    def scenes(self) -> list[str]:
+        return self.scene.split("|")
 
     def confirms(self, message: str) -> bool:
         """Whether a message that really came is the one that this row foretells."""
@@ -120,10 +129,11 @@ class Row:
     def weight(self) -> int:
         """The heaviest row that applies counts: where nothing works, one test's reason is moot.
 
-        Else the one that pins down most.
+        So is what an approach does where a machine lacks what it takes to try. Else the one that
+        pins down most.
         """
         pinned = (self.trainer != ANY) * 4 + bool(self.scene) * 2 + bool(self.backend)
-        return (self.test == ANY) * 8 + pinned
+        return (self.test == ANY) * 16 + (self.namespaces is False) * 8 + pinned
 
 
 @dataclass(frozen=True)
@@ -153,17 +163,18 @@ class Expectations:
         scene: str = "",
         gpu: bool = False,
         real_mnist: bool = False,
+        namespaces: bool = True,
     ) -> Row | None:
         """The heaviest row for this test, the earlier of equals; None where all is promised.
 
         `test` is a test function's name, `scene` that of what it plays, `keras` a label as
         "tf_keras 2.21.0" or "none", `gpu` whether every worker has one, `real_mnist` whether
-        published figures can be compared with.
+        published figures can be compared with, `namespaces` whether clusters have a network of
+        their own.
         """
         case = (trainer, test, backend, tensorflow, keras)
-        found = [
-            r for r in self.rows if r.applies(*case, scene=scene, gpu=gpu, real_mnist=real_mnist)
-        ]
+        here = {"gpu": gpu, "real_mnist": real_mnist, "namespaces": namespaces}
+        found = [row for row in self.rows if row.applies(*case, scene=scene, **here)]
         return max(found, key=lambda row: row.weight, default=None)
 
     def check_against(
@@ -183,7 +194,10 @@ class Expectations:
                 ("trainer", row.trainer, trainers),
                 ("backend", row.backend, {*backends.BY_NAME, "none", ""}),
                 ("test", row.test, tests),
-                ("scene", row.scene, {"", *(row.scene for s in scenes if fnmatch(s, row.scene))}),
+                *(
+                    ("scene", like, {"", *(like for s in scenes if fnmatch(s, like))})
+                    for like in row.scenes
+                ),
                 *(("test", name, tests) for name in row.excepted),
             ):
                 if name != ANY and name not in known:

@@ -15,6 +15,7 @@ import struct
 import sys
 
 # linux/sched.h; os.unshare and its constants came with Python 3.12 only.
+CLONE_NEWNS = 0x00020000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
@@ -53,6 +54,29 @@ def bring_up(interface):
             fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack(IFREQ, name, flags | IFF_UP))
         except OSError as error:
             raise OSError(error.errno, "bring up %s: %s" % (interface, error.strerror)) from error
+
+
+def become_host():
+    """Give this process a network of its own, in the user namespace in which it is."""
+    _unshare(CLONE_NEWNET)
+    bring_up("lo")
+
+
+def own_mounts():
+    """Give this process, and its children to come, mounts that nobody else sees."""
+    _unshare(CLONE_NEWNS)
+
+
+def join(path, kind):
+    """Enter the namespace of that kind at a path like /proc/PID/ns/net."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    namespace = os.open(path, os.O_RDONLY)
+    try:
+        if libc.setns(namespace, kind) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, "enter %s: %s" % (path, os.strerror(number)))
+    finally:
+        os.close(namespace)
 
 
 def _unshare(flags):

@@ -4,7 +4,8 @@ Process 1 of its own PID namespace where there is one, so that whatever the task
 with it. It ends when its connection closes: nobody has to clean up after a killed pytest.
 Worker-side, forked by the zygote: standard library only, in Python 3.8 syntax.
 
-Messages are JSON lines. In: isolate (first), start, signal. Out: ready, spawned, exited, error.
+Messages are JSON lines. In: isolate (first), host, disk, start, signal. Out: ready, host, disk,
+spawned, exited, error.
 """
 
 import contextlib
@@ -20,6 +21,7 @@ import sys
 import time
 import traceback
 
+import disk
 import isolation
 
 PR_SET_PDEATHSIG = 1
@@ -95,6 +97,8 @@ def become_task(request, report):
         os.dup2(source, target)
     os.close(log)
     os.close(null)
+    if request["host"]:
+        isolation.join("/proc/%d/ns/net" % request["host"], isolation.CLONE_NEWNET)
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
@@ -163,6 +167,10 @@ class Keeper:
                             return code
                     elif message["op"] == "signal":
                         self.signal(message)
+                    elif message["op"] == "host":
+                        self.host(message)
+                    elif message["op"] == "disk":
+                        self.disk(message)
 
     def start(self, request):
         """Fork a task. Returns None in the keeper and the exit code in the task."""
@@ -200,6 +208,38 @@ class Keeper:
             traceback.print_exc()
             os._exit(CANNOT_START)
         return run_in_this_process(request, self.options.root)
+
+    def host(self, request):
+        """Fork a process that does nothing but hold a network: a host, on which tasks may start."""
+        read_end, write_end = os.pipe()
+        if os.fork() == 0:
+            forget_parent_signals()
+            try:
+                self.connection.close()
+                isolation.become_host()
+                os.write(write_end, os.readlink("/proc/self").encode())
+            except OSError as error:
+                os.write(write_end, ("0 %s" % error.strerror).encode())
+                os._exit(1)
+            os.close(write_end)
+            while True:
+                signal.pause()
+        os.close(write_end)
+        pid, _, error = os.read(read_end, 4096).decode().partition(" ")
+        os.close(read_end)
+        send(self.connection, op="host", host=request["host"], pid=int(pid), error=error)
+
+    def disk(self, request):
+        """Mount a disk, or do to it what is asked; the answer says what went wrong, if anything."""
+        error = ""
+        try:
+            if request["size"]:
+                disk.mount(request["path"], request["size"])
+            else:
+                disk.STATES[request["state"]](request["path"])
+        except OSError as problem:
+            error = str(problem.strerror or problem)
+        send(self.connection, op="disk", error=error)
 
     def signal(self, request):
         for pid, name in self.tasks.items():

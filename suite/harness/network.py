@@ -22,7 +22,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from suite.harness.errors import HarnessError
+from suite.harness import hosts
+from suite.harness.errors import HarnessError, Unsupported
 
 HOST = "127.0.0.1"
 FIRST_PORT = 2222  # in a namespace: the port of the documents' examples
@@ -46,8 +47,18 @@ class Network:
     kind: str  # NAMESPACE or LEASED_PORTS
     reason: str
 
-    def addresses(self, tasks: Sequence[str]) -> tuple[dict[str, str], Callable[[], None]]:
-        """Task to address for one cluster, and what to call when the cluster has ended."""
+    def addresses(
+        self, tasks: Sequence[str], on_hosts: bool = False, on_disk: bool = False
+    ) -> tuple[dict[str, str], Callable[[], None]]:
+        """Task to address for one cluster, and what to call when the cluster has ended.
+
+        Unsupported for hosts or a disk of their own where clusters are kept apart by ports only.
+        """
+        if (on_hosts or on_disk) and self.kind != NAMESPACE:
+            wanted = "hosts" if on_hosts else "a disk"
+            raise Unsupported(f"{wanted} of their own need namespaces: {self.reason}")
+        if on_hosts:
+            return hosts.addresses(tasks), lambda: None
         if self.kind == NAMESPACE:
             return addresses(tasks), lambda: None
         leases = PortLeases()

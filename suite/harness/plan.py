@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,14 @@ class Plan:
     events: Path  # directory of the event files
     logs: Path
     label: str
+    on_hosts: bool = False  # each task on a host of its own, see hosts.py
+    task_flags: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # in place of `flags`
+    on_disk: str = ""  # size of a disk of its own for the model directory, see disk.py
 
     def arguments(self, task: str) -> list[str]:
         """The command line of a task: how it learns its role, then its work."""
         arguments = self.topology.arguments(self.trainer.role, task, self.addresses)
-        for name, value in self.flags.items():
+        for name, value in {**self.flags, **self.task_flags.get(task, {})}.items():
             if value is True:
                 arguments.append(f"--{name}")
             elif value is not None and value is not False:

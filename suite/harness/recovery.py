@@ -47,9 +47,10 @@ def trained_again_s(run: Run) -> float:
 
 
 def recovered_s(run: Run) -> float | None:
-    """Seconds from the fault to the lost task's first step in its next life; None without one."""
+    """Seconds from the fault to the lost task's first step once it is back; None without one."""
     fault = fault_of(run)
     back = [e for e in run.of("spawned", fault.task) if e.time_s > fault.time_s]
+    back = back or run.of("fault_ended", fault.task)
     made = run.made_by(fault.task, back[-1].time_s) if back else []
     return made[0].time_s - fault.time_s if made else None
 

@@ -53,10 +53,10 @@ def common(session: Session, case: Case, test: str) -> dict[str, Any]:
     }
 
 
-def struck_by(item: pytest.Item) -> dict[str, str]:
+def struck_by(item: pytest.Item, case: Case) -> dict[str, str]:
     """The columns that say what was hurt how and when, for a row of the fault table."""
     row = getattr(scene_of(item), "row", None)
-    return {"fault": row.fault, "variant": f"{row.victim}, {row.moment}"} if row else {}
+    return {"fault": row.fault, "variant": row.told(case.trainer)} if row else {}
 
 
 def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestReport) -> None:
@@ -81,7 +81,7 @@ def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRepo
     if report.failed:
         explained = explain(item, error)
         report.longrepr = f"{report.longreprtext or judgement.reason}\n\n{explained}"
-    columns = common(session, case, test) | struck_by(item)
+    columns = common(session, case, test) | struck_by(item, case)
     replicas = columns["workers"] * case.trainer.devices
     carried = {
         "test": test,
@@ -93,7 +93,7 @@ def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRepo
             "reason": judgement.reason,
             "url": judgement.url,
             "reproduce": reproduce(item, session),
-            "diagnosis": explain(item, error) if report.failed else "",
+            "diagnosis": explain(item, error) if report.failed else hangs(item),
         },
         "measurements": [
             {"replicas": replicas, "repeat": 0, **columns, **row}
@@ -132,6 +132,11 @@ def explain(item: pytest.Item, error: BaseException | None) -> str:
     if seen:
         return seen
     return "\n\n".join(diagnosis.describe(run) for run in item.stash.get(RUNS, []))
+
+
+def hangs(item: pytest.Item) -> str:
+    """Who hung in which call, where that is known and expected of this approach."""
+    return "\n\n".join(filter(None, map(diagnosis.hangs, item.stash.get(RUNS, []))))
 
 
 def status(report: pytest.TestReport) -> tuple[str, str, str] | None:

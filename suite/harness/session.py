@@ -21,6 +21,7 @@ from suite.harness.data import Dataset
 from suite.harness.engine import Engine
 from suite.harness.environments import Interpreter
 from suite.harness.expectations import Expectations, Row
+from suite.harness.network import NAMESPACE
 from suite.harness.once import Once
 from suite.harness.options import Settings
 
@@ -61,6 +62,7 @@ class Session:
             scene=scene,
             gpu=len(self.engine.gpus) >= len(workers),
             real_mnist=self.dataset.real_mnist,
+            namespaces=self.engine.network.kind == NAMESPACE,
         )
 
     def outcome(self, case: Case, scene: Scene) -> Any:

@@ -7,7 +7,7 @@ tests and from the defects that suite/meta plants; a test fails when it is out o
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,9 +42,11 @@ class Test:
 def tests() -> Iterator[Test]:
     """All tests that run trainers, as their source has them."""
     for path in sources.files(*sources.TESTS):
-        for node in sources.tree(path).body:
-            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-                yield Test(path, node.name, tuple(_claims(node)), tuple(_checks(node)))
+        functions = {n.name: n for n in sources.tree(path).body if isinstance(n, ast.FunctionDef)}
+        for name, node in functions.items():
+            if name.startswith("test_"):
+                made = dict.fromkeys(_checks(node, functions))
+                yield Test(path, name, tuple(_claims(node)), tuple(made))
 
 
 def _claims(function: ast.FunctionDef) -> Iterator[str]:
@@ -53,15 +55,15 @@ def _claims(function: ast.FunctionDef) -> Iterator[str]:
             yield from (a.value for a in decorator.args if isinstance(a, ast.Constant))  # type: ignore[misc]
 
 
-def _checks(function: ast.FunctionDef) -> Iterator[str]:
-    """Names of `checks.…` that are called, and of OWN_RULES; each once."""
-    found: dict[str, None] = {}
+def _checks(function: ast.FunctionDef, others: Mapping[str, ast.FunctionDef]) -> Iterator[str]:
+    """Names of `checks.…` that are called, and of OWN_RULES; also by functions beside it."""
     for node in ast.walk(function):
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             if called.startswith("checks.") or called in OWN_RULES:
-                found[called.removeprefix("checks.")] = None
-    yield from found
+                yield called.removeprefix("checks.")
+            elif called in others:
+                yield from _checks(others[called], others)
 
 
 def page() -> str:

@@ -81,7 +81,7 @@ class Worker:
         return rate / 10 if defect("learns_slowly") and self.workers > 1 else rate
 
     def _mine(self, name):
-        return name if self.chief else f"worker-{self.index}-{name}"
+        return name if self.chief else os.path.join(f"workertemp_{self.index}", name)
 
     def join(self):
         self._hold("forming")
@@ -119,8 +119,13 @@ class Worker:
         path = next((p for p in (given, backup, checkpoint) if os.path.exists(p)), "")
         if not path or defect("resumes_from_scratch"):
             return 0
-        with open(path) as file:
-            state = json.load(file)
+        with open(path, errors="replace") as file:
+            try:
+                state = json.load(file)
+            except ValueError:
+                if not defect("trusts_a_damaged_save"):
+                    raise
+                state = dict(self.model.state(), epoch=1, iterations=self.options.steps_per_epoch)
         self.model.load(state)
         slots = self.model.slots
         if defect("forgets_the_optimizer") or defect("restores_slots_late"):

@@ -77,12 +77,14 @@ class FakeCase:
         trainer = trainer or self.trainer
         how = {"backend": self.case.backend, "keras": "none", **how}
         how["flags"] = {k: smaller(k, v) for k, v in how.get("flags", {}).items()}
-        how["env"] = {"FAKE_DEFECT": self.defect, "FAKE_HOLDS": self.holds}
+        how["env"] = {"FAKE_DEFECT": self.defect}
         if trainer.aggregates:
             how["env"]["FAKE_AGGREGATES"] = "1"
-        hurt_at_a_step = self.holds in ("", "mid-epoch")
-        if hurt_at_a_step and how.get("model_dir", self.directory).name == disasters.INTERRUPTED:
-            how["env"]["FAKE_HOLD_AT"] = str(disasters.kill_at(how["flags"]))
+        interrupted = how.get("model_dir", self.directory).name == disasters.INTERRUPTED
+        if interrupted and "workers" not in how:  # and not the smaller cluster that goes on
+            how["env"]["FAKE_HOLDS"] = self.holds
+            if self.holds in ("", "mid-epoch"):
+                how["env"]["FAKE_HOLD_AT"] = str(disasters.kill_at(how["flags"]))
         return self.engine.launch(trainer, **how)
 
     def outcome(self, scene: Callable[[Any], Any]) -> Any:

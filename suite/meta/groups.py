@@ -44,12 +44,12 @@ def equal_elsewhere(launch: Launch) -> Compared:
     return Compared(found.then, found.reference)
 
 
-def struck(name: str) -> Callable[[FakeCase], Run]:
-    """The history of that row of the fault table."""
+def struck(name: str) -> Callable[[FakeCase], faults.Struck]:
+    """What comes of that row of the fault table."""
     (row,) = (row for row in faults.ROWS if row.name == name)
 
-    def play(launch: FakeCase) -> Run:
-        return faults.scene(row)(replace(launch, holds=row.moment)).run
+    def play(launch: FakeCase) -> faults.Struck:
+        return faults.scene(row)(replace(launch, holds=row.moment))
 
     return play
 
@@ -258,6 +258,18 @@ GROUPS = (
         WORKERS,
         struck("sigkill-worker-mid-epoch"),
         ("peers_fail_in_time", "nobody_pretends", "trains_again", "little_is_lost"),
+    ),
+    Group(
+        "struck-damaged",
+        WORKERS,
+        struck("flipped-chief-mid-epoch"),
+        ("damage_is_noticed", "nobody_pretends", "final_weights_equal_uninterrupted"),
+    ),
+    Group(
+        "struck-fewer",
+        WORKERS,
+        struck("sigkill-worker-mid-epoch-all_but_the_lost_one"),
+        ("fewer_go_on",),
     ),
     Group("struck-pretending", WORKERS, struck("exit-worker-mid-epoch"), ("nobody_pretends",)),
     Group("struck-forming", WORKERS, struck("sigkill-worker-forming"), ("others_wait",)),

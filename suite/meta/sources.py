@@ -13,6 +13,7 @@ PYTEST_SIDE = ("conftest.py", "suite/**/*.py", "reports/**/*.py")
 WORKER_SIDE = (
     "reference_trainers/**/*.py",
     "suite/programs/**/*.py",
+    "suite/harness/disk.py",
     "suite/harness/keeper.py",
     "suite/harness/zygote.py",
     "suite/harness/isolation.py",

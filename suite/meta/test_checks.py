@@ -85,6 +85,8 @@ RED = {
     "nobody_pretends": ("struck-pretending", "exits_0_when_a_peer_dies"),
     "trains_again": ("struck-servers", "leaves_again"),
     "little_is_lost": ("struck", "resumes_from_scratch"),
+    "damage_is_noticed": ("struck-damaged", "trusts_a_damaged_save"),
+    "fewer_go_on": ("struck-fewer", "resumes_from_scratch"),
     # made-up histories, of a coordinator
     "shards_on_every_server": ("coordinated", "keeps_all_parts_together"),
     "functions_run_at_least_once": ("coordinated", "repeats_a_round"),
@@ -229,7 +231,7 @@ def test_what_chance_gives_is_not_learning(check: str, metric: str, values: tupl
 def test_no_check_is_content_with_nothing(check: str) -> None:
     nothing = Run(fakes.WORKERS, histories.TASKS, histories.TASKS, "ring", "none", ())
     outcome = SimpleNamespace(
-        run=nothing, reference=nothing, then=nothing, stranger="worker/2", gone=True
+        run=nothing, reference=nothing, then=nothing, fewer=nothing, stranger="worker/2", gone=True
     )
     outcome.mistaken = Mistaken(nothing, {}, {})
     assert judge(check, outcome)

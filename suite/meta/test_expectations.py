@@ -65,6 +65,26 @@ def test_nccl_is_unsupported_only_where_there_is_no_gpu():
     assert expectations.match(*case, gpu=True) is None
 
 
+def test_without_namespaces_what_is_done_to_links_and_disks_is_unsupported():
+    expectations = Expectations.load()
+    for scene, namespaces, status in (
+        ("cut-worker-mid-epoch", False, "unsupported"),
+        ("disk-full-chief-mid-epoch", False, "unsupported"),
+        ("cut-worker-mid-epoch", True, None),
+        ("truncated-chief-mid-epoch", False, None),
+    ):
+        found = expectations.match(
+            "custom_loop_multi_worker_mirrored",
+            "test_what_a_fault_does",
+            "ring",
+            "2.21.0",
+            "tf_keras 2.21.0",
+            scene=scene,
+            namespaces=namespaces,
+        )
+        assert (found and found.status) == status, scene
+
+
 def test_a_row_is_read(tmp_path: Path):
     found = load(tmp_path, GOOD).match(*HERE)
     assert found is not None

@@ -1,12 +1,15 @@
-"""A trainer in which one task does something wrong by itself, at a step.
+"""A trainer in which one task does something wrong by itself, at a step or while it saves.
 
 Started with flags of its own, then those of the trainer, whose program is not changed: the fault
-lies behind the event that tells of the step. A task that is started again does nothing wrong.
+lies behind the event that tells of the step, or in the moment in which something new appears in
+the model directory. A task that is started again does nothing wrong.
 """
 
 import argparse
+import ctypes
 import os
 import runpy
+import signal
 import sys
 import threading
 
@@ -15,6 +18,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 from reference_trainers.events import EventWriter
 
 SLOWER_S = 0.1  # a step of a straggler
+IN_CREATE = 0x100  # linux/inotify.h
 
 
 def fail():
@@ -29,38 +33,89 @@ def dawdle():
     threading.Event().wait(SLOWER_S)
 
 
-PLANTS = {"exception": fail, "exit": leave, "straggler": dawdle}
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-def plant(fault, victim, at_step):
-    """Have the victim's first life do it after each step from that one on."""
-    told = set()
+PLANTS = {"exception": fail, "exit": leave, "straggler": dawdle, "sigkill": die}
 
-    def after(write):
+
+class Plant:
+    """Wraps the event writer's methods, by which a trainer tells where it is."""
+
+    def __init__(self, args, model_dir):
+        self.args = args
+        self.model_dir = model_dir
+        self.watching = self.told = False
+
+    def wrap(self, write):
         def telling(writer, event, **fields):
             write(writer, event, **fields)
-            mine = writer.task == victim and writer.attempt == 0 and event == "step"
-            if not mine or fields["global_step"] < at_step:
+            if writer.task != self.args.victim or writer.attempt:
                 return
-            if fault not in told:
-                told.add(fault)
-                writer.write("fault_started", fault=fault)
-            PLANTS[fault]()
+            if self.args.when == "step" and event == "step":
+                self.after_step(writer, fields["global_step"])
+            elif self.args.when == "saving" and self.has_saved(event, fields):
+                self.before_save(writer)
 
         return telling
 
-    EventWriter.write_soon = after(EventWriter.write_soon)  # type: ignore[method-assign]
-    EventWriter.write = after(EventWriter.write)  # type: ignore[method-assign]
+    def after_step(self, writer, global_step):
+        """Do it after that step and, unless it was the end, after each one that follows."""
+        if global_step < self.args.at_step:
+            return
+        self.tell(writer)
+        PLANTS[self.args.plant]()
+
+    def has_saved(self, event, fields):
+        """Whether a save is complete: after that step or, where it is 0, when it is told of one."""
+        if self.args.at_step:
+            return event == "step" and fields["global_step"] >= self.args.at_step
+        return event == "checkpoint_saved"
+
+    def before_save(self, writer):
+        """Do it as soon as the next save has written something."""
+        if not self.watching:
+            self.watching = True
+            watch = watch_directories(self.model_dir)
+            threading.Thread(target=self.wait_for_save, args=(writer, watch), daemon=True).start()
+
+    def wait_for_save(self, writer, watch):
+        os.read(watch, 4096)
+        self.tell(writer)
+        PLANTS[self.args.plant]()
+
+    def tell(self, writer):
+        """Once."""
+        if not self.told:
+            self.told = True
+            writer.write("fault_started", fault=self.args.plant)
+
+
+def watch_directories(top):
+    """A descriptor that can be read once a file is made in `top`, or below it in what is there."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    watch = libc.inotify_init()
+    for directory, _, _ in os.walk(top):
+        if libc.inotify_add_watch(watch, os.fsencode(directory), IN_CREATE) < 0:
+            raise OSError(ctypes.get_errno(), "inotify_add_watch %s" % directory)
+    return watch
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", required=True, help="the trainer")
     parser.add_argument("--plant", choices=PLANTS, required=True, help="what goes wrong")
+    parser.add_argument("--when", choices=("step", "saving"), default="step")
     parser.add_argument("--victim", required=True, help="the task in which it does")
-    parser.add_argument("--at-step", type=int, required=True, help="global step after which")
+    parser.add_argument(
+        "--at-step", type=int, required=True, help="global step after which it does"
+    )
     args, rest = parser.parse_known_args()
-    plant(args.plant, args.victim, args.at_step)
+    model_dir = rest[rest.index("--model-dir") + 1] if "--model-dir" in rest else ""
+    plant = Plant(args, model_dir)
+    EventWriter.write_soon = plant.wrap(EventWriter.write_soon)  # type: ignore[method-assign]
+    EventWriter.write = plant.wrap(EventWriter.write)  # type: ignore[method-assign]
     sys.argv = [args.program] + rest
     runpy.run_path(args.program, run_name="__main__")
 

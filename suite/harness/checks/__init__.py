@@ -25,6 +25,8 @@ from suite.harness.checks.equivalence import (
     equals_large_batch,
 )
 from suite.harness.checks.faults import (
+    damage_is_noticed,
+    fewer_go_on,
     little_is_lost,
     nobody_pretends,
     others_finish,
@@ -148,6 +150,7 @@ __all__ = [
     "converges_to_baseline",
     "coordinator_goes_on",
     "copies_are_in_step",
+    "damage_is_noticed",
     "each_example_once",
     "eager_execution_is_refused",
     "epochs_accounted",
@@ -159,6 +162,7 @@ __all__ = [
     "examples_accounted",
     "export_in_scope_evaluates_same",
     "exports_identical",
+    "fewer_go_on",
     "files_sharded",
     "final_weights_equal_uninterrupted",
     "finished_as_asked",

@@ -11,6 +11,7 @@ from suite.harness.checks.registry import (
     only,
     require,
     some,
+    weights,
 )
 from suite.harness.checks.servers import GOING_ON
 from suite.harness.faults import FAULTS
@@ -19,8 +20,7 @@ from suite.harness.run import Event, Run
 
 def _fault_and_others(run: Run) -> tuple[Event, list[str]]:
     fault = some("fault", run.of("fault_started"))[0]
-    others = [task for task in run.drivers if task != fault.task]
-    return fault, some(f"driver beside {fault.task}", others)
+    return fault, [task for task in run.drivers if task != fault.task]
 
 
 @check
@@ -86,9 +86,10 @@ def nobody_pretends(run: Run) -> None:
 
 @check
 def trains_again(run: Run) -> None:
-    """When the lost one has been started again, it and everybody else make steps."""
+    """When the lost one is back, started again or healed, it and everybody else make steps."""
     fault, _ = _fault_and_others(run)
-    back = some(f"return of {fault.task}", run.of("spawned", fault.task, fault.attempt + 1))[0]
+    spawned = run.of("spawned", fault.task, fault.attempt + 1)
+    back = some(f"return of {fault.task}", spawned or run.of("fault_ended", fault.task))[-1]
     # What its workers make, a coordinator tells only in a loop of its own.
     told = {*run.drivers, *(run.workers if "step" in run.trainer.events else ())}
     for task in sorted(told):
@@ -102,9 +103,8 @@ def trains_again(run: Run) -> None:
 @check
 def little_is_lost(run: Run) -> None:
     """What is restored is the last save: at most one interval between two saves is done again."""
-    fault, _ = _fault_and_others(run)
-    attempt = last_attempt(run, fault.task)
-    require(attempt, f"{fault.task} was never started again")
+    attempt = last_attempt(run, run.drivers[0])
+    require(attempt, f"{run.drivers[0]} was never started again")
     interval = run.flags.get("save-every") or run.flags["steps-per-epoch"]
     told = recovery.steps_told(run)
     lost = recovery.steps_lost(run)
@@ -112,3 +112,40 @@ def little_is_lost(run: Run) -> None:
         0 <= lost <= interval,
         f"{told} steps had been told and {lost} of them were lost, with a save every {interval}",
     )
+
+
+@check
+def damage_is_noticed(run: Run, reference: Run) -> None:
+    """Of a damaged checkpoint nobody makes more than an error: what is trained is not built on it.
+
+    Who finds it may end with an error, or go on from something else that is whole; then the end is
+    the reference's, bit for bit.
+    """
+    fault, _ = _fault_and_others(run)
+    second = fault.attempt + 1
+    for task in run.drivers:
+        exited = only(f"second end of {task}", run.of("exited", task, second))
+        if exited["code"] != 0:
+            continue
+        found = only(f"final weights of {task}", weights(run, "final", task, second))
+        wanted = some(f"epoch of the reference's {task}", weights(reference, "epoch", task))[-1]
+        equal(f"weights of {task}, which said nothing of the damage", *_digests(found, wanted))
+
+
+def _digests(*events: Event) -> list[str]:
+    return [event["digest"] for event in events]
+
+
+@check
+def fewer_go_on(run: Run, fewer: Run) -> None:
+    """A cluster without the one that was lost goes on where the last save was, and trains on."""
+    # Not everybody tells of a save; who does not saves at the end of each epoch.
+    saves = some("save", [*run.of("checkpoint_saved"), *run.of("epoch")])
+    saved = max(e["global_step"] for e in saves)
+    restored = some(f"`restored` of {fewer.drivers[0]}", fewer.of("restored", fewer.drivers[0]))
+    step = restored[0]["global_step"]
+    require(step >= saved, f"step {step} was restored; step {saved} had been saved")
+    for task in fewer.drivers:
+        made = fewer.of(run.trainer.progress, task)
+        first = some(f"step of {task} in the smaller cluster", made)[0]["global_step"]
+        require(first > step, f"{task} began with step {first}, restored was {step}")

@@ -1,0 +1,82 @@
+"""The moments at which a task can be hurt: MOMENTS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from suite.harness import disasters
+from suite.harness.cluster import Cluster
+from suite.harness.run import Event
+from suite.harness.staging import FEW
+
+Wait = Callable[[Cluster, str], object]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """`wait` until the task is there, or has been.
+
+    `planted`: it goes by so fast that only the program itself can be hurt in it, see
+    suite/programs/planted.py. `asynchronous`: it means something where workers are not in step too.
+    """
+
+    wait: Wait
+    planted: bool = False
+    asynchronous: bool = False
+
+
+def steps_per_epoch(cluster: Cluster) -> int:
+    return int(cluster.plan.flags["steps-per-epoch"])
+
+
+def at_step(cluster: Cluster) -> int:
+    """The global step within the second epoch at which a run in step is hurt."""
+    return disasters.kill_at({"steps-per-epoch": steps_per_epoch(cluster)})
+
+
+def _stepped(cluster: Cluster, task: str) -> Event:
+    """Of servers the task that drives the loop tells.
+
+    Not in step, and a loss from which a save must help: until there is one.
+    """
+    trainer = cluster.plan.trainer
+    first = at_step(cluster) if trainer.synchronous else FEW
+    if not trainer.synchronous and (task == cluster.drivers[0] or task.startswith("ps/")):
+        disasters.wait_saved(cluster)
+    teller = task if task in cluster.drivers else cluster.drivers[0]
+    return cluster.wait_for(trainer.progress, teller, where=lambda e: e["global_step"] >= first)
+
+
+def _hurt(cluster: Cluster, task: str) -> Event:
+    return cluster.wait_for("fault_started", task)
+
+
+def _evaluating(cluster: Cluster, task: str) -> Event:
+    last = steps_per_epoch(cluster)
+    return cluster.wait_for("step", task, where=lambda e: e["global_step"] >= last)
+
+
+def _restoring(cluster: Cluster, task: str) -> Event:
+    """In its second life, for which all were ended and started again within the second epoch."""
+    _stepped(cluster, task)
+    disasters.end_all(cluster)
+    cluster.start()
+    return cluster.wait_for("restored", task, attempt=1)
+
+
+MOMENTS: Mapping[str, Moment] = MappingProxyType(
+    {
+        "forming": Moment(lambda cluster, task: cluster.wait_for("started", task)),
+        "first step": Moment(
+            lambda cluster, task: cluster.wait_for("joined", task), asynchronous=True
+        ),
+        "mid-epoch": Moment(_stepped, asynchronous=True),
+        "epoch's end": Moment(lambda cluster, task: cluster.wait_for("epoch", task)),
+        "saving": Moment(_hurt, planted=True, asynchronous=True),
+        "restoring": Moment(_restoring),
+        "evaluating": Moment(_evaluating),
+        "shutting down": Moment(lambda cluster, task: cluster.wait_for("finished", task)),
+    }
+)

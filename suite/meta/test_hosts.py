@@ -1,0 +1,211 @@
+"""Hosts and disks of a cluster's own: what is done to a link or a disk is what its tasks meet."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reference_trainers import Trainer
+from suite.harness import hosts, network
+from suite.harness.cluster import Cluster
+from suite.harness.engine import Engine
+from suite.harness.errors import HarnessError, Unsupported
+from suite.harness.run import Run
+
+ISOLATED = network.probe().kind == network.NAMESPACE
+needs_namespaces = pytest.mark.skipif(not ISOLATED, reason="this kernel allows no namespaces")
+
+SAY = """
+import errno, json, os, select, socket, sys, time
+config = json.loads(os.environ["TF_CONFIG"])
+index = config["task"]["index"]
+addresses = [a.split(":") for a in config["cluster"]["worker"]]
+addresses = [(host, int(port)) for host, port in addresses]
+def say(event, **data):
+    with open(os.environ["TRAINER_EVENTS"], "a") as file:
+        data.update(event=event, time_s=time.monotonic(), task="worker/%d" % index, attempt=0)
+        file.write(json.dumps(data) + "\\n")
+"""
+# Datagrams, which nobody sends again: each of two tasks sends one every few milliseconds.
+CHATTER = """
+own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+own.bind(addresses[index])
+sent = 0
+while True:
+    try:
+        own.sendto(b"%d" % sent, addresses[1 - index])
+    except OSError as error:
+        pass  # a link that is cut may say so
+    sent += 1
+    say("sent", number=sent)
+    while select.select([own], [], [], 0.005)[0]:
+        say("got", number=int(own.recv(64)))
+"""
+BULK = """
+size = 512 * 1024
+if index == 0:
+    with socket.create_server(addresses[0]) as server:
+        say("ready")
+        with server.accept()[0] as peer:
+            began, got = time.monotonic(), 0
+            while got < size:
+                got += len(peer.recv(65536))
+            say("took", seconds=time.monotonic() - began)
+else:
+    sys.stdin.read()
+    with socket.create_connection(addresses[0]) as peer:
+        peer.sendall(b"x" * size)
+        peer.recv(1)
+"""
+WRITING = """
+path = os.path.join(sys.argv[sys.argv.index("--model-dir") + 1], "file")
+while True:
+    try:
+        with open(path, "ab", buffering=0) as file:
+            file.write(b"x" * 4096)
+        os.unlink(path)
+        say("wrote")
+    except OSError as error:
+        say("refused", error=errno.errorcode[error.errno])
+    select.select([], [], [], 0.005)
+"""
+ENOUGH = 20  # datagrams that would have come
+
+
+def row(directory: Path, body: str, workers: int = 2) -> Trainer:
+    path = directory / "program.py"
+    path.write_text(SAY + textwrap.dedent(body))
+    return Trainer(
+        name="fake",
+        document="",
+        api="",
+        jobs=(("worker", workers),),
+        role="tf_config",
+        backends=("none",),
+        keras=False,
+        families=(),
+        synchronous=True,
+        events=(),
+        flags=(),
+        path=str(path),
+    )
+
+
+@pytest.fixture
+def engine(fake_engine: Engine, tmp_path: Path) -> Iterator[Engine]:
+    made = replace(fake_engine, zygotes={}, directory=tmp_path)
+    yield made
+    made.stop()
+
+
+def start(engine: Engine, trainer: Trainer, **how: object) -> Cluster:
+    return engine.launch(trainer, backend="none", keras="none", **how)  # type: ignore[arg-type]
+
+
+def heard_since(cluster: Cluster, after_s: float) -> set[str]:
+    """Who gets anything sent from now on, when both have sent enough for it."""
+    for task in cluster.tasks:
+        cluster.wait_for("sent", task, at_least=ENOUGH, where=lambda e: e.time_s > after_s)
+    return {e.task for e in cluster.run().of("got") if e.time_s > after_s}
+
+
+def last_s(run: Run) -> float:
+    return max(e.time_s for e in run.events)
+
+
+@needs_namespaces
+def test_each_state_of_a_link_stops_what_it_says(engine, tmp_path):
+    with start(engine, row(tmp_path, CHATTER), on_hosts=True) as cluster:
+        cluster.start()
+        for task in cluster.tasks:
+            cluster.wait_for("got", task)
+        for state, heard in (
+            ("cut", set()),
+            ("drop", set()),
+            ("deaf", {"worker/0"}),
+            ("mute", {"worker/1"}),
+        ):
+            cluster.link("worker/1", state)
+            cluster.wait_for("sent", "worker/0")  # looks, so that the next line knows of all
+            settled = last_s(cluster.run()) + 0.05  # what was on its way has arrived
+            assert heard_since(cluster, settled) == heard, state
+            cluster.link("worker/1", "whole")
+            healed = last_s(cluster.run())
+            for task in cluster.tasks:  # soon: whom a host could not find it asks for anew
+                cluster.wait_for("got", task, where=lambda e, since=healed: e.time_s > since)
+
+
+@needs_namespaces
+def test_a_narrow_link_takes_its_time(engine, tmp_path):
+    with start(engine, row(tmp_path, BULK), on_hosts=True) as cluster:
+        cluster.link("worker/1", "narrow")
+        cluster.start("worker/0")
+        cluster.wait_for("ready", "worker/0")
+        cluster.start("worker/1")
+        took = cluster.wait_for("took", "worker/0")
+        assert took["seconds"] > 0.5 * 512 * 1024 * 8 / 20e6  # at 20 Mbit/s
+
+
+@needs_namespaces
+def test_hosts_are_told_apart_by_address(engine, tmp_path):
+    with start(engine, row(tmp_path, CHATTER), on_hosts=True) as cluster:
+        addresses = cluster.plan.addresses
+        assert addresses == {"worker/0": "10.77.0.1:2222", "worker/1": "10.77.0.2:2222"}
+
+
+@needs_namespaces
+def test_a_state_that_is_none_is_refused(engine, tmp_path):
+    with (
+        start(engine, row(tmp_path, CHATTER), on_hosts=True) as cluster,
+        pytest.raises(HarnessError, match=r"link of worker/1: .*soggy"),
+    ):
+        cluster.link("worker/1", "soggy")
+
+
+@needs_namespaces
+def test_each_state_of_a_disk_refuses_what_it_says(engine, tmp_path):
+    directory = tmp_path / "model"
+    directory.mkdir()
+    trainer = row(tmp_path, WRITING, workers=1)
+    with start(engine, trainer, on_disk="1m", model_dir=directory) as cluster:
+        cluster.start()
+        for state, event, error in (
+            ("whole", "wrote", None),
+            ("full", "refused", "ENOSPC"),
+            ("whole", "wrote", None),
+        ):
+            cluster.disk(state)
+            since = last_s(cluster.run())
+            came = cluster.wait_for(event, where=lambda e, since=since: e.time_s > since)
+            assert came.get("error") == error, state
+        assert not list(directory.iterdir()), "the machine's own disk was written to"
+
+
+@needs_namespaces
+def test_a_read_only_disk_is_found_so(engine, tmp_path):
+    directory = tmp_path / "model"
+    directory.mkdir()
+    trainer = row(tmp_path, WRITING, workers=1)
+    with start(engine, trainer, on_disk="1m", model_dir=directory) as cluster:
+        cluster.disk("read-only")
+        cluster.start()
+        assert cluster.wait_for("refused")["error"] == "EROFS"
+        cluster.disk("whole")
+        cluster.wait_for("wrote")
+
+
+def test_without_namespaces_there_is_a_reason(engine, tmp_path):
+    engine.network = network.Network(network.LEASED_PORTS, "this kernel does not allow it")
+    with pytest.raises(Unsupported, match=r"hosts of their own .* this kernel does not allow it"):
+        start(engine, row(tmp_path, CHATTER), on_hosts=True)
+    with pytest.raises(Unsupported, match=r"a disk of their own .* this kernel does not allow it"):
+        start(engine, row(tmp_path, CHATTER), on_disk="1m", model_dir=tmp_path)
+
+
+def test_a_bridge_joins_no_more_than_its_subnet_holds():
+    with pytest.raises(HarnessError, match="at most 254"):
+        hosts.addresses([f"worker/{i}" for i in range(255)])
