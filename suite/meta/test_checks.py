@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -9,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from suite.harness import diagnosis
 from suite.harness.checks import CHECKS
 from suite.harness.engine import Engine
 from suite.harness.mistakes import Mistaken
@@ -235,6 +237,18 @@ def test_no_check_is_content_with_nothing(check: str) -> None:
     )
     outcome.mistaken = Mistaken(nothing, {}, {})
     assert judge(check, outcome)
+
+
+def test_of_who_hangs_the_history_says_where_and_who_is_missing(stage: Stage) -> None:
+    run = stage.play("struck", "hangs_when_a_peer_dies").result().run
+    (hung,) = run.of("hung")
+    assert (hung.task, hung["missing"]) == ("worker/0", ["worker/1"])
+    assert re.search(r"\w+ \(fake_\w+\.py:\d+\)", hung["waits_in"]), hung["waits_in"]
+    told = diagnosis.hangs(run)
+    assert told.splitlines() == [
+        "missing: worker/1",
+        f"worker/0 waits in {hung['waits_in']}",
+    ]
 
 
 def test_every_check_has_a_defect_that_it_finds() -> None:

@@ -18,6 +18,7 @@ from suite.harness.faults.moments import MOMENTS
 from suite.harness.faults.processes import planted
 from suite.harness.faults.table import (
     ALL,
+    ANYTHING,
     FAULTS,
     GO_ON,
     LOST,
@@ -140,9 +141,11 @@ class _Scene:
         elif self.promise == WAIT:
             ended = self._ended(cluster, self.others)
             give_time(cluster, quiet_s(self.launch), lambda run: run.of("step") or ended(run))
+        elif self.fault.on_disk:  # of which all suffer, when they save
+            give_time(cluster, limits.detect_s, self._ended(cluster, drivers))
         else:
-            hurt = drivers if self.fault.on_disk else self.others  # of a disk all suffer
-            give_time(cluster, limits.detect_s, self._ended(cluster, hurt))
+            patience_s = 2 * quiet_s(self.launch) if self.promise == ANYTHING else limits.detect_s
+            give_time(cluster, patience_s, self._ended(cluster, self.others))
 
     def _explain(self, cluster: Cluster) -> None:
         """Say of those that neither end nor go on what they wait for, while they still do."""
