@@ -163,7 +163,7 @@ def of(
 
 
 def read(directory: Path) -> tuple[Event, ...]:
-    """The history of one cluster from its directory of event files; half a last line is left out."""
+    """The history of a cluster from its directory of event files, less what is half a line."""
     files = sorted(directory.glob("*.jsonl"))
     return in_order(event for path in files for event in Tail(path).read())
 

@@ -232,26 +232,19 @@ def test_exit_codes_decide_who_is_to_blame(fake_engine, program):
 
 
 def test_the_history_can_be_read_from_the_run_directory(fake_engine, program):
-    """All of it and nothing twice, while the tasks live and also when the test fails."""
+    """All of it and nothing twice, at any time: what comes next may end the session."""
     body = "say('fault_started', fault='planted'); signal.pause()"
-    with (
-        pytest.raises(ZeroDivisionError),
-        launch(fake_engine, program(body), name="told") as cluster,
-    ):
+    with launch(fake_engine, program(body), name="told") as cluster:
         cluster.start()
         cluster.wait_for("fault_started")
         cluster.signal("worker/0", signal.SIGSTOP, fault="sigstop")
         assert read(cluster.plan.events) == cluster.run().events
         cluster.signal("worker/0", signal.SIGCONT, healed="sigstop")
         cluster.end("worker/0")
-        _ = 1 / 0
     assert read(cluster.plan.events) == cluster.run().events
-    own = [(e["event"], e["attempt"]) for e in map(json.loads, told(cluster.plan.events))]
+    lines = (cluster.plan.events / HARNESS_EVENTS).read_text().splitlines()
+    own = [(e["event"], e["attempt"]) for e in map(json.loads, lines)]
     assert own == [(n, 0) for n in ("spawned", "fault_started", "fault_ended", "exited")]
-
-
-def told(directory: Path) -> list[str]:
-    return (directory / HARNESS_EVENTS).read_text().splitlines()
 
 
 def test_a_coordinator_ends_the_run_and_its_servers_with_it(fake_engine, program):
