@@ -1,8 +1,8 @@
 """One cluster: starts a trainer's tasks, watches them, hurts them when told, keeps the history.
 
 The history is one list: what the tasks wrote to their event files, when each was spawned and how it
-ended, and what the harness did to it. The harness's part goes to a file beside those of the tasks, so
-that the run directory has all of it. Leaving the `with` block ends everything, whatever happened.
+ended, and what the harness did to it. The harness's part goes to a file beside those of the tasks:
+the run directory has it all. Leaving the `with` block ends everything, whatever happened.
 """
 
 from __future__ import annotations
