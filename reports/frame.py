@@ -244,7 +244,8 @@ def read_info(path: Path) -> dict[str, Any]:
 
 def _read_histories(path: Path) -> dict[str, list[str]]:
     def checked(found: Any) -> dict[str, list[str]]:
-        if not isinstance(found, dict) or not all(isinstance(v, list) for v in found.values()):
+        listed = found.values() if isinstance(found, dict) else [None]
+        if not all(isinstance(v, list) and all(isinstance(x, str) for x in v) for v in listed):
             raise ValueError("does not hold a list of names for each test")
         return found
 
