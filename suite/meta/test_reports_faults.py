@@ -1,4 +1,4 @@
-"""The fault table of one run and of several: numbers beside their verdicts, median and range."""
+"""The fault table of several runs: verdicts, median and range, and what is not merged."""
 
 from __future__ import annotations
 
@@ -33,21 +33,11 @@ def run_of(
         for metric, value, unit in (
             ("fault_recovered_s", seconds, "s"),
             ("fault_steps_lost", 3, "1"),
-            ("fault_save_s", 0.0421, "s"),
         )
         if seconds is not None
     ]
     info = {**made_up_run.INFO, "run_id": directory.name}
     return store.write(directory, info, numbers, [judged, other])
-
-
-def test_the_table_of_a_run_has_a_column_for_each_number(tmp_path: Path):
-    table = faults.table(run_of(tmp_path / "a", 4.5))
-    (row,) = table.rows
-    cells = dict(zip((column.name for column in table.columns), row.cells, strict=True))
-    assert cells["well again, s"] == "4.50"
-    assert (cells["save, s"], cells["restore, s"], cells["noticed, s"]) == ("0.0421", "—", "—")
-    assert (row.group, cells["steps lost"], cells["verdict"]) == (GROUP, "3", "passed")
 
 
 def test_several_runs_give_median_and_range(tmp_path: Path):

@@ -132,8 +132,7 @@ def test_without_a_fault_there_is_nothing_to_draw(tmp_path: Path):
 
 def test_a_run_has_a_picture_of_each_cluster_that_was_hurt(made_up: Path):
     run = frame.load(made_up)
-    both = frame.RunFrames(run.directory, run.info, run.measurements, run.verdicts)
-    (picture,) = timelines.of(both)
+    (picture,) = timelines.of(run)
     assert (picture.fault, picture.variant) == ("sigkill", "worker, mid-epoch")
     assert picture.test == run.verdicts.query("fault != ''")["test"].item()
     assert made_up_run.HURT in picture.svg
