@@ -185,10 +185,11 @@ def restore(args, events, checkpoint):
 
     def save():
         """Call it when nothing is scheduled: the parameter servers write what they hold."""
-        path, global_step = manager.save(), int(checkpoint.updates.numpy())
+        path, seconds = workload.timed(manager.save)
+        where = {"path": path, "global_step": int(checkpoint.updates.numpy())}
         if events.enabled:
             state = keras_support.state(checkpoint.model, checkpoint.optimizer)
-            events.write("checkpoint_saved", path=path, global_step=global_step, **state)
+            events.write("checkpoint_saved", seconds=seconds, **where, **state)
 
     return save
 

@@ -98,7 +98,7 @@ def restore(args, events, checkpoint):
 
     def save():
         global_step = int(optimizer.iterations.numpy())
-        events.write("checkpoint_saved", path=manager.save(), global_step=global_step)
+        keras_checkpoints.save_and_tell(manager, events, global_step)
 
     return save
 

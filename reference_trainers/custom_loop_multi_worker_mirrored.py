@@ -125,7 +125,7 @@ def restore(args, role, events, checkpoint):
     def save():
         """Every worker takes part, for reading some variables is a collective of all."""
         global_step = int(optimizer.iterations.numpy())
-        events.write("checkpoint_saved", path=manager.save(), global_step=global_step)
+        keras_checkpoints.save_and_tell(manager, events, global_step)
         multi_worker.remove_temporary(own_directory, role)
 
     return save

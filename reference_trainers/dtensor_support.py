@@ -127,16 +127,16 @@ def restore(args, events, checkpoint):
     model, optimizer = checkpoint.model, checkpoint.optimizer
     keras_checkpoints.model_directory(args.model_dir)
     directory = os.path.join(args.model_dir, "ckpt")
-    path = keras_checkpoints.restore_latest(checkpoint, directory, model)
+    path, seconds = keras_checkpoints.restore_latest(checkpoint, directory, model)
     if path and events.enabled:
         found = state(model, optimizer)
-        events.write("restored", path=path, global_step=found["iterations"], **found)
+        where = {"path": path, "global_step": found["iterations"]}
+        events.write("restored", seconds=seconds, **where, **found)
     manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=1)
 
     def save():
         """Every client takes part: each writes what its own devices hold."""
-        step = int(optimizer.iterations.numpy())
-        events.write("checkpoint_saved", path=manager.save(), global_step=step)
+        keras_checkpoints.save_and_tell(manager, events, int(optimizer.iterations.numpy()))
 
     return save
 

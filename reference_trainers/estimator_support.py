@@ -170,7 +170,7 @@ class EventsHook(tf1.train.SessionRunHook):
             self._own = tf.stack([tf.reduce_mean(losses), tf.cast(tf.size(losses), tf.float32)])
         self._accuracy, self._update = accuracy
         self._rows = rows if teller.args.audit_input else ()
-        self._losses, self._restored = [], ""
+        self._losses, self._restored = [], {}
 
     def begin(self):
         """The graph is whole, its Saver not yet built, and nothing has been written."""
@@ -191,13 +191,14 @@ class EventsHook(tf1.train.SessionRunHook):
         self._saver.save, self._saver.restore = self.save, self.restore
 
     def save(self, sess, save_path, global_step, **kwargs):
-        path = self._save(sess, save_path, global_step=global_step, **kwargs)
-        self._events.write("checkpoint_saved", path=path, global_step=int(global_step))
+        path, seconds = workload.timed(self._save, sess, save_path, global_step, **kwargs)
+        where = {"path": path, "global_step": int(global_step)}
+        self._events.write("checkpoint_saved", seconds=seconds, **where)
         return path
 
     def restore(self, sess, save_path):
-        self._restored = save_path
-        self._restore(sess, save_path)
+        _, seconds = workload.timed(self._restore, sess, save_path)
+        self._restored = {"path": save_path, "seconds": seconds}
 
     def after_create_session(self, session, coord):  # noqa: ARG002 (the hook's signature)
         teller = self._teller
@@ -212,9 +213,8 @@ class EventsHook(tf1.train.SessionRunHook):
         )
         if self._restored and self._events.enabled:
             state = self._state(session)
-            self._events.write(
-                "restored", path=self._restored, global_step=teller.global_step, **state
-            )
+            where = {**self._restored, "global_step": teller.global_step}
+            self._events.write("restored", **where, **state)
         self._tell_weights("initial", session)
 
     def before_run(self, run_context):  # noqa: ARG002

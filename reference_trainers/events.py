@@ -25,8 +25,9 @@ SCHEMA = {
     "executed": ("steps", "by", "updates"),  # updates: of the variables, as last seen by a worker
     "epoch": ("epoch", "steps", "metrics", "global_step"),
     "weights": ("when", "global_step", "iterations", "digest", "slots_digest"),
-    "checkpoint_saved": ("path", "global_step"),
-    "restored": ("path", "global_step", "iterations", "digest", "slots_digest"),
+    # seconds: that saving or restoring took, None where another did it
+    "checkpoint_saved": ("path", "global_step", "seconds"),
+    "restored": ("path", "global_step", "iterations", "digest", "slots_digest", "seconds"),
     "evaluated": ("global_step", "metrics"),
     "exported": ("path", "kept", "digest"),
     "summary": ("path", "global_step"),

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from reference_trainers import keras_support
-from reference_trainers.workload import BadInput
+from reference_trainers.workload import BadInput, timed
 
 EPOCHS_DIRECTORY = "training_checkpoints"
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -120,30 +120,36 @@ def whole_shapes(model):
 
 
 def restore_latest(checkpoint, directory, model):
-    """Restore the last checkpoint of a CheckpointManager's directory; its path, "" for none."""
+    """Restore the last checkpoint of a CheckpointManager's directory.
+
+    Its path, "" for none, and the seconds that it took.
+    """
     path = tf.train.latest_checkpoint(directory)
-    if path:
-        restore_whole(checkpoint, path, model)
-    return path or ""
+    return (path, restore_whole(checkpoint, path, model)) if path else ("", 0.0)
 
 
 def restore_whole(checkpoint, path, model, flag="--model-dir"):
-    """Restore all that `checkpoint` has; BadInput when the file lacks some or is damaged."""
+    """Restore all that `checkpoint` has; gives the seconds that it took.
+
+    BadInput when the file lacks some or is damaged: to look for that is not in the seconds.
+    """
     checked(path, model, flag)
     try:
-        checkpoint.restore(path).assert_existing_objects_matched()
+        status, seconds = timed(checkpoint.restore, path)
+        status.assert_existing_objects_matched()
     except (AssertionError, ValueError) as error:
         raise BadInput(
             "%s: the checkpoint %s is of another model: %s" % (flag, path, error)
         ) from error
+    return seconds
 
 
 def begin_with(args, events, model, optimizer):
     """Restore model and optimizer from --restore, if it is given, and write `restored`."""
     if args.restore:
         both = tf.train.Checkpoint(model=model, optimizer=optimizer)
-        restore_whole(both, args.restore, model, "--restore")
-        tell_restored(events, args.restore, model, optimizer)
+        seconds = restore_whole(both, args.restore, model, "--restore")
+        tell_restored(events, args.restore, seconds, model, optimizer)
 
 
 def restore_and_tell(args, checkpoint, events, model, optimizer=None, counter=None):
@@ -151,17 +157,23 @@ def restore_and_tell(args, checkpoint, events, model, optimizer=None, counter=No
 
     `optimizer`: of a model that is not compiled. `counter`: of steps, if not the optimizer's.
     """
-    path = restore_latest(checkpoint, os.path.join(args.model_dir, "ckpt"), model)
+    path, seconds = restore_latest(checkpoint, os.path.join(args.model_dir, "ckpt"), model)
     if path:
-        tell_restored(events, path, model, optimizer, counter)
+        tell_restored(events, path, seconds, model, optimizer, counter)
 
 
-def tell_restored(events, path, model, optimizer=None, counter=None):
+def tell_restored(events, path, seconds, model, optimizer=None, counter=None, **told):
     """Write `restored`, with the state as it is now; see `restore_and_tell`."""
     if events.enabled:
         state = keras_support.state(model, optimizer)
         step = state["iterations"] if counter is None else int(counter.numpy())
-        events.write("restored", path=path, global_step=step, **state)
+        events.write("restored", path=path, global_step=step, seconds=seconds, **told, **state)
+
+
+def save_and_tell(manager, events, global_step):
+    """Have a CheckpointManager save, and write `checkpoint_saved`."""
+    path, seconds = timed(manager.save)
+    events.write("checkpoint_saved", path=path, global_step=global_step, seconds=seconds)
 
 
 class EpochCheckpoints(tf.keras.callbacks.ModelCheckpoint):
@@ -177,10 +189,10 @@ class EpochCheckpoints(tf.keras.callbacks.ModelCheckpoint):
         self._events = events
 
     def on_epoch_end(self, epoch, logs=None):
-        super().on_epoch_end(epoch, logs)
+        _, seconds = timed(super().on_epoch_end, epoch, logs)
         global_step = keras_support.iterations(self.model)
         path = self.filepath.format(epoch=epoch + 1)
-        self._events.write("checkpoint_saved", path=path, global_step=global_step)
+        self._events.write("checkpoint_saved", path=path, global_step=global_step, seconds=seconds)
 
 
 def resume_from_epochs(args, model, events):
@@ -192,10 +204,10 @@ def resume_from_epochs(args, model, events):
         if not keras_support.is_keras_3():
             checked(path, model)
         try:
-            model.load_weights(path)
+            _, seconds = timed(model.load_weights, path)
         except (OSError, ValueError, KeyError) as error:
             raise BadInput("--model-dir: %s cannot be restored: %s" % (path, error)) from error
-        tell_restored(events, path, model)
+        tell_restored(events, path, seconds, model)
     return start
 
 
@@ -220,20 +232,35 @@ def resume(args, model, checkpoint, events):
     return start
 
 
-def backup_callback(directory, args):
-    """BackupAndRestore as the flags ask for it: once per epoch, or every --save-every steps.
+class Backup(tf.keras.callbacks.BackupAndRestore):
+    """BackupAndRestore that writes `restored`, and knows how many `seconds` its last turn took."""
+
+    def __init__(self, directory, events, start, **how):
+        super().__init__(directory, **how)
+        self._events, self._position = events, start
+        self.seconds = 0.0
+
+    def on_train_begin(self, logs=None):
+        _, self.seconds = timed(super().on_train_begin, logs)
+        path, epoch, _ = self._position
+        if path:
+            tell_restored(self._events, path, self.seconds, self.model, epoch=epoch)
+
+    def on_epoch_end(self, epoch, logs=None):
+        _, self.seconds = timed(super().on_epoch_end, epoch, logs)
+
+
+def backup_callback(args, events, start):
+    """Backup as the flags ask for it: once per epoch, or every --save-every steps.
+
+    `start` is the Position that `resume` has found.
 
     Keras 3 writes over the backup in its place, so that a kill meanwhile would leave none: it has
     to keep the one before as well, which it does not by itself. Keras 2 writes another file.
     """
+    how = {"double_checkpoint": True} if keras_support.is_keras_3() else {}
     often = args.save_every or "epoch"
-    if not keras_support.is_keras_3():
-        return tf.keras.callbacks.BackupAndRestore(directory, save_freq=often)
-    return tf.keras.callbacks.BackupAndRestore(
-        directory,
-        save_freq=often,
-        double_checkpoint=True,  # type: ignore[call-arg] - Keras 3's own
-    )
+    return Backup(os.path.join(args.model_dir, "backup"), events, start, save_freq=often, **how)
 
 
 def save_model(model, path):

@@ -102,34 +102,24 @@ class BatchProbe(object):
 
 
 class EventsCallback(tf.keras.callbacks.Callback):
-    """Writes step, input, epoch and weights events, and `restored` when a backup was there.
+    """Writes step, input, epoch and weights events.
 
-    Place it after BackupAndRestore: what it tells has then happened.
+    Place it after Backup: what it tells has then happened.
     """
 
-    def __init__(self, events, args, probe, backup="", epoch=0):
+    def __init__(self, events, args, probe):
         super().__init__()
         # Keras would convert the reduced logs at every step for callbacks that do not say this.
         self._supports_tf_logs = True
         self._events, self._audit, self._probe = events, args.audit_input, probe
         self._dump = args.dump_weights
-        self._backup, self._epoch = backup, epoch  # what fit is about to restore; "" for nothing
         self.steps = 0  # of this incarnation
         self._global_step = 0
         self._epoch_began = 0
         probe.on_step = self.on_step
 
     def on_train_begin(self, logs=None):
-        state = keras_support.state(self.model)
-        self._global_step = state["iterations"]
-        if self._backup:
-            self._events.write(
-                "restored",
-                path=self._backup,
-                epoch=self._epoch,
-                global_step=self._global_step,
-                **state,
-            )
+        self._global_step = keras_support.iterations(self.model)
         self.weights("initial")
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -181,23 +171,22 @@ class EpochsCallback(EventsCallback):
     How many steps were made the optimizer says, by its updates.
     """
 
-    def __init__(self, events, args, backup, epoch, directory):
-        """`directory`: of BackupAndRestore, "" for none."""
-        super().__init__(events, args, types.SimpleNamespace(), backup, epoch)
-        self._directory = directory
+    def __init__(self, events, args, backup):
+        """`backup`: the callback, None where nothing is saved."""
+        super().__init__(events, args, types.SimpleNamespace())
+        self._backup = backup
 
     def on_epoch_end(self, epoch, logs=None):
         state = keras_support.state(self.model)
         self.steps += state["iterations"] - self._global_step
         self._global_step = state["iterations"]
         super().on_epoch_end(epoch, logs)
-        path = self._directory and tf.train.latest_checkpoint(
-            os.path.join(self._directory, "chief")
+        path = self._backup and tf.train.latest_checkpoint(
+            os.path.join(self._backup.backup_dir, "chief")
         )
         if path:
-            self._events.write(
-                "checkpoint_saved", path=path, global_step=self._global_step, **state
-            )
+            where = {"path": path, "global_step": self._global_step}
+            self._events.write("checkpoint_saved", seconds=self._backup.seconds, **where, **state)
 
 
 def tell_weights(events, when, global_step, model, strategy, optimizer=None, dump=False):

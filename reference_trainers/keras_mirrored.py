@@ -69,12 +69,12 @@ def run(args, events, data):
             print("TensorBoard is not installed: no event files", flush=True)
         callbacks += [
             keras_checkpoints.EpochCheckpoints(args.model_dir, events),
-            keras_checkpoints.backup_callback(os.path.join(args.model_dir, "backup"), args),
+            keras_checkpoints.backup_callback(args, events, start),
         ]
     teller = None
     if events.enabled:
         probe = keras_events.BatchProbe(model, args.audit_input)
-        teller = keras_events.EventsCallback(events, args, probe, start.backup, start.epoch)
+        teller = keras_events.EventsCallback(events, args, probe)
         callbacks.append(teller)
 
     test, test_steps = keras_support.test_dataset(data, global_batch)

@@ -62,13 +62,11 @@ def run(args, role, events, data):
     start, callbacks = keras_checkpoints.Position(), []
     if args.model_dir:
         start = keras_checkpoints.resume(args, model, checkpoint, events)
-        callbacks.append(
-            keras_checkpoints.backup_callback(os.path.join(args.model_dir, "backup"), args)
-        )
+        callbacks.append(keras_checkpoints.backup_callback(args, events, start))
     teller = None
     if events.enabled:
         probe = keras_events.BatchProbe(model, args.audit_input)
-        teller = keras_events.EventsCallback(events, args, probe, start.backup, start.epoch)
+        teller = keras_events.EventsCallback(events, args, probe)
         callbacks.append(teller)
 
     global_batch = args.batch_size * replicas
@@ -102,7 +100,7 @@ def run(args, role, events, data):
 def save_checkpoint(args, role, checkpoint, events, global_step):
     directory = multi_worker.write_path(os.path.join(args.model_dir, "ckpt"), role)
     manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=1)
-    events.write("checkpoint_saved", path=manager.save(), global_step=global_step)
+    keras_checkpoints.save_and_tell(manager, events, global_step)
     multi_worker.remove_temporary(directory, role)
 
 

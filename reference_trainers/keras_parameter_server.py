@@ -45,14 +45,14 @@ def run(args, role, events, data):
         checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
     parameter_servers.tell_placed(events, model)
 
-    start, callbacks, backup = keras_checkpoints.Position(), [], ""
+    start, callbacks, backup = keras_checkpoints.Position(), [], None
     if args.model_dir:
         start = keras_checkpoints.resume(args, model, checkpoint, events)
-        backup = os.path.join(args.model_dir, "backup")
-        callbacks.append(keras_checkpoints.backup_callback(backup, args))
+        backup = keras_checkpoints.backup_callback(args, events, start)
+        callbacks.append(backup)
     teller = None
     if events.enabled:
-        teller = keras_events.EpochsCallback(events, args, start.backup, start.epoch, backup)
+        teller = keras_events.EpochsCallback(events, args, backup)
         callbacks.append(teller)
 
     def dataset_fn(context):
@@ -81,7 +81,7 @@ def run(args, role, events, data):
     if args.model_dir:
         directory = os.path.join(args.model_dir, "ckpt")
         manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=1)
-        events.write("checkpoint_saved", path=manager.save(), global_step=global_step)
+        keras_checkpoints.save_and_tell(manager, events, global_step)
     events.write("finished", global_step=global_step, steps=teller.steps if teller else 0)
 
 

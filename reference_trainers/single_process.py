@@ -35,13 +35,11 @@ def main():
     start, callbacks = keras_checkpoints.Position(), []
     if args.model_dir:
         start = keras_checkpoints.resume(args, model, checkpoint, events)
-        callbacks.append(
-            keras_checkpoints.backup_callback(os.path.join(args.model_dir, "backup"), args)
-        )
+        callbacks.append(keras_checkpoints.backup_callback(args, events, start))
     teller = None
     if events.enabled:
         probe = keras_events.BatchProbe(model, args.audit_input)
-        teller = keras_events.EventsCallback(events, args, probe, start.backup, start.epoch)
+        teller = keras_events.EventsCallback(events, args, probe)
         callbacks.append(teller)
 
     test, test_steps = keras_support.test_dataset(data, args.batch_size)
@@ -65,7 +63,7 @@ def main():
         manager = tf.train.CheckpointManager(
             checkpoint, os.path.join(args.model_dir, "ckpt"), max_to_keep=1
         )
-        events.write("checkpoint_saved", path=manager.save(), global_step=global_step)
+        keras_checkpoints.save_and_tell(manager, events, global_step)
     if args.export:
         path = keras_checkpoints.save_model(model, args.export)
         digest = keras_checkpoints.exported_digest(path) if events.enabled else ""

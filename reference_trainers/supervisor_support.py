@@ -298,7 +298,8 @@ class TellingSaver(tf1.train.Saver):
 
     def save(self, sess, save_path, global_step=None, **kwargs):
         with self._lock:
-            path = super().save(sess, save_path, global_step=global_step, **kwargs)
+            save = super().save
+            path, seconds = workload.timed(save, sess, save_path, global_step, **kwargs)
         if self._events.enabled:
             # Read back from the disk: other workers train on while this one saves.
             stored = tf.train.load_checkpoint(path)
@@ -306,6 +307,7 @@ class TellingSaver(tf1.train.Saver):
                 "checkpoint_saved",
                 path=path,
                 global_step=int(stored.get_tensor(self._model.global_step.op.name)),
+                seconds=seconds,
                 digest=self._digest(stored, self._model.weights),
                 slots_digest=self._digest(stored, self._model.slots),
             )
@@ -316,10 +318,10 @@ class TellingSaver(tf1.train.Saver):
         return workload.digest([stored.get_tensor(v.op.name) for v in variables])
 
     def restore(self, sess, save_path):
-        super().restore(sess, save_path)
+        _, seconds = workload.timed(super().restore, sess, save_path)
         if self._events.enabled:
             # Now, before the other workers notice that the model is ready and change it.
-            self.restored = dict(self._model.state(sess), path=save_path)
+            self.restored = dict(self._model.state(sess), path=save_path, seconds=seconds)
 
 
 class TellingWriter(tf1.summary.FileWriter):

@@ -11,6 +11,7 @@ import hashlib
 import os
 import re
 import sys
+import time
 import traceback
 import zipfile
 import zlib
@@ -47,6 +48,12 @@ def run(main, name):
 def _one_line(name, message):
     print("%s: %s" % (name, " ".join(str(message).split())), file=sys.stderr, flush=True)
     return BAD_INPUT
+
+
+def timed(do, *args, **kwargs):
+    """What `do` gives, and the seconds that it took."""
+    began_s = time.monotonic()
+    return do(*args, **kwargs), time.monotonic() - began_s
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
-from reports import frame, markdown, soak, terminal
+from reports import faults, frame, markdown, soak, terminal
 from reports.frame import BadInput, RunFrames
 
 BAD_INPUT = 2
@@ -41,12 +41,29 @@ def show(runs: list[RunFrames], options: argparse.Namespace) -> None:
     if options.format == "md":
         sys.stdout.write("\n".join(markdown.render(run) for run in runs))
         return
-    console = Console()
-    with console.capture() as printed:  # Rich would end the process when `head` closes the pipe
+
+    def summaries(console: Console) -> None:
         for number, run in enumerate(runs):
             if number:
                 console.print()
             terminal.summary(run, console, full=True)
+
+    _print(summaries)
+
+
+def hurt(runs: list[RunFrames], options: argparse.Namespace) -> None:
+    """Print the fault table of all the runs together."""
+    table = faults.spread(runs)
+    if options.format == "md":
+        sys.stdout.write(markdown.one_table(table))
+    else:
+        _print(lambda console: terminal.one_table(table, console))
+
+
+def _print(what: Callable[[Console], None]) -> None:
+    console = Console()
+    with console.capture() as printed:  # Rich would end the process when `head` closes the pipe
+        what(console)
     sys.stdout.write(printed.get())
 
 
@@ -75,17 +92,13 @@ def soaked(runs: list[dict[str, Any]], _: argparse.Namespace) -> int:
     return 1 if soak.problems(runs) else 0
 
 
+FORMAT = (("--format",), {"choices": ("text", "md"), "default": "text", "help": "default: text"})
 COMMANDS = (
     Command(
         "show",
         "print runs as text or Markdown",
         show,
-        (
-            (
-                ("--format",),
-                {"choices": ("text", "md"), "default": "text", "help": "default: text"},
-            ),
-        ),
+        (FORMAT,),
     ),
     Command(
         "html",
@@ -98,6 +111,7 @@ COMMANDS = (
             ),
         ),
     ),
+    Command("faults", "the fault table over several runs: median and range", hurt, (FORMAT,)),
     Command("soak", "sum up runs in a row: flakes, leaks, retries", soaked, load=soak.load),
 )
 

@@ -1,94 +1,27 @@
-"""Charts as inline SVG, drawn with Matplotlib's object interface: no display, no global figure.
+"""Charts as inline SVG, each from what its report shows. Every interval is the one of the tables.
 
-Text stays text, so that it scales, can be searched and takes the page's font. Lines and points
-differ in dash and marker as well as colour. Every interval drawn is the one that the tables give.
+Lines and points differ in dash and marker as well as colour.
 """
 
 from __future__ import annotations
 
-import io
 import math
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from html import escape
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from reports import startup, throughput
 from reports.curves import Curve
+from reports.figures import COLOURS, INK, figure, label
 from reports.groups import circumstances, grouped, whole
 from reports.text import plural
 
-COLOURS = ("#2457a6", "#c8641b", "#1d7f55", "#8a3fa0", "#a8283a", "#0d7185")
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 2, 2)), (0, (1, 1)), (0, (8, 3)))
-INK, FAINT = "#1c2430", "#d5dae1"
-WIDTH = 10.4  # inches; the page scales it
-STYLE = {
-    "svg.fonttype": "none",
-    "font.family": "sans-serif",
-    "font.size": 9.5,
-    "text.parse_math": False,
-    "text.color": INK,
-    "axes.edgecolor": "#8b95a3",
-    "axes.labelcolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.titlesize": 10,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.formatter.useoffset": False,
-    "grid.color": FAINT,
-    "grid.linewidth": 0.7,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "xtick.major.size": 3,
-    "ytick.major.size": 0,
-    "legend.frameon": False,
-    "figure.constrained_layout.use": True,
-}
-
-
-@contextmanager
-def _figure(height: float, panels: int, name: str) -> Iterator[tuple[list[Axes], list[str]]]:
-    """Axes side by side to draw on; the SVG is in the list afterwards."""
-    drawn: list[str] = []
-    style: Any = {**STYLE, "svg.hashsalt": name}
-    # The salt makes ids, and so the page, the same for the same run.
-    with mpl.rc_context(style):
-        figure = Figure(figsize=(WIDTH, height))
-        axes = figure.subplots(1, panels, squeeze=False)[0]
-        yield list(axes), drawn
-        buffer = io.StringIO()
-        metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        FigureCanvasSVG(figure).print_svg(buffer, metadata=metadata)
-        drawn.append(_inline(buffer.getvalue(), name))
-
-
-def _inline(svg: str, name: str) -> str:
-    """The drawing as an element of a page: no prologue, ids of its own, as wide as its place."""
-    body = svg[svg.index("<svg") :]
-    prefix = re.sub(r"\W+", "-", name)
-    body = re.sub(r'\bid="', f'id="{prefix}-', body)
-    body = re.sub(r'(xlink:href="|url\()#', rf"\g<1>#{prefix}-", body)
-    head, rest = body.split(">", 1)
-    head = re.sub(r'\s(width|height|version)="[^"]*"', "", head)
-    return f'{head} role="img" aria-label="{escape(name)}">{rest}'
-
-
-def _label(*lines: str) -> str:
-    # Matplotlib leaves a label that begins with an underscore out of its legend.
-    return "\n".join(" " + line if line.startswith("_") else line for line in lines)
 
 
 def throughput_chart(measurements: pd.DataFrame) -> str:
@@ -96,8 +29,8 @@ def throughput_chart(measurements: pd.DataFrame) -> str:
     cases = throughput.summarise(measurements).to_dict("records")
     if not cases:
         return ""
-    labels = [_label(*_case_lines(case)) for case in cases]
-    with _figure(0.9 + 0.62 * len(cases), 2, "Throughput by case") as (axes, drawn):
+    labels = [label(*_case_lines(case)) for case in cases]
+    with figure(0.9 + 0.62 * len(cases), 2, "Throughput by case") as (axes, drawn):
         for ax, rate, title in zip(
             axes, throughput.RATES.values(), ("steps/s", "examples/s"), strict=True
         ):
@@ -157,7 +90,7 @@ def _startup(metric: str, shown: pd.DataFrame) -> str:
     samples = list(grouped(shown, startup.KEYS))
     estimates = startup.summarise(shown).to_dict("records")
     height = 0.8 + 0.42 * len(samples)
-    with _figure(height, 1, f"Start-up by variant: {metric}") as ((ax,), drawn):
+    with figure(height, 1, f"Start-up by variant: {metric}") as ((ax,), drawn):
         labels = []
         for place, row in enumerate(estimates):
             own = [rows for key, rows in samples if _same(key, row)]
@@ -172,7 +105,7 @@ def _startup(metric: str, shown: pd.DataFrame) -> str:
             end = max(values)
             ax.annotate(text, (end, place), (9, 0), textcoords="offset points", va="center")
             size = whole(row["workers"])
-            labels.append(_label(circumstances(row), size and plural(int(size), "worker")))
+            labels.append(label(circumstances(row), size and plural(int(size), "worker")))
         _finish_bars(ax, labels, metric)
     return drawn[0]
 
@@ -196,14 +129,14 @@ def _curves(trainer: str, curves: Sequence[Curve]) -> str:
         ("accuracy per epoch", "epoch", [_metric(curve, "accuracy") for curve in curves]),
     ]
     panels = [panel for panel in panels if any(panel[2])]
-    with _figure(3.1, max(1, len(panels)), f"Training of {trainer}") as (axes, drawn):
+    with figure(3.1, max(1, len(panels)), f"Training of {trainer}") as (axes, drawn):
         for ax, (title, across, lines) in zip(axes, panels, strict=False):
             for place, points in enumerate(lines):
                 _line(ax, place, points, markers=across == "epoch")
             ax.set_title(title)
             ax.set_xlabel(across)
             ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        labels = [_label(curve.label) for curve in curves]
+        labels = [label(curve.label) for curve in curves]
         handles = [_line(axes[0], place, [(0, math.nan)]) for place in range(len(curves))]
         axes[0].figure.legend(handles, labels, loc="outside lower left", ncols=3)
     return drawn[0]

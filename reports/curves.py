@@ -6,7 +6,6 @@ trained also finished. Of several alike the longest is shown; the rest is counte
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,10 +13,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from reports import histories
 from reports.conformance import approach
 from reports.frame import RunFrames
 from reports.table import Column, Row, Table
-from reports.text import MISSING, clean, figure, plural
+from reports.text import MISSING, figure, plural
 
 SPOILT = ("fault_started", "peer_lost", "restored", "unsupported")
 TRAINING = ("step", "epoch")
@@ -112,7 +112,7 @@ def _number(value: Any) -> bool:
 def read(run_dir: Path) -> list[Curve]:
     """Curves of all healthy clusters, sorted; [] when there are no event files."""
     clusters: dict[str, _Cluster] = {}
-    root = run_dir / "events"
+    root = run_dir / histories.EVENTS
     for path in sorted(root.rglob("*.jsonl")):
         cluster = clusters.setdefault(str(path.parent.relative_to(root)), _Cluster())
         if not _read_file(path, cluster):
@@ -122,11 +122,10 @@ def read(run_dir: Path) -> list[Curve]:
 
 
 def _read_file(path: Path, cluster: _Cluster) -> bool:
-    """Whether every complete line was an event; a killed task may leave half a line at the end."""
-    complete, _, _ = path.read_text("utf-8", "replace").rpartition("\n")
+    """Whether every line was an event."""
     try:
-        for line in complete.splitlines():
-            cluster.add(clean(json.loads(line)))
+        for event in histories.of_file(path):
+            cluster.add(event)
     except (ValueError, KeyError, TypeError, AttributeError):
         return False
     return True

@@ -7,7 +7,7 @@ the same columns and types, so that what is written can be read. Works with pand
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -76,6 +76,10 @@ NEEDED: Mapping[str, type] = {
 }
 
 
+# Which clusters each test judged or started.
+HISTORIES = "histories.json"
+
+
 class BadInput(Exception):
     """What the user named cannot be read; the message is one line, exit code 2."""
 
@@ -102,6 +106,11 @@ class RunFrames:
         """What the harness found out about a failure; empty when it left nothing."""
         path = diagnosis_path(self.directory, test)
         return text.clean(path.read_text("utf-8", "replace")) if path.is_file() else ""
+
+    def histories(self) -> Mapping[str, list[str]]:
+        """Directories below events/ of each test's clusters; empty in a run that has kept none."""
+        path = self.directory / HISTORIES
+        return _read_histories(path) if path.is_file() else {}
 
 
 def diagnosis_path(directory: Path, test: str) -> Path:
@@ -230,8 +239,22 @@ def read_info(path: Path) -> dict[str, Any]:
     """The facts of a run; BadInput, in one line, when the file is not what it must be."""
     if not path.is_file():
         raise BadInput(f"{path.parent} has no run.json: not a run, or one that was interrupted")
+    return _read_json(path, checked_info)
+
+
+def _read_histories(path: Path) -> dict[str, list[str]]:
+    def checked(found: Any) -> dict[str, list[str]]:
+        listed = found.values() if isinstance(found, dict) else [None]
+        if not all(isinstance(v, list) and all(isinstance(x, str) for x in v) for v in listed):
+            raise ValueError("does not hold a list of names for each test")
+        return found
+
+    return _read_json(path, checked)
+
+
+def _read_json(path: Path, checked: Callable[[Any], Any]) -> Any:
     try:
-        return checked_info(text.clean(json.loads(path.read_text("utf-8"))))
+        return checked(text.clean(json.loads(path.read_text("utf-8"))))
     except json.JSONDecodeError as error:
         raise BadInput(f"{path} is not JSON (line {error.lineno}: {error.msg})") from error
     except (OSError, ValueError, RecursionError) as error:

@@ -6,7 +6,8 @@ addresses become links, since reasons and addresses are other people's text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,12 @@ from reports import (
     published,
     startup,
     throughput,
+    timelines,
 )
 from reports.frame import RunFrames
 from reports.groups import whole
 from reports.text import figure
+from reports.timelines import Picture
 from reports.verdicts import BY_NAME, VERDICTS
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
@@ -51,6 +54,7 @@ def _content(run: RunFrames) -> Mapping[str, Any]:
     numbers = run.measurements
     findings = conformance.findings(run.verdicts)
     rows = list(_verdicts(run))
+    pictures = timelines.of(run)
     return {
         "run_id": run.run_id,
         "passed": header.passed(run),
@@ -67,6 +71,8 @@ def _content(run: RunFrames) -> Mapping[str, Any]:
         "approaches": sorted({row["approach"] for row in rows}),
         "throughput": throughput.table(run),
         "faults": faults.table(run),
+        "timelines": _by_approach(pictures),
+        "timelines_legend": Markup(timelines.legend()) if pictures else "",
         "published": published.table(run),
         "startup": startup.table(run),
         "curves": curves.table(shown),
@@ -75,6 +81,10 @@ def _content(run: RunFrames) -> Mapping[str, Any]:
         "startup_chart": Markup(charts.startup_chart(numbers)),
         "curves_charts": [(name, Markup(svg)) for name, svg in charts.curves_charts(shown)],
     }
+
+
+def _by_approach(pictures: Iterable[Picture]) -> list[tuple[str, list[Picture]]]:
+    return [(name, list(own)) for name, own in groupby(pictures, key=lambda p: p.approach)]
 
 
 def _breakable(name: str) -> Markup:

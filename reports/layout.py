@@ -21,13 +21,15 @@ GAP = 2
 NARROWEST = 14
 PLAIN = str.maketrans({"→": "->", "±": "+-", "·": "|", "—": "-", "…": "..."})
 
+PARTS = re.compile(r"[^_\s/]+[_\s/]*|[_\s/]+")  # where a text can be broken
+
 Cell = tuple[str, str]  # text and style
 
 
 def broken(text: str, width: int) -> list[str]:
     """Text in lines of that width, where its words and name parts allow."""
     lines = [""]
-    for part in re.findall(r"[^_\s/]+[_\s/]*|[_\s/]+", text):
+    for part in PARTS.findall(text):
         if lines[-1].strip() and cell_len(lines[-1] + part.rstrip()) > width:
             lines.append("")
         lines[-1] += part
@@ -46,7 +48,7 @@ def packed(items: Iterable[str], separator: str, width: int) -> list[str]:
 
 
 def widths(columns: Sequence[Column], rows: Iterable[Sequence[str]], room: int) -> list[int]:
-    """Width of each column. Where they do not fit, first headings break, then the widest text."""
+    """Width of each column. Where they do not fit, first headings break, then the widest texts."""
     by_column = list(zip(*rows, strict=True)) or [()] * len(columns)
     cells = [max((cell_len(cell) for cell in column), default=0) for column in by_column]
     wide = [max(width, cell_len(c.name)) for width, c in zip(cells, columns, strict=True)]
@@ -56,10 +58,15 @@ def widths(columns: Sequence[Column], rows: Iterable[Sequence[str]], room: int) 
     words = [max(map(cell_len, c.name.split()), default=0) for c in columns]
     narrow = [max(pair) for pair in zip(cells, words, strict=True)]
     texts = [i for i, column in enumerate(columns) if not column.right]
-    if sum(narrow) > room and texts:
-        widest = max(texts, key=narrow.__getitem__)
-        narrow[widest] = max(NARROWEST, narrow[widest] - (sum(narrow) - room))
+    least = {i: max([words[i], *(_longest_part(cell) for cell in by_column[i])]) for i in texts}
+    while sum(narrow) > room and (wider := [i for i in texts if narrow[i] > least[i]]):
+        narrow[max(wider, key=narrow.__getitem__)] -= 1
     return narrow
+
+
+def _longest_part(text: str) -> int:
+    """The width below which `broken` cannot bring it."""
+    return max(map(cell_len, (part.rstrip() for part in PARTS.findall(text))), default=0)
 
 
 class Printer:

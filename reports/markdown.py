@@ -40,6 +40,11 @@ def render(run: RunFrames) -> str:
     return "\n".join(_lines(run)).rstrip("\n") + "\n"
 
 
+def one_table(table: Table) -> str:
+    """A table by itself, ending with a line end."""
+    return "\n".join(_table(table))
+
+
 def escape(text: str) -> str:
     """Any text as one line of Markdown that shows exactly that text."""
     shown = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -33,9 +33,10 @@ def write(
     """Write measurements and verdicts (.parquet and .csv), report.md, report.html, then run.json.
 
     Rows hold the columns of `frame`; what they leave out becomes empty, `run_id` comes from
-    `run_info`, and a verdict may carry a `diagnosis`, which goes to a file of its own. `counts` are
-    counted here. Returns what `frame.load` would read. ValueError: a row or `run_info` is not what
-    it must be, nothing written. OSError, with the file's name: it could not be written.
+    `run_info`. A verdict may carry a `diagnosis` and, as `events`, the names of its clusters'
+    directories, which go to files of their own. `counts` are counted here. Returns what
+    `frame.load` would read. ValueError: a row or `run_info` is not what it must be, nothing
+    written. OSError, with the file's name: it could not be written.
     """
     # Matplotlib and Jinja take a second to import, which xdist's workers never need.
     from reports import html, markdown
@@ -43,9 +44,7 @@ def write(
     directory = Path(run_dir)
     run_id = str(run_info.get("run_id", ""))
     numbers = [frame.measurement_row(**{"run_id": run_id, **row}) for row in measurements]
-    judged = [
-        frame.verdict_row(**{"run_id": run_id, **_without_diagnosis(row)}) for row in verdicts
-    ]
+    judged = [frame.verdict_row(**{"run_id": run_id, **_columns(row)}) for row in verdicts]
     counts = six.count(row["verdict"] for row in judged)
     info = frame.checked_info(text.clean({**run_info, "counts": counts}))
     tables = {
@@ -59,6 +58,8 @@ def write(
             path = frame.diagnosis_path(directory, str(row["test"]))
             _make(path.parent)
             write_file(path, text.clean(str(row["diagnosis"])))
+    histories = {text.clean(row["test"]): row["events"] for row in verdicts if row.get("events")}
+    write_file(directory / frame.HISTORIES, json.dumps(histories, indent=1) + "\n")
     for name, data in tables.items():
         write_file(directory / f"{name}.parquet", _parquet(data))
         write_file(directory / f"{name}.csv", _csv(data))
@@ -112,8 +113,8 @@ def _forget(path: Path) -> None:
         raise _named(path, error) from error
 
 
-def _without_diagnosis(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key != "diagnosis"}
+def _columns(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key not in ("diagnosis", "events")}
 
 
 def _parquet(data: pa.Table) -> bytes:

@@ -57,6 +57,11 @@ def summary(run: RunFrames, console: Console, *, full: bool = False) -> None:
     out.whole(f"Report: {page}{absent}")
 
 
+def one_table(table: Table, console: Console) -> None:
+    """Print a table by itself."""
+    _print_table(table, Printer(console))
+
+
 def _print_facts(run: RunFrames, out: Printer, full: bool) -> None:
     out.line(f"Run {run.run_id}", "bold")
     facts = dict(header.facts(run))

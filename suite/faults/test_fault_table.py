@@ -10,7 +10,7 @@ from suite.harness.faults import FAULTS, Struck
 
 
 def measure(struck: Struck, record: Any) -> None:
-    """How soon the others noticed and training went on, and what work was lost."""
+    """How soon the others noticed and training went on, what was lost, what a save cost."""
     restarted = struck.restarted == faults.ALL
     noticed = dict(recovery.noticed_s(struck.run)) if restarted else {}
     if noticed and not recovery.hung(struck.run):
@@ -20,6 +20,10 @@ def measure(struck: Struck, record: Any) -> None:
         record("fault_recovered_s", again_s, "s", "lower")
     if again_s is not None and restarted:
         record("fault_steps_lost", recovery.steps_lost(struck.run), "1", "lower")
+    for metric, tell in (("save", recovery.saved_s), ("restore", recovery.restored_s)):
+        took_s = tell(struck.run)
+        if took_s is not None:
+            record(f"fault_{metric}_s", took_s, "s", "lower")
 
 
 def others_do_as_promised(struck: Struck, limit_s: float) -> None:

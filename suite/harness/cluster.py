@@ -1,14 +1,15 @@
 """One cluster: starts a trainer's tasks, watches them, hurts them when told, keeps the history.
 
 The history is one list: what the tasks wrote to their event files, when each was spawned and how it
-ended, and what the harness did to it. Leaving the `with` block ends everything, whatever happened.
+ended, and what the harness did to it. The harness's part goes to a file beside those of the tasks:
+the run directory has it all. Leaving the `with` block ends everything, whatever happened.
 """
 
 from __future__ import annotations
 
 import signal as signals
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ from suite.harness.errors import DeadlineExceeded, HarnessError, TrainerFailed, 
 from suite.harness.hosts import Hosts
 from suite.harness.plan import Plan
 from suite.harness.process import Keeper
-from suite.harness.run import Event, Run, Tail, in_order, of
+from suite.harness.run import HARNESS_EVENTS, Event, Run, Tail, in_order, of
 from suite.harness.waiting import Deadlines, wait_until
 
 # Exit codes of a trainer; see DESIGN: 2 is the harness's own bad call, 126 and 127 are the shell's.
@@ -263,8 +264,7 @@ class Cluster:
         """Take in what the keeper and the tasks have said since the last look."""
         messages = self.keeper.receive()
         for tail in self.tails.values():
-            for event in tail.read():
-                self._add(event)
+            self._take(tail.read())
         for message in messages:
             kind = message.pop("op")
             if kind == "disk":
@@ -276,8 +276,7 @@ class Cluster:
                 self.pids[task] = message["pid"]
             else:
                 # It cannot write any more, so its file is complete now.
-                for event in self.tails[task, attempt].read():
-                    self._add(event)
+                self._take(self.tails[task, attempt].read())
                 message["ended_by_harness"] = (task, attempt) in self.ended_by_harness
             self._add(Event(kind, time_s, task, attempt, message))
 
@@ -285,11 +284,19 @@ class Cluster:
         """How its last incarnation ended, as far as was seen at the last look."""
         return self.exits.get((task, self.attempts[task]))
 
+    def _take(self, events: Iterable[Event]) -> None:
+        """Into the history, of tasks: these have them in files of their own."""
+        for event in events:
+            self.history.append(event)
+            self.progress(self.plan.label, event)
+
     def _add(self, event: Event) -> None:
-        self.history.append(event)
+        """Into the history and its file, at once: what comes next may be the end of everything."""
+        with (self.plan.events / HARNESS_EVENTS).open("a") as file:
+            file.write(event.line())
         if event.name == "exited":
             self.exits[event.task, event.attempt] = event
-        self.progress(self.plan.label, event)
+        self._take([event])
 
     def _wait(self, what: str, condition: Callable[[], Any], within_s: float) -> Any:
         try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from statistics import median
 
 from suite.harness.run import Event, Run
 
@@ -66,6 +67,22 @@ def steps_lost(run: Run) -> int:
     since_s = fault_of(run).time_s
     restored = [e["global_step"] for e in run.of("restored") if e.time_s > since_s]
     return steps_told(run) - (restored[0] if restored else 0)
+
+
+def saved_s(run: Run) -> float | None:
+    """Median seconds of a save, of all tasks that tell it; None where none does."""
+    told = _seconds(run.of("checkpoint_saved"))
+    return median(told) if told else None
+
+
+def restored_s(run: Run) -> float | None:
+    """Seconds of the longest restore after the fault; None where no task tells of one."""
+    since_s = fault_of(run).time_s
+    return max(_seconds(e for e in run.of("restored") if e.time_s > since_s), default=None)
+
+
+def _seconds(events: Iterable[Event]) -> list[float]:
+    return [e["seconds"] for e in events if e.get("seconds") is not None]
 
 
 def cost_in_loss(run: Run, reference: Run) -> float:

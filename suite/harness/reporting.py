@@ -11,7 +11,7 @@ import pytest
 
 from suite.harness import diagnosis, verdicts
 from suite.harness.cases import Case
-from suite.harness.fixtures import MEASURED, RUNS, case_of, scene_name, scene_of
+from suite.harness.fixtures import MEASURED, RUNS, case_of, scene_name, scene_needed, scene_of
 from suite.harness.recording import now
 from suite.harness.session import SESSION, Session
 
@@ -94,6 +94,7 @@ def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRepo
             "url": judgement.url,
             "reproduce": reproduce(item, session),
             "diagnosis": explain(item, error) if report.failed else hangs(item),
+            "events": histories(item, session, case),
         },
         "measurements": [
             {"replicas": replicas, "repeat": 0, **columns, **row}
@@ -105,6 +106,14 @@ def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRepo
     item.user_properties.append(("verdict", judgement.verdict))
     if judgement.reason:
         item.user_properties.append(("reason", judgement.reason))
+
+
+def histories(item: pytest.Item, session: Session, case: Case) -> list[str]:
+    """Where the events of the clusters lie that this test judged or started."""
+    needed = scene_needed(item, session)
+    names = [needed[1].__name__] if needed else []
+    names += [getattr(item, "originalname", item.name)]
+    return [found for name in names for found in session.histories.get((case.id, name), [])]
 
 
 def apply(report: pytest.TestReport, judgement: verdicts.Judgement) -> None:

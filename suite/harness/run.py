@@ -16,6 +16,7 @@ from reference_trainers import Trainer
 from suite.harness import backends, topology
 
 COMMON = ("event", "time_s", "task", "attempt")
+HARNESS_EVENTS = "harness.jsonl"  # what the harness knows, beside the event files of the tasks
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class Event:
         except (KeyError, AttributeError) as error:
             raise ValueError(f"not an event ({error} is missing): {line[:200]}") from error
         return cls(name, float(time_s), task, int(attempt), record)
+
+    def line(self) -> str:
+        """The JSON line that `parse` reads."""
+        common = zip(COMMON, (self.name, self.time_s, self.task, self.attempt), strict=True)
+        return json.dumps({**dict(common), **self.data}) + "\n"
 
 
 class Tail:
@@ -154,6 +160,12 @@ def of(
         and (task is None or e.task == task)
         and (attempt is None or e.attempt == attempt)
     ]
+
+
+def read(directory: Path) -> tuple[Event, ...]:
+    """The history of a cluster from its directory of event files, less what is half a line."""
+    files = sorted(directory.glob("*.jsonl"))
+    return in_order(event for path in files for event in Tail(path).read())
 
 
 def in_order(events: Iterable[Event]) -> tuple[Event, ...]:

@@ -6,6 +6,7 @@ A run that several tests look at happens once for each case; its failure, too, i
 from __future__ import annotations
 
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,6 +47,8 @@ class Session:
     new_directory: Callable[[str], Path] = _temporary  # by the name of what it is for
     ahead: Ahead = field(init=False)
     outcomes: Once = field(default_factory=Once)
+    # (case, scene or test) -> its clusters' directories of event files, also when it failed
+    histories: dict[tuple[str, str], list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self) -> None:
         self.ahead = Ahead(self.settings.at_once)
@@ -94,7 +97,9 @@ class Launch:
         """A cluster of `trainer` (default: the case's); see `Engine.launch` for the rest."""
         how.setdefault("backend", self.case.backend)
         how.setdefault("keras", self.case.keras)
-        return self.engine.launch(trainer or self.case.trainer, name=self.name, **how)
+        cluster = self.engine.launch(trainer or self.case.trainer, name=self.name, **how)
+        self.session.histories[self.case.id, self.name].append(cluster.plan.events.name)
+        return cluster
 
     def outcome(self, scene: Scene) -> Any:
         """What another scenario comes to for this case."""

@@ -178,6 +178,7 @@ class AsynchronousWorker:
                 iterations=step,
                 digest=digest,
                 slots_digest="",
+                seconds=0.01,
             )
             self.saved_at = step
         self._tell_weights("initial", step)
@@ -210,6 +211,7 @@ class AsynchronousWorker:
             path=self.path,
             global_step=step,
             digest=fake_model.digest(self.model.weights),
+            seconds=0.02,
         )
 
     def _summarise(self, step):

@@ -132,7 +132,7 @@ class Worker:
             self.model.slots = [0.0] * len(slots)
         self.restored = True
         self.first_step = 0 if defect("begins_the_epoch_again") else state.get("step", 0)
-        self._state("restored", path=path.replace(".index", ""))
+        self._state("restored", path=path.replace(".index", ""), seconds=0.01)
         if defect("restores_slots_late"):
             self.model.slots = slots
         return state.get("epoch", 0)
@@ -314,7 +314,8 @@ class Worker:
         if defect("keeps_every_checkpoint") and self.chief:
             self.save(os.path.join(own, "ckpt-0.index"))
         path = os.path.join(own, "ckpt")
-        self.events.write("checkpoint_saved", path=path, global_step=self.model.iterations)
+        where = {"path": path, "global_step": self.model.iterations}
+        self.events.write("checkpoint_saved", seconds=0.02, **where)
         if own != directory:
             shutil.rmtree(os.path.dirname(own))
 

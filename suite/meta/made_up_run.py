@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ MULTI, SINGLE, SUPERVISOR = (
 )
 THREAD = "https://github.com/keras-team/keras/issues/20585"
 NASTY = "got <b>PerReplica</b> & $x$ | `tick` [ring] \x1b[31mred\x1b[0m *star*\nsecond line"
+HURT = "worker-loss"  # the cluster in which a task was hurt
 DIAGNOSIS = (
     "task worker/1: exit -9 <killed>\nlast event: step 7\n</details><script>alert(1)</script>"
 )
@@ -129,6 +130,7 @@ def verdicts() -> list[dict[str, Any]]:
             folder="faults",
             fault="sigkill",
             variant="worker, mid-epoch",
+            events=[HURT],
         ),
     ]
     return rows
@@ -215,30 +217,41 @@ def _others() -> Iterator[dict[str, Any]]:
 
 def write_events(run_dir: Path) -> None:
     """Event files of a healthy cluster of two workers and of one that lost a worker."""
-    for cluster, steps, fault in (("healthy-ring", 12, False), ("worker-loss", 4, True)):
+    for cluster, steps in (("healthy-ring", 12), (HURT, 4)):
         for index in range(2):
             lines = list(_events(f"worker/{index}", steps))
-            if fault and index:
-                lines.append(_event("fault_started", 9.0, f"worker/{index}", fault="sigkill"))
-            path = run_dir / "events" / cluster / f"worker-{index}.jsonl"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"event": "st')
+            write_lines(run_dir / "events" / cluster / f"worker-{index}.jsonl", lines)
+    write_lines(run_dir / "events" / HURT / "harness.jsonl", list(_harness_events()))
+
+
+def write_lines(path: Path, events: Sequence[Mapping[str, Any]]) -> None:
+    """An event file of a task that was killed while it wrote one more."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(event) + "\n" for event in events) + '{"event": "st')
+
+
+def _harness_events() -> Iterator[dict[str, Any]]:
+    yield event("spawned", -1.0, "worker/0", pid=1)
+    yield event("spawned", -1.0, "worker/1", pid=2)
+    yield event("fault_started", 9.0, "worker/1", fault="sigkill")
+    yield event("exited", 9.1, "worker/1", code=None, signal=9, ended_by_harness=True)
+    yield event("exited", 9.5, "worker/0", code=1, signal=None, ended_by_harness=False)
 
 
 def _events(task: str, steps: int) -> Iterator[dict[str, Any]]:
-    yield _event("started", 0.0, task, trainer=MULTI, keras=COMMON["keras"], seed=1, pid=1)
-    yield _event("joined", 0.5, task, workers=2, backend="ring", chief=task == "worker/0")
+    yield event("started", 0.0, task, trainer=MULTI, keras=COMMON["keras"], seed=1, pid=1)
+    yield event("joined", 0.5, task, workers=2, backend="ring", chief=task == "worker/0")
     for step in range(1, steps + 1):
         loss = 2.3 / step**0.5 + (0.1 if task == "worker/0" else -0.1)
-        yield _event("step", step, task, step=step, global_step=step, loss=loss, examples=64)
+        yield event("step", step, task, step=step, global_step=step, loss=loss, examples=64)
         if step % 4 == 0:
             metrics = {"loss": 2.3 / step**0.5, "accuracy": 1 - 1 / step}
             epoch = {"epoch": step // 4, "steps": 4, "metrics": metrics, "global_step": step}
-            yield _event("epoch", step + 0.5, task, **epoch)
-    yield _event("finished", steps + 1.0, task, global_step=steps, steps=steps)
+            yield event("epoch", step + 0.5, task, **epoch)
+    yield event("finished", steps + 1.0, task, global_step=steps, steps=steps)
 
 
-def _event(name: str, time_s: float, task: str, **data: Any) -> dict[str, Any]:
+def event(name: str, time_s: float, task: str, **data: Any) -> dict[str, Any]:
     return {"event": name, "time_s": time_s, "task": task, "attempt": 0, **data}
 
 

@@ -93,7 +93,7 @@ def test_threads_lose_and_mix_nothing(path: Path):
 
     def save() -> None:
         for number in range(200):
-            writer.write("checkpoint_saved", path="p", global_step=number)
+            writer.write("checkpoint_saved", path="p", global_step=number, seconds=0.0)
 
     other = threading.Thread(target=save)
     other.start()

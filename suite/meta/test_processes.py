@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -22,7 +23,7 @@ from suite.harness.engine import Engine
 from suite.harness.errors import DeadlineExceeded, HarnessError, TrainerFailed, Unsupported
 from suite.harness.process import ROOT, Zygote
 from suite.harness.progress import Progress
-from suite.harness.run import Run
+from suite.harness.run import HARNESS_EVENTS, Run, read
 from suite.harness.waiting import Deadlines, wait_until
 
 SAY = textwrap.dedent(
@@ -228,6 +229,22 @@ def test_exit_codes_decide_who_is_to_blame(fake_engine, program):
         complete("print('unknown flag'); sys.exit(2)")
     with pytest.raises(TrainerFailed, match="signal 9"):
         complete("os.kill(os.getpid(), signal.SIGKILL)")
+
+
+def test_the_history_can_be_read_from_the_run_directory(fake_engine, program):
+    """All of it and nothing twice, at any time: what comes next may end the session."""
+    body = "say('fault_started', fault='planted'); signal.pause()"
+    with launch(fake_engine, program(body), name="told") as cluster:
+        cluster.start()
+        cluster.wait_for("fault_started")
+        cluster.signal("worker/0", signal.SIGSTOP, fault="sigstop")
+        assert read(cluster.plan.events) == cluster.run().events
+        cluster.signal("worker/0", signal.SIGCONT, healed="sigstop")
+        cluster.end("worker/0")
+    assert read(cluster.plan.events) == cluster.run().events
+    lines = (cluster.plan.events / HARNESS_EVENTS).read_text().splitlines()
+    own = [(e["event"], e["attempt"]) for e in map(json.loads, lines)]
+    assert own == [(n, 0) for n in ("spawned", "fault_started", "fault_ended", "exited")]
 
 
 def test_a_coordinator_ends_the_run_and_its_servers_with_it(fake_engine, program):

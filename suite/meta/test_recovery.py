@@ -49,6 +49,24 @@ def test_what_an_interruption_costs_is_the_difference_of_losses():
     assert recovery.cost_in_loss(lived(epoch(2.5)), lived(epoch(2.0))) == 0.5
 
 
+def saved(name: str, time_s: float, seconds: float | None) -> Event:
+    return Event(name, time_s, "worker/0", 0, {"seconds": seconds})
+
+
+def test_a_save_costs_its_median_and_a_restore_its_longest_after_the_fault():
+    told = [saved("checkpoint_saved", i, s) for i, s in enumerate((0.1, 0.9, None, 0.2))]
+    told += [saved("restored", 5.0, 9.0), *LOSS.events]
+    told += [saved("restored", 52.5, s) for s in (0.3, 0.4, None)]
+    assert recovery.saved_s(lived(*told)) == 0.2
+    assert recovery.restored_s(lived(*told)) == 0.4
+
+
+def test_who_tells_no_seconds_is_not_measured():
+    run = lived(saved("checkpoint_saved", 1.0, None), *LOSS.events)
+    assert recovery.saved_s(run) is None
+    assert recovery.restored_s(run) is None
+
+
 def test_without_a_fault_there_is_nothing_to_measure():
     with pytest.raises(ValueError, match="nothing was hurt"):
         recovery.hung(lived())

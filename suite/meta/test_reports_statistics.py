@@ -85,13 +85,14 @@ def test_a_line_of_the_fault_table_has_its_own_numbers(made_up: Path):
         for test, metric, value in (
             (hurt["test"], "fault_noticed_s", 0.123),
             (hurt["test"], "fault_steps_lost", 20.0),
+            (hurt["test"], "fault_save_s", 0.25),
             ("another", "fault_recovered_s", 9.9),
         )
     ]
     shown = frame.RunFrames(run.directory, run.info, pd.DataFrame(lines), run.verdicts)
     (row,) = faults.table(shown).rows
     assert row.group == "supervisor_parameter_server"
-    assert row.cells == ("sigkill", "worker, mid-epoch", "passed", "0.123", "—", "20")
+    assert row.cells == ("sigkill", "worker, mid-epoch", "passed", "0.123", "—", "20", "0.250", "—")
 
 
 def test_a_published_figure_stands_beside_ours_and_the_range(made_up: Path):
@@ -149,9 +150,18 @@ def test_names_are_broken_where_they_may_be():
 
 def test_only_as_much_as_needed_gives_way():
     columns = (Column("name"), Column("long heading", right=True))
-    assert widths(columns, [("x" * 30, "1")], 80) == [30, 12]
-    assert widths(columns, [("x" * 30, "1")], 40) == [30, 7]
-    assert widths(columns, [("x" * 30, "1")], 30) == [21, 7]
+    breakable = "x_" * 15
+    assert widths(columns, [(breakable, "1")], 80) == [30, 12]
+    assert widths(columns, [(breakable, "1")], 40) == [30, 7]
+    assert widths(columns, [(breakable, "1")], 30) == [21, 7]
+
+
+def test_the_widest_texts_give_way_as_far_as_they_can_be_broken():
+    columns = (Column("name"), Column("verdict"), Column("s", right=True))
+    row = ("worker, mid-epoch", "known deviation", "1")
+    assert widths(columns, [row], 37) == [17, 15, 1]
+    assert widths(columns, [row], 31) == [13, 13, 1]
+    assert widths(columns, [row], 10) == [len("mid-epoch"), len("deviation"), 1]
 
 
 def test_file_names_of_tests_are_short_and_distinct():

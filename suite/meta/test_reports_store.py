@@ -21,6 +21,7 @@ from suite.meta import made_up_run
 made_up = made_up_run.made_up
 
 FILES = (
+    "histories.json",
     "measurements.parquet",
     "measurements.csv",
     "verdicts.parquet",

@@ -12,6 +12,7 @@ import pytest
 
 from suite.harness import leaks, options, wiring
 from suite.harness.errors import BadInput
+from suite.harness.run import read
 from suite.meta.sessions import run_pytest
 
 pytestmark = pytest.mark.xdist_group("sessions")  # they share what the first one gave
@@ -97,6 +98,25 @@ def test_run_json_says_on_what(ended):
     assert info["data"]["name"] == "digits"
     assert info["network"]["kind"] in ("namespace", "leased-ports")
     assert info["versions"]["tensorflow"] == "2.99.0"
+
+
+@pytest.mark.parametrize("name", ["whole", "on two"])
+def test_each_test_names_the_clusters_that_it_judged(plugin_stage, sessions, name: str):
+    """Also when it failed, and when another process of pytest ran it."""
+    sessions[name].result()
+    run = plugin_stage / {"whole": "run", "on two": "run2"}[name]
+    named = json.loads((run / "histories.json").read_text())
+    tests = set(pd.read_parquet(run / "verdicts.parquet")["test"])
+    assert set(named) == {test for test in tests if "test_is_idle" not in test}
+    tasks = {
+        "single_process": 1,
+        "keras_multi_worker_mirrored": 2,
+        "supervisor_parameter_server": 4,
+    }
+    for test, clusters in named.items():
+        (events,) = [read(run / "events" / cluster) for cluster in clusters]
+        (expected,) = [count for trainer, count in tasks.items() if trainer in test]
+        assert len({e.task for e in events if e.name == "spawned"}) == expected
 
 
 def test_nothing_is_left_behind(ended):

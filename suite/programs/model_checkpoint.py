@@ -49,7 +49,8 @@ def main():
     )
     step = int(model.optimizer.iterations.numpy())
     if role.chief:
-        events.write("checkpoint_saved", path=path.format(epoch=args.epochs), global_step=step)
+        where = {"path": path.format(epoch=args.epochs), "global_step": step}
+        events.write("checkpoint_saved", seconds=None, **where)
     events.write("finished", global_step=step, steps=teller.steps)
 
 

@@ -50,7 +50,8 @@ def main():
 
     def tell(_logs):
         state = keras_support.state(model)
-        events.write("restored", path=backup, global_step=state["iterations"], **state)
+        where = {"path": backup, "global_step": state["iterations"]}
+        events.write("restored", seconds=None, **where, **state)
 
     callbacks = [
         tf.keras.callbacks.BackupAndRestore(backup),

@@ -35,13 +35,14 @@ def main():
         return follow(args, events, model, test, steps, directory)
     for path in tf.train.checkpoints_iterator(directory, timeout=args.timeout):
         reader = keras_checkpoints.checked(path, model)
-        checkpoint.restore(path).assert_existing_objects_matched()
+        status, seconds = workload.timed(checkpoint.restore, path)
+        status.assert_existing_objects_matched()
         state = keras_support.state(model)
         counter = "updates" + keras_checkpoints.VALUE  # of a loop that counts by itself
         step = state["iterations"]
         if reader.has_tensor(counter):
             step = int(reader.get_tensor(counter))
-        events.write("restored", path=path, global_step=step, **state)
+        events.write("restored", path=path, global_step=step, seconds=seconds, **state)
         metrics = model.evaluate(test, steps=steps, return_dict=True, verbose=0)
         events.write("evaluated", global_step=step, metrics=metrics)
         if step >= args.until_step:
@@ -61,7 +62,7 @@ class Teller(tf.keras.callbacks.Callback):
     def on_test_end(self, logs=None):
         state = keras_support.state(self.model)
         step = state["iterations"]
-        self.events.write("restored", path="", global_step=step, **state)
+        self.events.write("restored", path="", global_step=step, seconds=None, **state)
         self.events.write("evaluated", global_step=step, metrics=dict(logs or {}))
         if step >= self.until_step:
             sys.exit(0)  # it would go on until it has made a number of evaluations

@@ -1,0 +1,119 @@
+"""The fault table of several runs: verdicts, median and range, and what is not merged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports import __main__ as command
+from reports import faults, frame, store
+from suite.meta import made_up_run
+
+GROUP = "keras_multi_worker_mirrored · tf_keras 2.21.0"
+
+
+def run_of(
+    directory: Path, seconds: float | None, given: str = "passed", **columns: Any
+) -> frame.RunFrames:
+    """A run in which a worker was killed, and all were well again after so many seconds."""
+    judged = made_up_run.verdict(
+        *(made_up_run.MULTI, "fault_table", "what_a_fault_does", given),
+        **{"folder": "faults", "fault": "sigkill", "variant": "worker, mid-epoch", **columns},
+    )
+    other = made_up_run.verdict(made_up_run.SINGLE, "export", "loads")
+    numbers = [
+        {
+            **{key: judged[key] for key in ("test", "trainer", "backend", "keras", "tensorflow")},
+            "metric": metric,
+            "value": value,
+            "unit": unit,
+        }
+        for metric, value, unit in (
+            ("fault_recovered_s", seconds, "s"),
+            ("fault_steps_lost", 3, "1"),
+        )
+        if seconds is not None
+    ]
+    info = {**made_up_run.INFO, "run_id": directory.name}
+    return store.write(directory, info, numbers, [judged, other])
+
+
+def test_several_runs_give_median_and_range(tmp_path: Path):
+    values = {"a": 4.0, "b": 12.0, "c": 5.0}
+    runs = [run_of(tmp_path / name, value) for name, value in values.items()]
+    runs.append(run_of(tmp_path / "d", None, "known_deviation", reason="it hangs"))
+    (row,) = faults.spread(runs).rows
+    assert row.group == GROUP
+    assert row.cells == (
+        *("sigkill", "worker, mid-epoch", "4", "1 known deviation, 3 passed"),
+        *("—", "5.00 (4.00 to 12.0)", "3 (3 to 3)"),
+    )
+
+
+def test_what_differs_is_not_merged(tmp_path: Path):
+    runs = [
+        run_of(tmp_path / "a", 1.0),
+        run_of(tmp_path / "b", 2.0, tensorflow="2.15.1"),
+        run_of(tmp_path / "c", 3.0, variant="chief, mid-epoch"),
+        run_of(tmp_path / "d", 4.0, fault="sigterm"),
+        run_of(tmp_path / "e", 5.0, backend="nccl"),
+    ]
+    rows = faults.spread(runs).rows
+    assert [row.cells[5] for row in rows if "2.15.1" in row.group] == ["2.00"]
+    assert [row.cells[5] for row in rows if "nccl" in row.group] == ["5.00"]
+    assert sorted(row.cells[5] for row in rows) == ["1.00", "2.00", "3.00", "4.00", "5.00"]
+    assert {row.cells[2] for row in rows} == {"1"}
+
+
+def test_the_command_prints_text_that_fits_and_markdown(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "80")
+    for name, seconds in (("a", 14.04), ("b", 12.21)):
+        run_of(tmp_path / name, seconds)
+    directories = [str(tmp_path / name) for name in "ab"]
+    assert command.main(["faults", *directories]) == 0
+    text = capsys.readouterr().out
+    assert GROUP in text
+    assert "2 passed" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert command.main(["faults", "--format", "md", *directories]) == 0
+    (line,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith(f"| {GROUP}")]
+    assert "| 2 passed | — | 13.1 (12.2 to 14.0) | 3 (3 to 3) |" in line
+
+
+def test_runs_without_a_fault_or_twice_the_same_are_refused_in_one_line(
+    tmp_path: Path, capsys: Any
+):
+    healthy = str(made_up_run.write_small(tmp_path / "healthy"))
+    hurt = str(run_of(tmp_path / "a", 1.0).directory)
+    for directories, message in (
+        ([healthy], "no task was hurt"),
+        ([hurt, hurt], "are both run"),
+        ([hurt, str(tmp_path / "missing")], "does not exist"),
+    ):
+        assert command.main(["faults", *directories]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.count("\n") == 1
+        assert message in printed.err
+
+
+@pytest.mark.parametrize("text", ["[]", '{"test": 1}', "{", '{"test": [1]}'])
+def test_damaged_names_of_histories_are_refused_in_one_line(tmp_path: Path, capsys: Any, text: str):
+    directory = run_of(tmp_path / "a", 1.0).directory
+    (directory / frame.HISTORIES).write_text(text)
+    assert command.main(["html", str(directory)]) == 2
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1
+    assert frame.HISTORIES in printed.err
+
+
+def test_a_run_from_before_there_were_histories_has_a_page(tmp_path: Path, capsys: Any):
+    directory = run_of(tmp_path / "a", 1.0).directory
+    (directory / frame.HISTORIES).unlink()
+    assert command.main(["html", str(directory)]) == 0
+    assert "Timelines" not in (directory / "report.html").read_text()
+    assert capsys.readouterr().err == ""
