@@ -51,13 +51,16 @@ def show(runs: list[RunFrames], options: argparse.Namespace) -> None:
     _print(summaries)
 
 
-def hurt(runs: list[RunFrames], options: argparse.Namespace) -> None:
-    """Print the fault table of all the runs together."""
+def hurt(runs: list[RunFrames], options: argparse.Namespace) -> int:
+    """Print the fault table of all the runs together, and what they come to; 1 when one is red."""
     table = faults.spread(runs)
+    told, stands = faults.tally(runs)
     if options.format == "md":
-        sys.stdout.write(markdown.one_table(table))
+        sys.stdout.write(f"{markdown.one_table(table)}\n{told}.\n")
     else:
         _print(lambda console: terminal.one_table(table, console))
+        print(f"{told}.")
+    return 0 if stands else 1
 
 
 def _print(what: Callable[[Console], None]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -12,8 +13,8 @@ from reports import frame
 from reports.conformance import SEPARATOR, approach
 from reports.frame import BadInput, RunFrames
 from reports.table import Column, Row, Table
-from reports.text import MISSING, figure
-from reports.verdicts import VERDICTS
+from reports.text import MISSING, figure, plural
+from reports.verdicts import VERDICTS, is_red
 
 
 def _count(value: float) -> str:
@@ -97,6 +98,31 @@ def spread(runs: Iterable[RunFrames]) -> Table:
         cells = (_spread(metric, _of(alike, metric, values)) for metric in SPREAD_METRICS)
         told.append(Row(group, (*what, str(len(alike)), judged, *cells)))
     return Table("Faults", SPREAD_COLUMNS, tuple(told), SPREAD_NOTE)
+
+
+def tally(runs: Sequence[RunFrames]) -> tuple[str, bool]:
+    """What all fault runs come to, in one sentence, and whether they stand.
+
+    They do unless one ended in another way than was passed or foretold, or left anything behind. A
+    verdict that was given without hurting anybody, since nothing of an approach works, is no run.
+    """
+    rows = [row for run in runs for row in _played(run)]
+    counts = pd.Series([row["verdict"] for row in rows], dtype=object).value_counts()
+    left = sum(len(run.info["leaks"]) for run in runs)
+    minutes = sum(frame.duration_s(run.info) for run in runs) / 60
+    judged = ", ".join(v.counted(counts[v.name]) for v in VERDICTS if v.name in counts)
+    told = f"{plural(len(rows), 'fault run')} in {minutes:.0f} min: {judged or 'none'}; "
+    told += f"{plural(left, 'leak') if left else 'no leak'}"
+    return told, not (left or is_red(counts.to_dict()))
+
+
+def _played(run: RunFrames) -> Iterator[dict[str, Any]]:
+    """Verdicts on tests with a cluster that is named like their row: "077-sigkill-chief-saving"."""
+    clusters = run.histories()
+    for row in struck(run.verdicts).to_dict("records"):
+        names = (re.sub(r"^.*?\d{3,}-", "", name) for name in clusters.get(row["test"], ()))
+        if any(name in row["test"] for name in names):
+            yield row
 
 
 Values = dict[tuple[str, str, str], list[float]]  # by run, test and metric

@@ -59,7 +59,7 @@ def all_is_well_again(struck: Struck) -> None:
         checks.final_weights_equal_uninterrupted(run, struck.reference)
     elif struck.restarted == faults.ALL:
         checks.cluster_restores_the_latest(run)
-    elif run.drivers[0] == run.of("fault_started")[0].task:
+    elif len(run.of("spawned", run.drivers[0])) > 1:  # it was the chief that was lost
         checks.chief_restores_the_latest(run)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,13 @@ GROUP = "keras_multi_worker_mirrored · tf_keras 2.21.0"
 
 
 def run_of(
-    directory: Path, seconds: float | None, given: str = "passed", **columns: Any
+    directory: Path,
+    seconds: float | None,
+    given: str = "passed",
+    *,
+    leaks: Sequence[str] = (),
+    cluster: str = "001-what_a_fault_does",
+    **columns: Any,
 ) -> frame.RunFrames:
     """A run in which a worker was killed, and all were well again after so many seconds."""
     judged = made_up_run.verdict(
@@ -36,7 +43,8 @@ def run_of(
         )
         if seconds is not None
     ]
-    info = {**made_up_run.INFO, "run_id": directory.name}
+    judged["events"] = [cluster]
+    info = {**made_up_run.INFO, "run_id": directory.name, "leaks": list(leaks)}
     return store.write(directory, info, numbers, [judged, other])
 
 
@@ -78,10 +86,33 @@ def test_the_command_prints_text_that_fits_and_markdown(
     text = capsys.readouterr().out
     assert GROUP in text
     assert "2 passed" in text
+    assert text.splitlines()[-1] == "2 fault runs in 8 min: 2 passed; no leak."
     assert max(map(len, text.splitlines())) <= 80
     assert command.main(["faults", "--format", "md", *directories]) == 0
     (line,) = [x for x in capsys.readouterr().out.splitlines() if x.startswith(f"| {GROUP}")]
     assert "| 2 passed | — | 13.1 (12.2 to 14.0) | 3 (3 to 3) |" in line
+
+
+@pytest.mark.parametrize(
+    ("given", "leaks", "said", "code"),
+    [
+        ("known_deviation", [], "1 fault run in 4 min: 1 known deviation; no leak.", 0),
+        ("harness_error", [], "1 fault run in 4 min: 1 harness error; no leak.", 1),
+        ("failed", [], "1 fault run in 4 min: 1 failed; no leak.", 1),
+        ("passed", ["python 77"], "1 fault run in 4 min: 1 passed; 1 leak.", 1),
+    ],
+)
+def test_a_red_fault_run_or_a_leak_is_told_and_makes_the_command_fail(
+    tmp_path: Path, capsys: Any, given: str, leaks: list[str], said: str, code: int
+):
+    directory = run_of(tmp_path / "a", 1.0, given, reason="why", leaks=leaks).directory
+    assert command.main(["faults", str(directory)]) == code
+    assert capsys.readouterr().out.splitlines()[-1] == said
+
+
+def test_a_verdict_for_which_nobody_was_hurt_is_no_fault_run(tmp_path: Path):
+    run = run_of(tmp_path / "a", 1.0, "known_deviation", reason="why", cluster="001-healthy")
+    assert faults.tally([run]) == ("0 fault runs in 4 min: none; no leak", True)
 
 
 def test_runs_without_a_fault_or_twice_the_same_are_refused_in_one_line(
