@@ -68,14 +68,14 @@ def _keras_3_position(directory, model):
         try:
             model.load_weights(path)
             return _keras_3_epoch(path, "")
-        except OSError:
+        except (OSError, RuntimeError):  # h5py's for a file that a full disk cut; Keras misses it
             if not os.path.exists(previous):
                 raise
             # It was being written when the process was killed; Keras takes the one before as well,
             # and would say so by nothing but a name that `load_weights` refuses.
             model.load_weights(shutil.copy(previous, path))
             return _keras_3_epoch(path, ".bkp")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
         raise BadInput("--model-dir: %s cannot be restored: %s" % (path, error)) from error
 
 

@@ -57,13 +57,17 @@ def recovered_s(run: Run) -> float | None:
 
 
 def steps_told(run: Run) -> int:
-    """The last global step that anybody had told of before the fault."""
-    until_s = fault_of(run).time_s
+    """The last global step that anybody had told of before a task was started again.
+
+    Not before the fault: of a disk that is full nobody hears before the next save.
+    """
+    since_s = fault_of(run).time_s
+    until_s = min((e.time_s for e in run.of("spawned") if e.time_s > since_s), default=since_s)
     return max((e["global_step"] for e in run.of("step") if e.time_s <= until_s), default=0)
 
 
 def steps_lost(run: Run) -> int:
-    """Global steps that had been told before the fault and lay behind what was restored, or 0."""
+    """Global steps that had been told, and lay behind what was restored: they are made again."""
     since_s = fault_of(run).time_s
     restored = [e["global_step"] for e in run.of("restored") if e.time_s > since_s]
     return steps_told(run) - (restored[0] if restored else 0)

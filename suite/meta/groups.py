@@ -271,6 +271,12 @@ GROUPS = (
         struck("sigkill-worker-mid-epoch-all_but_the_lost_one"),
         ("fewer_go_on",),
     ),
+    Group(
+        "struck-saving",
+        WORKERS,
+        struck("sigkill-chief-saving"),
+        ("peers_fail_in_time", "little_is_lost", "final_weights_equal_uninterrupted"),
+    ),
     Group("struck-pretending", WORKERS, struck("exit-worker-mid-epoch"), ("nobody_pretends",)),
     Group("struck-forming", WORKERS, struck("sigkill-worker-forming"), ("others_wait",)),
     Group("struck-ending", WORKERS, struck("sigkill-worker-shutting_down"), ("others_finish",)),

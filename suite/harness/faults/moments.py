@@ -22,7 +22,7 @@ class Moment:
     suite/programs/planted.py. `asynchronous`: it means something where workers are not in step too.
     """
 
-    wait: Wait
+    wait: Wait | None = None
     planted: bool = False
     asynchronous: bool = False
 
@@ -49,10 +49,6 @@ def _stepped(cluster: Cluster, task: str) -> Event:
     return cluster.wait_for(trainer.progress, teller, where=lambda e: e["global_step"] >= first)
 
 
-def _hurt(cluster: Cluster, task: str) -> Event:
-    return cluster.wait_for("fault_started", task)
-
-
 def _evaluating(cluster: Cluster, task: str) -> Event:
     last = steps_per_epoch(cluster)
     return cluster.wait_for("step", task, where=lambda e: e["global_step"] >= last)
@@ -74,7 +70,7 @@ MOMENTS: Mapping[str, Moment] = MappingProxyType(
         ),
         "mid-epoch": Moment(_stepped, asynchronous=True),
         "epoch's end": Moment(lambda cluster, task: cluster.wait_for("epoch", task)),
-        "saving": Moment(_hurt, planted=True, asynchronous=True),
+        "saving": Moment(planted=True, asynchronous=True),
         "restoring": Moment(_restoring),
         "evaluating": Moment(_evaluating),
         "shutting down": Moment(lambda cluster, task: cluster.wait_for("finished", task)),

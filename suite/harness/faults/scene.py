@@ -79,8 +79,9 @@ class _Scene:
         how = self._work()
         with self.launch(self._program(how), **how) as cluster:
             cluster.start(*self.others) if self.fault.late else cluster.start()
-            if not self.fault.late:
-                MOMENTS[self.row.moment].wait(cluster, self.victim)
+            wait = MOMENTS[self.row.moment].wait
+            if wait and not (self.fault.late or self.row.planted):
+                wait(cluster, self.victim)
             strike = planted if self.row.planted else self.fault.strike
             with strike(cluster, self.victim):
                 if self.fault.at_restart:
@@ -116,7 +117,8 @@ class _Scene:
         if not self.row.planted:
             return None
         saving = MOMENTS[self.row.moment].planted
-        first = 0 if saving else FEW  # 0: when it tells of a save, which no step promises
+        # Of what is not in step: when it tells of a save (0), or between two of them.
+        first = 0 if saving else disasters.SAVE_EVERY * 3 // 2
         if self.trainer.synchronous:
             first = disasters.kill_at(how["flags"])
         own = {
