@@ -124,8 +124,19 @@ def restore_latest(checkpoint, directory, model):
 
     Its path, "" for none, and the seconds that it took.
     """
-    path = tf.train.latest_checkpoint(directory)
+    path = last_written(directory)
     return (path, restore_whole(checkpoint, path, model)) if path else ("", 0.0)
+
+
+def last_written(directory):
+    """Path of the last checkpoint of a CheckpointManager that is really there, "" for none.
+
+    Its list may name one that is not: DTensor writes a checkpoint after the list that has it, and
+    for one that is killed in between `tf.train.latest_checkpoint` finds nothing at all.
+    """
+    listed = tf.train.get_checkpoint_state(directory)
+    paths = listed.all_model_checkpoint_paths if listed else ()
+    return next((path for path in reversed(paths) if os.path.exists(path + ".index")), "")
 
 
 def restore_whole(checkpoint, path, model, flag="--model-dir"):

@@ -48,12 +48,20 @@ def trained_again_s(run: Run) -> float:
 
 
 def recovered_s(run: Run) -> float | None:
-    """Seconds from the fault to the lost task's first step once it is back; None without one."""
+    """Seconds from the fault to the first step that the lost task makes, or lets others make.
+
+    None without one.
+    """
     fault = fault_of(run)
     back = [e for e in run.of("spawned", fault.task) if e.time_s > fault.time_s]
     back = back or run.of("fault_ended", fault.task)
-    made = run.made_by(fault.task, back[-1].time_s) if back else []
-    return made[0].time_s - fault.time_s if made else None
+    if not back:
+        return None
+    # A parameter server makes no steps; when it is back, those who need it do.
+    trains = fault.task in (*run.workers, *run.drivers)
+    tellers = [fault.task] if trains else run.drivers
+    made = [e.time_s for task in tellers for e in run.made_by(task, back[-1].time_s)]
+    return min(made) - fault.time_s if made else None
 
 
 def steps_told(run: Run) -> int:
