@@ -170,7 +170,7 @@ TRAINERS: Tuple[Trainer, ...] = (
         families=("cluster", "mwms"),
         synchronous=True,
         events=KERAS_EVENTS + ("exported", "peer_lost"),
-        flags=KERAS_FLAGS + ("export", "backend", "autoshard", "devices"),
+        flags=KERAS_FLAGS + ("export", "backend", "autoshard", "devices", "preemption"),
     ),
     Trainer(
         name="custom_loop_multi_worker_mirrored",

@@ -53,8 +53,9 @@ def backup_position(directory, args, model):
         return Position()
     reader = checked(path, model)
     epoch = int(reader.get_tensor("ckpt_saved_epoch" + VALUE))
-    step = int(reader.get_tensor("ckpt_saved_batch" + VALUE)) if args.save_every else -1
-    if not args.save_every or step == args.steps_per_epoch - 1:
+    within = args.save_every or args.preemption  # saves within an epoch
+    step = int(reader.get_tensor("ckpt_saved_batch" + VALUE)) if within else -1
+    if not within or step == args.steps_per_epoch - 1:
         return Position(path, epoch + 1, 0)
     return Position(path, epoch, step + 1)
 
@@ -264,13 +265,18 @@ class Backup(tf.keras.callbacks.BackupAndRestore):
 def backup_callback(args, events, start):
     """Backup as the flags ask for it: once per epoch, or every --save-every steps.
 
-    `start` is the Position that `resume` has found.
+    With --preemption on a notice as well, and no longer once per epoch. `start` is the Position
+    that `resume` has found.
 
     Keras 3 writes over the backup in its place, so that a kill meanwhile would leave none: it has
     to keep the one before as well, which it does not by itself. Keras 2 writes another file.
     """
-    how = {"double_checkpoint": True} if keras_support.is_keras_3() else {}
-    often = args.save_every or "epoch"
+    how, often = {}, args.save_every or "epoch"
+    if keras_support.is_keras_3():
+        how["double_checkpoint"] = True
+    elif args.preemption:
+        # With "epoch" Keras asks for no call after a batch, which is when it looks for a notice.
+        how["save_before_preemption"], often = True, args.save_every or False
     return Backup(os.path.join(args.model_dir, "backup"), events, start, save_freq=often, **how)
 
 

@@ -4,9 +4,16 @@ Implements https://www.tensorflow.org/tutorials/distribute/multi_worker_with_ker
 its role from TF_CONFIG; the global batch is the batch of a worker times the workers; every worker
 saves, the chief to the real path and the others to a temporary one that is removed;
 BackupAndRestore resumes an interrupted run. Without TF_CONFIG it is a cluster of one.
+
+With --preemption (save_before_preemption) BackupAndRestore saves when a worker gets SIGTERM, and no
+longer at the end of each epoch. All save at the same step and end with exit code 42; started again,
+they go on at the next one. Keras does that on Google's platforms only: elsewhere it is silent, and
+this program ends with exit code 77.
 """
 
+import contextlib
 import os
+import signal
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -60,9 +67,13 @@ def run(args, role, events, data):
 
     keras_checkpoints.begin_with(args, events, model, model.optimizer)
     start, callbacks = keras_checkpoints.Position(), []
+    if args.preemption and not args.model_dir:
+        raise workload.BadInput("--preemption: there is no --model-dir to save to")
     if args.model_dir:
         start = keras_checkpoints.resume(args, model, checkpoint, events)
         callbacks.append(keras_checkpoints.backup_callback(args, events, start))
+    if args.preemption:
+        callbacks.append(NeedsNotice(events))
     teller = None
     if events.enabled:
         probe = keras_events.BatchProbe(model, args.audit_input)
@@ -73,15 +84,16 @@ def run(args, role, events, data):
     test, test_steps = keras_support.test_dataset(data, global_batch)
     test = multi_worker.sharded(test, args.autoshard)
     train = keras_support.training_dataset(data, args, global_batch, start.epoch, start.step)
-    model.fit(
-        multi_worker.sharded(train, args.autoshard),
-        epochs=args.epochs,
-        steps_per_epoch=args.steps_per_epoch,
-        callbacks=callbacks,
-        validation_data=test if args.evaluate else None,
-        validation_steps=test_steps if args.evaluate else None,
-        verbose=2,
-    )
+    with telling_of_preemption(events, model):
+        model.fit(
+            multi_worker.sharded(train, args.autoshard),
+            epochs=args.epochs,
+            steps_per_epoch=args.steps_per_epoch,
+            callbacks=callbacks,
+            validation_data=test if args.evaluate else None,
+            validation_steps=test_steps if args.evaluate else None,
+            verbose=2,
+        )
 
     global_step = keras_support.iterations(model)
     if teller:
@@ -95,6 +107,36 @@ def run(args, role, events, data):
         export(args, role, model, events)
     multi_worker.wait_for_all(strategy)
     events.write("finished", global_step=global_step, steps=teller.steps if teller else 0)
+
+
+class NeedsNotice(tf.keras.callbacks.Callback):
+    """Ends the task with exit code 77 where BackupAndRestore, placed before it, heeds no SIGTERM.
+
+    Keras itself says nothing then, and training would go on to its end.
+    """
+
+    def __init__(self, events):
+        super().__init__()
+        self._events, self._before = events, signal.getsignal(signal.SIGTERM)
+
+    def on_train_begin(self, logs=None):  # noqa: ARG002 (Keras' signature)
+        if signal.getsignal(signal.SIGTERM) == self._before:
+            multi_worker.leave_unsupported(
+                self._events,
+                "BackupAndRestore does not listen for SIGTERM here: save_before_preemption of "
+                "Keras 2 and tf_keras is for Google's platforms only, Keras 3 does not have it",
+            )
+
+
+@contextlib.contextmanager
+def telling_of_preemption(events, model):
+    """Write `preempted` when BackupAndRestore leaves `fit`, which it does after it has saved."""
+    try:
+        yield
+    except SystemExit as leaving:
+        if leaving.code == workload.PREEMPTED:
+            events.write("preempted", global_step=keras_support.iterations(model))
+        raise
 
 
 def save_checkpoint(args, role, checkpoint, events, global_step):

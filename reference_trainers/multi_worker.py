@@ -19,6 +19,13 @@ PEER_ERRORS = (
 )
 
 
+def leave_unsupported(events, reason):
+    """End with exit code 77: the others find the same and leave as well, nobody has to be told."""
+    events.write("unsupported", reason=reason)
+    print(reason, file=sys.stderr, flush=True)
+    os._exit(workload.UNSUPPORTED)
+
+
 def need_replicas(events, role, strategy, devices):
     """End with exit code 77 where the strategy has not taken so many devices of each worker."""
     wanted, found = devices * len(role.workers), strategy.num_replicas_in_sync
@@ -27,9 +34,7 @@ def need_replicas(events, role, strategy, devices):
             "MultiWorkerMirroredStrategy has %d replicas of %d workers with %d devices each: "
             "of CPUs it takes one a worker" % (found, len(role.workers), devices)
         )
-        events.write("unsupported", reason=reason)
-        print(reason, file=sys.stderr, flush=True)
-        os._exit(workload.UNSUPPORTED)  # the others leave as well, nobody has to be told
+        leave_unsupported(events, reason)
 
 
 def tell_joined(events, role, backend, replicas):

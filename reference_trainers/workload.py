@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 BAD_INPUT = 2
+PREEMPTED = 42  # told to leave, and has saved; TensorFlow's own
 UNSUPPORTED = 77  # only together with an `unsupported` event, which says why
 # In the long text of an error about a lost task, what is worth one line.
 TELLING = re.compile("aborted by|reset by peer|[Ss]ocket closed|refused|remote target")
@@ -235,7 +236,8 @@ def parser(name, document, flags, **defaults):
     add("--seed", type=number(int, 0), default=1, metavar="N", help="(default: 1)")
     for flag in flags:
         add("--" + flag, **OPTIONAL_FLAGS[flag])
-    result.set_defaults(**{"model": MODELS[0], "precision": "float32", **defaults})
+    absent = {"model": MODELS[0], "precision": "float32", "preemption": False}
+    result.set_defaults(**{**absent, **defaults})
     return result
 
 

@@ -2,14 +2,22 @@
 
 import pytest
 
-from suite.harness import checks, disasters, recovery
+from suite.harness import checks, disasters, probes, recovery
 from suite.harness.cases import plays
 
 
-@pytest.mark.claim("mwms/preemption")
+@pytest.mark.claim("mwms/preemption", "mwms/backup-preemption")
 @pytest.mark.cases(flags=("preemption",))
 @plays(disasters.preempted)
 def test_told_to_leave_all_save_leave_and_go_on(played, record):
     checks.leaves_after_saving(played.run)
     checks.final_weights_equal_uninterrupted(played.run, played.reference)
     record("preempted_left_s", recovery.left_s(played.run), "s", "lower", fault="sigterm")
+
+
+@pytest.mark.claim("mwms/backup-preemption")
+@pytest.mark.cases(flags=("preemption",), fit=True)
+@plays(probes.preempted_where_keras_heeds_it)
+def test_told_to_leave_fit_saves_where_keras_heeds_it(played):
+    checks.leaves_after_saving(played.run)
+    checks.final_weights_equal_uninterrupted(played.run, played.reference)

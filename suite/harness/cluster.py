@@ -165,8 +165,9 @@ class Cluster:
     ) -> Event:
         """The `at_least`-th such event.
 
-        TrainerFailed when every task that could still give it has ended, DeadlineExceeded when it
-        did not come within `within_s` (default: the deadline for one step).
+        TrainerFailed, or Unsupported where one says so, when every task that could still give it
+        has ended; DeadlineExceeded when it did not come within `within_s` (default: the deadline
+        for one step).
         """
         wanted = self._name(event, task, at_least)
 
@@ -176,8 +177,10 @@ class Cluster:
             events = [e for e in came if where is None or where(e)]
             if len(events) >= at_least:
                 return in_order(events)
-            if not {task} & set(alive) if task else not set(self.drivers) & set(alive):
-                raise self._failed(f"ended before {wanted}", [task] if task else self.drivers)
+            awaited = [task] if task else self.drivers
+            if not set(awaited) & set(alive):
+                self._raise_unsupported(self.run(), awaited)
+                raise self._failed(f"ended before {wanted}", awaited)
             return None
 
         return self._wait(wanted, found, within_s or self.deadlines.step_s)[at_least - 1]
@@ -231,13 +234,11 @@ class Cluster:
     def complete(self) -> Run:
         """`finish`, and raise unless every driver ended as it should."""
         run = self.finish()
+        self._raise_unsupported(run, self.attempts)
         for task in self.attempts:
             exited = run.exit_of(task)
-            if exited is None or exited["ended_by_harness"] or exited["code"] == 0:
+            if exited is None or exited["ended_by_harness"]:
                 continue
-            reasons = run.of("unsupported", task)
-            if exited["code"] == UNSUPPORTED and reasons:
-                raise Unsupported(reasons[-1]["reason"])
             if exited["code"] in CALLED_WRONGLY:
                 raise HarnessError(f"{task}: {diagnosis.last_error(run.log(task))}")
         failed = [t for t in run.drivers if t in self.attempts and self._failed_exit(run, t)]
@@ -314,6 +315,14 @@ class Cluster:
             ended = diagnosis.describe_exit(exited)
             lines.append(f"{task} {how} ({ended}): {diagnosis.last_error(run.log(task))}")
         return TrainerFailed("; ".join(lines), run)
+
+    @staticmethod
+    def _raise_unsupported(run: Run, tasks: Iterable[str]) -> None:
+        """Unsupported, if one of them has ended with the code and the event for that."""
+        for task in tasks:
+            exited, reasons = run.exit_of(task), run.of("unsupported", task)
+            if exited and exited["code"] == UNSUPPORTED and reasons:
+                raise Unsupported(reasons[-1]["reason"])
 
     @staticmethod
     def _failed_exit(run: Run, task: str) -> bool:

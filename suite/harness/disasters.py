@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from reference_trainers import Trainer
 from suite.harness.cluster import Cluster
 from suite.harness.run import Event, Run
 from suite.harness.staging import (
@@ -87,8 +88,13 @@ interrupted_while_saving.means = lambda case: case.keras == "keras3"  # type: ig
 
 def preempted(launch: Launch) -> Compared:
     """A worker is told to leave (SIGTERM) within an epoch; when all have left, all start again."""
+    return told_to_leave(launch, launch.case.trainer)
+
+
+def told_to_leave(launch: Launch, trainer: Trainer) -> Compared:
+    """`preempted` with that program; the reference is the case's own trainer."""
     flags = work_in_epochs(launch, order="by-epoch", preemption=True)
-    with launch(flags=flags, model_dir=launch.directory / INTERRUPTED) as cluster:
+    with launch(trainer, flags=flags, model_dir=launch.directory / INTERRUPTED) as cluster:
         cluster.start()
         told = cluster.workers[-1]
         cluster.wait_for("step", told, where=lambda e: e["global_step"] >= kill_at(flags))

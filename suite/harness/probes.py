@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reference_trainers import Trainer
+from suite.harness.disasters import told_to_leave
 from suite.harness.errors import HarnessError
 from suite.harness.process import ROOT
 from suite.harness.run import Run
@@ -113,6 +114,13 @@ def inside_scope(launch: Launch) -> Run:
 def _scope(launch: Launch, **where: str) -> Run:
     flags = {**NOT_TAKEN, **where}
     return finished(launch, program(launch, "built_outside_scope"), flags=flags)
+
+
+def preempted_where_keras_heeds_it(launch: Launch) -> Compared:
+    """`preempted` of `fit`, where Keras takes its platform for one that gives notice."""
+    name = "keras_preemption"
+    trainer = replace(launch.case.trainer, name=name, path=str(PROGRAMS / f"{name}.py"))
+    return told_to_leave(launch, trainer)
 
 
 def local_server(launch: Launch) -> Run:

@@ -231,6 +231,13 @@ def test_exit_codes_decide_who_is_to_blame(fake_engine, program):
         complete("os.kill(os.getpid(), signal.SIGKILL)")
 
 
+def test_a_task_that_cannot_do_it_says_so_also_while_something_is_awaited(fake_engine, program):
+    with launch(fake_engine, program("say('unsupported', reason='gone'); sys.exit(77)")) as cluster:
+        cluster.start()
+        with pytest.raises(Unsupported, match="gone"):
+            cluster.wait_for("step")
+
+
 def test_the_history_can_be_read_from_the_run_directory(fake_engine, program):
     """All of it and nothing twice, at any time: what comes next may end the session."""
     body = "say('fault_started', fault='planted'); signal.pause()"
