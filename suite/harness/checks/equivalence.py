@@ -12,8 +12,9 @@ from suite.harness.run import Run
 # and then over workers. Keras' own correctness tests allow 4e-5, absolute plus relative, between
 # distributed and not.
 ROUNDING = 4e-5
-# Training must have moved each array by so much more that a gradient which is wrong shows.
-MOVED = 25 * ROUNDING
+# Training must have moved each array by so much more that a gradient which is wrong shows. The
+# least that a seed has moved one, in the few steps after a checkpoint was restored, was 7.7e-4.
+MOVED = 10 * ROUNDING
 # How far apart the weights may end, as a share of how far training has moved them (both as L2 norms
 # of an array). Rounding alone made 3e-6 of it. But a ReLU whose input is all but 0 may be on in one
 # and off in the other, which one seed in nine met: then it was 2e-3, and single weights were as far
