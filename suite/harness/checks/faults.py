@@ -1,4 +1,4 @@
-"""What a fault does to the others, for any fault at any moment; see suite/harness/faults.py."""
+"""What a fault does to the others, for any fault at any moment; see suite/harness/faults."""
 
 from __future__ import annotations
 
