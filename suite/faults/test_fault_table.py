@@ -19,7 +19,9 @@ def measure(struck: Struck, record: Any) -> None:
     if again_s is not None:
         record("fault_recovered_s", again_s, "s", "lower")
     if again_s is not None and restarted:
-        record("fault_steps_lost", recovery.steps_lost(struck.run), "1", "lower")
+        lost = recovery.steps_lost(struck.run)
+        record("fault_steps_lost", lost, "1", "lower")
+        record("fault_examples_lost", lost * recovery.examples_of_a_step(struck.run), "1", "lower")
     for metric, tell in (("save", recovery.saved_s), ("restore", recovery.restored_s)):
         took_s = tell(struck.run)
         if took_s is not None:
@@ -50,7 +52,10 @@ def all_is_well_again(struck: Struck) -> None:
         return
     if FAULTS[struck.row.fault].at_restart and struck.reference:
         checks.damage_is_noticed(run, struck.reference)
-    if not FAULTS[struck.row.fault].harmless:
+    if struck.row.victim == "evaluator":
+        checks.finished_as_asked(run)
+        checks.evaluates_the_latest(run)
+    elif not FAULTS[struck.row.fault].harmless:
         checks.trains_again(run)
     if struck.reference:
         checks.finished_as_asked(run)
@@ -69,6 +74,7 @@ def all_is_well_again(struck: Struck) -> None:
     "mwms/loop-resumes",
     "mwms/cluster-pauses",
     "estimator/resumes",
+    "estimator/train-and-evaluate",
     "ps1/worker-loss",
     "ps1/ps-loss",
     "ps2/worker-loss-transparent",

@@ -55,7 +55,7 @@ def recovered_s(run: Run) -> float | None:
     fault = fault_of(run)
     back = [e for e in run.of("spawned", fault.task) if e.time_s > fault.time_s]
     back = back or run.of("fault_ended", fault.task)
-    if not back:
+    if not back or fault.task.startswith("evaluator/"):
         return None
     # A parameter server makes no steps; when it is back, those who need it do.
     trains = fault.task in (*run.workers, *run.drivers)
@@ -95,6 +95,12 @@ def restored_s(run: Run) -> float | None:
 
 def _seconds(events: Iterable[Event]) -> list[float]:
     return [e["seconds"] for e in events if e.get("seconds") is not None]
+
+
+def examples_of_a_step(run: Run) -> int:
+    """Examples of a global step: of all workers where these make it together, else of one."""
+    last = {e.task: e["examples"] for e in run.of("step")}
+    return sum(last.values()) if run.trainer.synchronous else max(last.values(), default=0)
 
 
 def cost_in_loss(run: Run, reference: Run) -> float:

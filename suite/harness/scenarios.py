@@ -66,7 +66,7 @@ def beside_baseline(launch: Launch) -> Compared:
     return Compared(launch.outcome(healthy), reference(launch))
 
 
-def _chief_and_workers(launch: Launch) -> tuple[tuple[str, int], ...]:
+def chief_and_workers(launch: Launch) -> tuple[tuple[str, int], ...]:
     workers = len(launch.engine.topology(launch.case.trainer).workers)
     return (("chief", 1), *((("worker", workers - 1),) if workers > 1 else ()))
 
@@ -74,12 +74,12 @@ def _chief_and_workers(launch: Launch) -> tuple[tuple[str, int], ...]:
 def chief_job(launch: Launch) -> Run:
     """The chief is a job of its own, beside one worker fewer."""
     flags = work(launch, epochs=1, steps_per_epoch=FEW)
-    return complete(launch, jobs=_chief_and_workers(launch), flags=flags)
+    return complete(launch, jobs=chief_and_workers(launch), flags=flags)
 
 
 def followed(launch: Launch) -> Run:
     """The chief is a job of its own, and an evaluator, no member, follows the checkpoints."""
-    jobs = (*_chief_and_workers(launch), ("evaluator", 1))
+    jobs = (*chief_and_workers(launch), ("evaluator", 1))
     flags = work(launch, epochs=2, steps_per_epoch=FEW)
     return complete(launch, jobs=jobs, flags=flags, model_dir=launch.directory / "model")
 

@@ -29,6 +29,24 @@ def fake(name: str, of: str) -> Trainer:
     return replace(BY_NAME[of], name=name, path=PROGRAM, keras=False)
 
 
+def bare(program: Path, jobs: tuple[tuple[str, int], ...] = ()) -> Trainer:
+    """A row for a small program of a test's own, which takes no flags and tells of nothing."""
+    return Trainer(
+        name="fake",
+        document="",
+        api="",
+        jobs=jobs,
+        role="tf_config" if jobs else "none",
+        backends=("none",),
+        keras=False,
+        families=(),
+        synchronous=True,
+        events=(),
+        flags=(),
+        path=str(program),
+    )
+
+
 WORKERS = fake("fake_workers", "keras_multi_worker_mirrored")
 LOOP = fake("fake_loop", "custom_loop_multi_worker_mirrored")
 SERVERS = fake("fake_servers", "supervisor_parameter_server")

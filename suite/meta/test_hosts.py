@@ -15,6 +15,7 @@ from suite.harness.cluster import Cluster
 from suite.harness.engine import Engine
 from suite.harness.errors import HarnessError, Unsupported
 from suite.harness.run import Run
+from suite.meta import fakes
 
 ISOLATED = network.probe().kind == network.NAMESPACE
 needs_namespaces = pytest.mark.skipif(not ISOLATED, reason="this kernel allows no namespaces")
@@ -79,20 +80,7 @@ ENOUGH = 20  # datagrams that would have come
 def row(directory: Path, body: str, workers: int = 2) -> Trainer:
     path = directory / "program.py"
     path.write_text(SAY + textwrap.dedent(body))
-    return Trainer(
-        name="fake",
-        document="",
-        api="",
-        jobs=(("worker", workers),),
-        role="tf_config",
-        backends=("none",),
-        keras=False,
-        families=(),
-        synchronous=True,
-        events=(),
-        flags=(),
-        path=str(path),
-    )
+    return fakes.bare(path, (("worker", workers),))
 
 
 @pytest.fixture

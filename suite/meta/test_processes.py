@@ -25,6 +25,7 @@ from suite.harness.process import ROOT, Zygote
 from suite.harness.progress import Progress
 from suite.harness.run import HARNESS_EVENTS, Run, read
 from suite.harness.waiting import Deadlines, wait_until
+from suite.meta import fakes
 
 SAY = textwrap.dedent(
     """
@@ -45,20 +46,7 @@ def program(tmp_path):
     def write(body: str, jobs: tuple[tuple[str, int], ...] = ()) -> Trainer:
         path = tmp_path / f"program{len(list(tmp_path.iterdir()))}.py"
         path.write_text(SAY + textwrap.dedent(body))
-        return Trainer(
-            name="fake",
-            document="",
-            api="",
-            jobs=jobs,
-            role="tf_config" if jobs else "none",
-            backends=("none",),
-            keras=False,
-            families=(),
-            synchronous=True,
-            events=(),
-            flags=(),
-            path=str(path),
-        )
+        return fakes.bare(path, jobs)
 
     return write
 

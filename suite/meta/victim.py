@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from reference_trainers import Trainer
+from suite.meta import fakes
 
 PROGRAM = """
 import signal, sys
@@ -20,20 +20,7 @@ def test_runs_until_killed(fake_engine, tmp_path):
     program.write_text(PROGRAM)
     session = f"victim-{os.getpid()}"
     engine = replace(fake_engine, session=session, zygotes={}, directory=tmp_path)
-    trainer = Trainer(
-        name="fake",
-        document="",
-        api="",
-        jobs=(("worker", 2),),
-        role="tf_config",
-        backends=("none",),
-        keras=False,
-        families=(),
-        synchronous=True,
-        events=(),
-        flags=(),
-        path=str(program),
-    )
+    trainer = fakes.bare(program, (("worker", 2),))
     with engine.launch(trainer, backend="none", keras="none") as cluster:
         cluster.start()
         cluster.wait_for("spawned", "worker/1")

@@ -29,6 +29,7 @@ from suite.harness.faults.table import (
     Row,
 )
 from suite.harness.run import Run
+from suite.harness.scenarios import chief_and_workers
 from suite.harness.staging import FEW, Launch, give_time, quiet_s, wait_started
 
 
@@ -41,7 +42,7 @@ class Struck:
     promise: str
     restarted: str  # who was started again
     fewer: Run | None = None  # the cluster with one worker fewer that went on, where that was asked
-    reference: Run | None = None  # the same work undisturbed, where it has an end
+    reference: Run | None = None  # the same work undisturbed, where it has an end and a like
 
 
 def scene(row: Row) -> Callable[[Launch], Struck]:
@@ -70,7 +71,9 @@ class _Scene:
         self.fault: Fault = FAULTS[row.fault]
         self.promise = row.promise(self.trainer)
         self.restarted = row.restarted(self.trainer)
-        self.topology = launch.engine.topology(self.trainer)
+        followed = row.victim == "evaluator"
+        self.jobs = (*chief_and_workers(launch), ("evaluator", 1)) if followed else None
+        self.topology = launch.engine.topology(self.trainer, self.jobs)
         self.victim = row.task(self.topology)
         self.others = [task for task in self.topology.drivers if task != self.victim]
         self.limits = launch.engine.deadlines
@@ -96,7 +99,7 @@ class _Scene:
         if self.restarted == ONE_FEWER:
             fewer = self._one_fewer(how)
         reference = None
-        if self.trainer.synchronous:
+        if self.trainer.synchronous and not self.jobs:
             reference = self.launch.outcome(disasters.undisturbed)
         return Struck(run, self.row, self.promise, self.restarted, fewer, reference)
 
@@ -110,7 +113,8 @@ class _Scene:
             how = {**disasters.saving(self.launch)}
         if self.fault.on_disk or self.fault.at_restart:
             how["model_dir"].mkdir(parents=True, exist_ok=True)
-        return {**how, "on_hosts": self.fault.on_hosts, "on_disk": self.fault.on_disk}
+        where = {"on_hosts": self.fault.on_hosts, "on_disk": self.fault.on_disk}
+        return {**how, **where, "jobs": self.jobs}
 
     def _program(self, how: dict[str, Any]) -> Any:
         """The trainer, or one that hurts itself; `how` gets what that is told."""

@@ -44,7 +44,7 @@ class Row:
     """One line of the table. `quick`: also in a run of everything, the others by `-m matrix`."""
 
     fault: str  # of FAULTS
-    victim: str  # chief (which may coordinate), worker (the last one) or ps (the last one)
+    victim: str  # chief (which may coordinate), worker or ps (the last one of each), evaluator
     moment: str  # of MOMENTS
     restart: str = ""  # who is started again; "": as the documents say
     quick: bool = False
@@ -79,6 +79,8 @@ class Row:
         if not jobs:  # nobody else who would fail, wait or go on: what counts is what was saved
             stored = fault.ends or fault.at_restart or bool(fault.on_disk)
             return stored and self.victim == "chief" and self.moment in MATTERS_ALONE
+        if self.victim == "evaluator":  # others have one that is a program of its own
+            return "estimator" in trainer.families
         if self.victim == "ps":
             return "ps" in jobs
         if trainer.aggregates:
@@ -95,7 +97,7 @@ class Row:
     def promise(self, trainer: Trainer) -> str:
         """What the others do, by the documents."""
         fault = FAULTS[self.fault]
-        if fault.harmless:
+        if fault.harmless or self.victim == "evaluator":
             return GO_ON
         if fault.at_restart or fault.on_disk or not trainer.jobs:
             return ANYTHING
@@ -134,6 +136,7 @@ ROWS = (
     Row("sigkill", "chief", "saving"),
     Row("sigkill", "chief", "restoring"),
     Row("sigkill", "ps", "mid-epoch"),
+    Row("sigkill", "evaluator", "mid-epoch"),
     Row("empty-disk", "worker", "mid-epoch"),
     Row("sigterm", "worker", "mid-epoch"),
     Row("sigterm", "chief", "mid-epoch"),
