@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from suite.harness import recovery
@@ -70,3 +72,40 @@ def test_who_tells_no_seconds_is_not_measured():
 def test_without_a_fault_there_is_nothing_to_measure():
     with pytest.raises(ValueError, match="nothing was hurt"):
         recovery.hung(lived())
+
+
+def step(task: str, time_s: float, global_step: int, attempt: int = 0) -> Event:
+    return Event("step", time_s, task, attempt, {"global_step": global_step, "examples": 32})
+
+
+def test_lost_is_what_was_told_until_somebody_was_started_again_and_lies_behind_what_was_restored():
+    told = [
+        step("worker/0", 9.0, 21),
+        Event("fault_started", 10.0, "worker/1", 0, {"fault": "disk-full"}),
+        step("worker/0", 11.0, 25),  # of a full disk nobody hears before the next save
+        Event("spawned", 51.0, "worker/0", 1),
+        Event("restored", 52.0, "worker/0", 1, {"global_step": 20}),
+        step("worker/0", 53.0, 40, attempt=1),
+    ]
+    run = lived(*told)
+    assert (recovery.steps_told(run), recovery.steps_lost(run)) == (25, 5)
+
+
+def test_a_synchronous_step_has_the_examples_of_all_workers():
+    told = [step(task, 1.0, 1) for task in TASKS]
+    assert recovery.examples_of_a_step(lived(*told)) == 96
+    alone = replace(lived(*told), trainer=replace(WORKERS, synchronous=False))
+    assert recovery.examples_of_a_step(alone) == 32
+
+
+@pytest.mark.parametrize(("victim", "seconds"), [("ps/0", 43.0), ("evaluator/0", None)])
+def test_all_is_well_when_those_who_need_a_server_make_steps_but_nobody_needs_an_evaluator(
+    victim: str, seconds: float | None
+):
+    told = [
+        Event("fault_started", 10.0, victim, 0, {"fault": "sigkill"}),
+        Event("spawned", 51.0, victim, 1),
+        step("worker/0", 53.0, 40),
+        step("worker/1", 54.0, 41),
+    ]
+    assert recovery.recovered_s(lived(*told)) == seconds
