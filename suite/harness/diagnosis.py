@@ -76,7 +76,8 @@ def waits_in(pid: int) -> str:
     """The call in which a process's main thread is, and the line of ours that led there."""
     told = stacks(pid, "--json", "--nonblocking")
     try:
-        frames = json.loads(told)[0]["frames"]
+        threads = {thread["thread_name"]: thread["frames"] for thread in json.loads(told)}
+        frames = threads["MainThread"]
         innermost = frames[0]
     except (ValueError, LookupError, TypeError):
         return told.splitlines()[0]

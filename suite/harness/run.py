@@ -7,6 +7,7 @@ made-up history and a second engine can stand beside the local one.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,6 +128,9 @@ class Run:
         gave out before that time are left out.
         """
         if worker in self.drivers:
+            given = self.of("scheduled", worker)
+            if given:
+                after_s = min((e.time_s for e in given if e.time_s > after_s), default=math.inf)
             return [e for e in self.of(self.trainer.progress, worker) if e.time_s > after_s]
         given_out: dict[tuple[str, int], float] = {}
         made: list[Event] = []

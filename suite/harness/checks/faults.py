@@ -25,17 +25,24 @@ def _fault_and_others(run: Run) -> tuple[Event, list[str]]:
 
 @check
 def others_go_on(run: Run) -> None:
-    """The others neither fail nor stand still: they make steps before the lost one is back."""
+    """The others neither fail nor stand still: they make steps between its loss and its return."""
     fault, others = _fault_and_others(run)
     again = [*run.of("spawned", fault.task), *run.of("fault_ended", fault.task)]
     back = sorted(e.time_s for e in again if e.time_s > fault.time_s)
+    healed = [e.time_s for e in run.of("fault_ended", fault.task)]
     if FAULTS[fault["fault"]].harmless:
-        back = []  # over before anybody has to notice
+        back = healed = []  # over before anybody has to notice
+    ended = run.exit_of(fault.task, fault.attempt)
+    # A signal takes a while, in which fast ones make some steps.
+    lost_s = ended.time_s if ended and ended.time_s < min(back, default=0.0) else fault.time_s
     for task in others:
         exited = run.exit_of(task, fault.attempt)
-        code = 0 if exited is None or exited["ended_by_harness"] else exited["code"]
+        # What comes of it once it is over, another check says.
+        if exited and (exited["ended_by_harness"] or any(t < exited.time_s for t in healed)):
+            exited = None
+        code = exited["code"] if exited else 0
         equal(f"exit code of {task} after {fault['fault']} of {fault.task}", code, 0)
-        made = [e for e in run.made_by(task, fault.time_s) if not back or e.time_s < back[0]]
+        made = [e for e in run.made_by(task, lost_s) if not back or e.time_s < back[0]]
         require(
             len(made) >= GOING_ON or run.of("finished", task),
             f"{task} made {len(made)} steps after {fault['fault']} of {fault.task}",

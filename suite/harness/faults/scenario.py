@@ -89,11 +89,11 @@ class _Scene:
             with strike(cluster, self.victim):
                 if self.fault.at_restart:
                     cluster.start()
+                elif self.fault.ends and not self.fault.late and self.restarted == LOST:
+                    gone = self._ended(cluster, (self.victim,))
+                    give_time(cluster, self.limits.exit_s, gone)
                 self._watch(cluster)
                 self._explain(cluster)
-            if self.fault.ends and self.restarted == LOST:
-                ended = self.limits.exit_s
-                give_time(cluster, ended, lambda run: run.exit_of(self.victim) or self.fault.late)
             run = self._go_on(cluster)
         fewer = None
         if self.restarted == ONE_FEWER:
@@ -193,7 +193,7 @@ class _Scene:
             return cluster.run()
         if self.restarted == ALL:
             cluster.start()
-        elif self.victim not in cluster.alive():
+        elif not self.fault.harmless and self.victim not in cluster.alive():
             attempt = cluster.attempts.get(self.victim, -1) + 1
             cluster.start(self.victim)
             wait_started(cluster, [self.victim], attempt=attempt)
