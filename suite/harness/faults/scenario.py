@@ -141,7 +141,7 @@ class _Scene:
         if self.fault.at_restart and self.trainer.synchronous:
             self._let_end(cluster, drivers)
         elif self.fault.at_restart:  # endless work, so steps show what it was built on
-            give_time(cluster, limits.run_s, self._gone_on(cluster, drivers))
+            give_time(cluster, limits.detect_s, self._gone_on(cluster, drivers))
         elif self.promise == GO_ON:
             give_time(cluster, limits.detect_s, self._gone_on(cluster, self.others))
         elif self.promise == WAIT:
