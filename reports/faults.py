@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -93,8 +94,7 @@ def spread(runs: Iterable[RunFrames]) -> Table:
         lines.setdefault((SEPARATOR.join(parts), row["fault"], row["variant"]), []).append(row)
     told = []
     for (group, *what), alike in sorted(lines.items(), key=lambda line: line[0][0]):
-        counts = pd.Series([row["verdict"] for row in alike]).value_counts()
-        judged = ", ".join(v.counted(counts[v.name]) for v in VERDICTS if v.name in counts)
+        judged = _judged(Counter(row["verdict"] for row in alike))
         cells = (_spread(metric, _of(alike, metric, values)) for metric in SPREAD_METRICS)
         told.append(Row(group, (*what, str(len(alike)), judged, *cells)))
     return Table("Faults", SPREAD_COLUMNS, tuple(told), SPREAD_NOTE)
@@ -107,13 +107,16 @@ def tally(runs: Sequence[RunFrames]) -> tuple[str, bool]:
     verdict that was given without hurting anybody, since nothing of an approach works, is no run.
     """
     rows = [row for run in runs for row in _played(run)]
-    counts = pd.Series([row["verdict"] for row in rows], dtype=object).value_counts()
+    counts = Counter(row["verdict"] for row in rows)
     left = sum(len(run.info["leaks"]) for run in runs)
     minutes = sum(frame.duration_s(run.info) for run in runs) / 60
-    judged = ", ".join(v.counted(counts[v.name]) for v in VERDICTS if v.name in counts)
-    told = f"{plural(len(rows), 'fault run')} in {minutes:.0f} min: {judged or 'none'}; "
+    told = f"{plural(len(rows), 'fault run')} in {minutes:.0f} min: {_judged(counts) or 'none'}; "
     told += f"{plural(left, 'leak') if left else 'no leak'}"
-    return told, not (left or is_red(counts.to_dict()))
+    return told, not (left or is_red(counts))
+
+
+def _judged(counts: Mapping[str, int]) -> str:
+    return ", ".join(v.counted(counts[v.name]) for v in VERDICTS if v.name in counts)
 
 
 def _played(run: RunFrames) -> Iterator[dict[str, Any]]:

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from reports import histories
+from reports import faults, histories
 from reports.conformance import approach
 from reports.figures import COLOURS, INK, figure, label
 from reports.frame import RunFrames
@@ -106,17 +106,17 @@ def read(directory: Path) -> Timeline | None:
         events = histories.of_cluster(directory)
         zero_s = next(float(e["time_s"]) for e in events if e["event"] == "fault_started")
         lanes: dict[str, Lane] = {}
-        faults = []
+        hurt = []
         for event in events:
             time_s = float(event["time_s"]) - zero_s
             if event["event"].startswith("fault_"):
-                faults.append((event["event"], str(event["fault"]), time_s))
+                hurt.append((event["event"], str(event["fault"]), time_s))
             _add(lanes, event, time_s)
         times = [float(e["time_s"]) - zero_s for e in (events[0], events[-1])]
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
         return None
     listed = sorted((lane for lane in lanes.values() if lane.began_s), key=lambda lane: lane.place)
-    return Timeline(tuple(listed), tuple(faults), *times) if listed else None
+    return Timeline(tuple(listed), tuple(hurt), *times) if listed else None
 
 
 def _add(lanes: dict[str, Lane], event: Mapping[str, Any], time_s: float) -> None:
@@ -246,7 +246,7 @@ def legend() -> str:
 
 def of(run: RunFrames) -> list[Picture]:
     """A picture for each row of the fault table, of each cluster in which there was a fault."""
-    judged = run.verdicts.loc[run.verdicts["fault"].fillna("").ne("")]
+    judged = faults.struck(run.verdicts)
     clusters = run.histories() if len(judged) else {}
     found = []
     for row in judged.to_dict("records"):

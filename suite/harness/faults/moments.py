@@ -27,22 +27,13 @@ class Moment:
     asynchronous: bool = False
 
 
-def steps_per_epoch(cluster: Cluster) -> int:
-    return int(cluster.plan.flags["steps-per-epoch"])
-
-
-def at_step(cluster: Cluster) -> int:
-    """The global step within the second epoch at which a run in step is hurt."""
-    return disasters.kill_at({"steps-per-epoch": steps_per_epoch(cluster)})
-
-
 def _stepped(cluster: Cluster, task: str) -> Event:
     """Of servers the task that drives the loop tells.
 
     Not in step, and a loss from which a save must help: until there is one.
     """
     trainer = cluster.plan.trainer
-    first = at_step(cluster) if trainer.synchronous else FEW
+    first = disasters.kill_at(cluster.plan.flags) if trainer.synchronous else FEW
     if not trainer.synchronous and (task == cluster.drivers[0] or task.startswith("ps/")):
         disasters.wait_saved(cluster)
     teller = task if task in cluster.drivers else cluster.drivers[0]
@@ -50,7 +41,7 @@ def _stepped(cluster: Cluster, task: str) -> Event:
 
 
 def _evaluating(cluster: Cluster, task: str) -> Event:
-    last = steps_per_epoch(cluster)
+    last = cluster.plan.flags["steps-per-epoch"]
     return cluster.wait_for("step", task, where=lambda e: e["global_step"] >= last)
 
 
