@@ -46,8 +46,8 @@ SPREAD_COLUMNS = (
 )
 TERMS = (
     "noticed: from the fault until the last of the others had failed; well again: from the fault "
-    "to the first step of the task that was hurt, in its next life, the harness's waiting and its "
-    "restart included; steps lost: told before the fault and made again"
+    "to the first step of the task that was hurt, or of those who need it, once it is back, the "
+    "harness's waiting and its restart included; steps lost: told before the restart and made again"
 )
 NOTE = f"{TERMS}; save: the median of those told; restore: the longest after the fault."
 SPREAD_NOTE = f"Of each number the median over the runs that gave it (least to most). {TERMS}."
