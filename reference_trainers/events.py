@@ -46,6 +46,7 @@ SCHEMA = {
     "contributed": ("gradient", "local_step"),  # one gradient, and the global step it is for
     "applied": ("global_step", "value"),  # a variable after an aggregate was applied to it
     "timed": ("told", "steps", "wall_s", "cpu_s"),  # steps in a row, with events or without
+    "warm": ("steps",),  # its steps have stopped becoming faster, after so many
     # of the harness
     "spawned": ("pid",),
     "fault_started": ("fault",),

@@ -12,13 +12,11 @@ are taken, since the ways differ in what comes between them:
 from __future__ import annotations
 
 import contextlib
-import itertools
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from suite.harness import probes
 from suite.harness.cluster import Cluster
@@ -76,9 +74,7 @@ def by_harness(launch: Launch) -> Fresh:
 @contextlib.contextmanager
 def cold(launch: Launch, name: str = "exec") -> Iterator[Launch]:
     """`launch` that starts plain processes, each of which imports TensorFlow; `name` its files."""
-    prefix = f"{launch.engine.prefix}{name}-"
-    fresh: dict[str, Any] = {"zygotes": {}, "clusters": itertools.count(1)}
-    engine = replace(launch.engine, spawn="exec", prefix=prefix, **fresh)
+    engine = launch.engine.apart(f"{name}-", spawn="exec")
     try:
         yield replace(launch, session=replace(launch.session, engine=engine))
     finally:

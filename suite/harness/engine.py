@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -50,6 +50,11 @@ class Engine:
     references: Once = field(default_factory=Once)  # runs that others are compared with
     stopped: bool = False
     lock: Lock = field(default_factory=Lock)  # scenarios are played by several threads
+
+    def apart(self, name: str, **changes: Any) -> Engine:
+        """Another engine of the same session, with zygotes and file names of its own; stop it."""
+        fresh: dict[str, Any] = {"zygotes": {}, "clusters": itertools.count(1), "lock": Lock()}
+        return replace(self, prefix=self.prefix + name, **fresh, **changes)
 
     def warm(self, *flavours: str) -> None:
         """Start the zygotes of these flavours, so that they import while other work goes on."""

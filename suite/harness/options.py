@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reference_trainers import BY_NAME
-from suite.harness import ahead, backends
+from suite.harness import ahead, backends, sides
 from suite.harness.errors import BadInput
 from suite.harness.rows import FLAVOURS
 
@@ -33,6 +33,9 @@ class Settings:
     deadline_scale: float
     seed: int
     at_once: int = 1
+    base: str | None = None  # of a paired comparison; the new side is all the rest
+    budget_s: float = 60.0  # of timed steps, of each side
+    slow_down: float = 0.0  # planted in the new side, as a share of a step
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -69,6 +72,10 @@ def add_options(parser: pytest.Parser) -> None:
     add("--spawn", default="fork", metavar="HOW", help="fork (default) or exec: plain processes")
     add("--deadline-scale", default="1", metavar="X", help="stretch every deadline by this factor")
     add("--at-once", metavar="N", help="scenarios played at once (default: by processors, 2 to 4)")
+    add("--base", metavar="WHAT", help="against what: an interpreter, a backend, a trainer, same")
+    add("--new", metavar="WHAT", help="what is measured against it, of the same kind")
+    add("--budget", default="60", metavar="S", help="seconds of timed steps a side (default: 60)")
+    add("--slow-down", default="0", metavar="PERCENT", help="slow the new side down, for a trial")
     add("--seed", metavar="N", help="of data order and weights (default: drawn, and reported)")
 
 
@@ -94,6 +101,8 @@ def _number(option: str, text: str | None, kind: type, least: float, most: float
 
 def read(options: argparse.Namespace) -> Settings:
     """Settings from the parsed options; BadInput, in one line, for a value that cannot be."""
+    for option, value in sides.chosen(options.base, options.new, options).items():
+        setattr(options, option, value)
     workers = _number("--workers", options.workers, int, 1, 64)
     at_once = _number("--at-once", options.at_once, int, 1, 64)
     scale = _number("--deadline-scale", options.deadline_scale, float, 0.01, 1000)
@@ -112,4 +121,7 @@ def read(options: argparse.Namespace) -> Settings:
         deadline_scale=scale,
         seed=secrets.randbelow(LARGEST_SEED) if seed is None else seed,
         at_once=ahead.sensible() if at_once is None else at_once,
+        base=options.base,
+        budget_s=_number("--budget", options.budget, float, 1, 3600),
+        slow_down=_number("--slow-down", options.slow_down, float, 0, 100) / 100,
     )

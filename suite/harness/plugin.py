@@ -33,6 +33,7 @@ MARKERS = (
     "cases(events, flags, families, distributed, synchronous, aggregates, fit, backends): of rows",
     "plays(*scenes): of which `played` is the outcome; of several, each in its turn",
     "timing: measures; left out when several processes of pytest share the machine",
+    "paired: measures against --base; left out without it",
     "matrix: a row of the fault table; a run of everything takes the quick ones",
     "long: minutes on its own; left out unless -m asks for it",
 )
@@ -159,6 +160,7 @@ def _left_out(config: pytest.Config, item: pytest.Item) -> bool:
         or ("case" in getattr(item, "fixturenames", ()) and case is None)
         or (item.get_closest_marker("long") and not config.option.markexpr)
         or (item.get_closest_marker("timing") and is_parallel(config))
+        or (item.get_closest_marker("paired") and not config.stash[SESSION].settings.base)
     )
 
 

@@ -1,60 +1,24 @@
 """Times a trainer's steps from outside of it, alike whether it writes events or not.
 
 Started with flags of its own, then those of the trainer. A stretch is some steps in a row; for
-each after the first, `timed` tells how long it took. Two such programs take turns on a socket, a
-stretch each, so that both see the same machine: what disturbs one disturbs the other.
+each after the first, `timed` tells how long it took. Two such programs take turns, a stretch each.
 """
 # ruff: noqa: ARG002 (the hooks have Keras' signatures)
 
 import argparse
-import contextlib
 import os
 import runpy
-import socket
 import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import tensorflow as tf
+from turns import Turns
 
 from reference_trainers import supervisor_support
 from reference_trainers.events import EventWriter
-
-
-class Turns(object):
-    """Whose turn it is, as a byte that goes to and fro; all turns are mine once the other ended."""
-
-    def __init__(self, path, first):
-        self.first = first
-        self.met = False
-        self.connection = socket.socket(socket.AF_UNIX)
-        if first:
-            self.connection.bind(path)
-            self.connection.listen(1)
-        else:
-            self.path = path
-
-    def next(self):
-        """Give the turn to the other and wait for it; the first call is where both begin."""
-        if not self.met:
-            self._meet()
-            if self.first:
-                return
-        else:
-            self._give()
-        self.connection.recv(1)
-
-    def _meet(self):
-        self.met = True
-        if self.first:
-            self.connection, _ = self.connection.accept()
-        else:
-            self.connection.connect(self.path)
-
-    def _give(self):
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self.connection.sendall(b".")
 
 
 class Stretches(object):
@@ -91,7 +55,8 @@ def time_keras(stretches):
             stretches.pause(self.params["steps"])
 
         def on_train_end(self, logs=None):
-            stretches.turns.next()  # not to disturb the other's last stretch
+            stretches.turns.give()
+            stretches.turns.wait()  # not to disturb the other's last stretch
 
     fit = tf.keras.Model.fit
 

@@ -1,0 +1,42 @@
+"""Two sides in turns: two TensorFlows, backends, trainers, or the same twice (`--base`).
+
+`python -m reports ab` runs this and judges what it measured; here nothing is asserted but that
+there was something to measure. Rows of one side and pair stand in the order of the turns.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from suite.harness import pairs
+from suite.harness.cases import Case
+from suite.harness.session import Launch, Session
+from suite.harness.sides import Side, base_of
+
+
+@pytest.mark.cases(events=("step",))
+@pytest.mark.timing
+@pytest.mark.paired
+def test_paired(case: Case, launch: Launch, session: Session, record) -> None:
+    settings = session.settings
+    assert settings.base is not None
+    interpreter = session.interpreter
+    sides = (base_of(settings.base, case, interpreter), Side("new", case, interpreter))
+    with pairs.launches(launch, sides) as launches:
+        for number, pair in enumerate(
+            pairs.measure(launches, settings.budget_s, settings.slow_down)
+        ):
+            for side in sides:
+                columns = {
+                    "variant": side.name,
+                    "repeat": number,
+                    "trainer": side.case.trainer.name,
+                    "backend": side.case.backend,
+                    "collective": pair.collective[side.name],
+                    **side.versions,
+                }
+                for time_s in pair.times_s[side.name]:
+                    record("paired_step_time_s", time_s, "s", "lower", **columns)
+                record("paired_start_up_s", pair.start_up_s[side.name], "s", "none", **columns)
+            for name, share in (("steal", pair.steal), ("foreign", pair.foreign)):
+                record(f"paired_{name}_share", share, "1", repeat=number)

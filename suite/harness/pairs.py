@@ -1,0 +1,155 @@
+"""Measures two sides as one: fresh processes of both, in pairs, which take turns.
+
+What disturbs one side's turn disturbs the other's next to it, so that their ratio is told far
+better than either time. What differs from process to process (memory layout, above all) is the same
+in all turns of one, and only further processes show it: each pair starts anew, from the interpreter
+on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from suite.harness import probes, staging
+from suite.harness.cluster import Cluster
+from suite.harness.machine import Watch
+from suite.harness.session import Launch
+from suite.harness.sides import Side
+from suite.harness.waiting import wait_until
+
+TURN_S = 0.25  # long against a hand-over, short against what disturbs
+TURNS = 12  # of each side in a pair
+LOOK_S = 0.1  # how often to look whether they are over: it takes CPU from what is timed
+LEAST_PAIRS = 8
+NARROW = 0.02  # half the width of the interval at which no more pairs are needed
+COMPARISONS = 1_600  # for which that interval is corrected
+TICK = {True: "executed", False: "step"}  # by whether a coordinator leads
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One pair of processes or clusters: seconds per step of each turn, by side, in order.
+
+    `start_up_s`: from the start until warm, import and tracing included, of both at once;
+    `collective`: what TensorFlow really reduced by.
+    `steal`, `foreign`: see machine.Watch.
+    """
+
+    times_s: dict[str, list[float]]
+    start_up_s: dict[str, float]
+    collective: dict[str, str]
+    steal: float
+    foreign: float
+
+    @property
+    def log_ratios(self) -> np.ndarray:
+        """Of each turn of `new` to that of `base` next to it."""
+        return np.log(np.array(self.times_s["new"]) / np.array(self.times_s["base"]))
+
+
+@contextlib.contextmanager
+def launches(launch: Launch, sides: Sequence[Side]) -> Iterator[list[Launch]]:
+    """A launch for each side, with an engine of its own that starts plain processes."""
+    engines = [
+        launch.engine.apart(
+            f"{side.name}-",
+            python=side.interpreter.python,
+            flavours={side.case.keras: side.interpreter.environment(side.case.keras)},
+            spawn="exec",
+        )
+        for side in sides
+    ]
+    try:
+        yield [
+            replace(launch, case=side.case, session=replace(launch.session, engine=engine))
+            for side, engine in zip(sides, engines, strict=True)
+        ]
+    finally:
+        for engine in engines:
+            engine.stop()
+
+
+def cluster_of(launch: Launch, how: dict[str, Any], own: dict[str, Any]) -> Cluster:
+    """A cluster that trains without end; its leader has the flags `own`, and takes turns."""
+    row = launch.case.trainer
+    coordinated = staging.coordinated(row)
+    timed = probes.program(launch, "paired_trainer", flags=row.flags)
+    flags = {**staging.endless_work(launch, model=row.model or None), "program": row.program}
+    # Asynchronous workers would each need turns of their own; one alone is the same code.
+    workers = None if row.synchronous or coordinated else 1
+    cluster = launch(timed, workers=workers, flags={**flags, **how, "tick": TICK[coordinated]})
+    cluster.plan = replace(cluster.plan, task_flags={cluster.drivers[0]: own})
+    return cluster
+
+
+def measured(launches: Sequence[Launch], number: int, slow_down: float, turns: int) -> Pair:
+    """One pair, base and new; who has the first turn alternates with `number`."""
+    with tempfile.TemporaryDirectory(prefix="turns-") as directory:
+        path = Path(directory) / "socket"  # short: the kernel takes 107 bytes
+        how = {"count": turns, "turn": TURN_S}
+        first = number % 2
+        owns = [{"turns": path, "first": place == first} for place in (0, 1)]
+        owns[1]["slow-down"] = slow_down or None
+        base, new = (cluster_of(side, how, own) for side, own in zip(launches, owns, strict=True))
+        with base, new:
+            began_s = time.monotonic()
+            with Watch() as watch:
+                for cluster in (base, new):
+                    cluster.start()
+                clusters = {"base": base, "new": new}
+                for cluster in (base, new):
+                    _wait_for_turns(cluster, turns)
+                watch.own([pid for c in clusters.values() for pid in c.pids.values()])
+            runs = {name: cluster.run() for name, cluster in clusters.items()}
+    told = {name: run.of("timed") for name, run in runs.items()}
+    return Pair(
+        {name: [e["wall_s"] / e["steps"] for e in events] for name, events in told.items()},
+        {name: run.of("warm")[0].time_s - began_s for name, run in runs.items()},
+        {name: run.collective for name, run in runs.items()},
+        watch.steal,
+        watch.foreign,
+    )
+
+
+def _wait_for_turns(cluster: Cluster, turns: int) -> None:
+    leader = cluster.drivers[0]
+
+    def over() -> bool:
+        alive = leader in cluster.alive()
+        return not alive or len(cluster.run().of("timed", leader)) >= turns
+
+    with contextlib.suppress(TimeoutError):
+        wait_until("all turns", over, cluster.deadlines.run_s, LOOK_S)
+    cluster.wait_for("timed", leader, at_least=turns)
+
+
+def narrow(pairs: Sequence[Pair]) -> bool:
+    """Whether the interval, at the strictest level of the gate, is as narrow as is needed."""
+    if len(pairs) < LEAST_PAIRS:
+        return False
+    from scipy import stats
+
+    centres = [float(np.median(pair.log_ratios)) for pair in pairs]
+    level = 1 - (1 - 0.95) / COMPARISONS
+    error = float(np.std(centres, ddof=1)) / np.sqrt(len(centres))
+    return bool(stats.t.interval(level, len(centres) - 1, 0.0, error)[1] <= NARROW)
+
+
+def measure(
+    launches: Sequence[Launch], budget_s: float, slow_down: float = 0.0, turns: int = TURNS
+) -> Iterator[Pair]:
+    """Pairs, until that is narrow or `budget_s` of timed steps a side are spent."""
+    pairs: list[Pair] = []
+    spent_s = 0.0
+    while spent_s < budget_s and not narrow(pairs):
+        pairs.append(measured(launches, len(pairs), slow_down, turns))
+        spent_s += turns * TURN_S
+        yield pairs[-1]

@@ -1,0 +1,110 @@
+"""What a paired comparison compares: `--base` and `--new`, of one kind, all else being equal.
+
+A kind is a row of KINDS. The new side is the case that a test gets, chosen by the option that a
+kind stands for; the base is the same case with that one thing replaced.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from reference_trainers import BY_NAME
+from suite.harness import backends, environments
+from suite.harness.environments import Interpreter
+from suite.harness.errors import BadInput, HarnessError
+from suite.harness.rows import FLAVOURS
+
+if TYPE_CHECKING:
+    from suite.harness.cases import Case  # which needs the options, and these what stands here
+
+SAME = "same"
+# tf_keras is what Keras 2 has become: across versions one is the other's counterpart.
+COUNTERPARTS = {"keras2": "tf_keras", "tf_keras": "keras2"}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What can be compared: the option that names it, and its names, as far as they are known."""
+
+    name: str
+    option: str  # attribute of the parsed options that chooses the new side
+    known: Iterable[str] = ()
+
+
+KINDS = (
+    Kind("same", "", (SAME,)),
+    Kind("trainer", "trainer", tuple(BY_NAME)),
+    Kind("backend", "backend", tuple(backends.BY_NAME)),
+    Kind("keras", "keras", FLAVOURS),
+    Kind("python", "python"),  # any other name is an interpreter's
+)
+
+
+def kind_of(option: str, name: str) -> Kind:
+    """Which of KINDS a name is of; BadInput for one of none."""
+    for kind in KINDS:
+        if name in kind.known:
+            return kind
+    if shutil.which(name) is None:
+        names = ", ".join(name for kind in KINDS for name in kind.known)
+        raise BadInput(f"{option} {name}: no interpreter, and none of {names}")
+    return KINDS[-1]
+
+
+def chosen(base: str | None, new: str | None, options: Any) -> dict[str, Any]:
+    """The parsed options that `--new` sets, by attribute; BadInput for what cannot be compared."""
+    if base is None:
+        if new is not None:
+            raise BadInput(f"--new {new}: compared with what? give --base as well")
+        return {}
+    kind = kind_of("--base", base)
+    if new is None:
+        return {}
+    if kind_of("--new", new) != kind:
+        raise BadInput(f"--base {base} --new {new}: one is a {kind.name}, the other is not")
+    if not kind.option:
+        return {}
+    if getattr(options, kind.option):
+        raise BadInput(f"--new {new}: --{kind.option} is given as well; leave one of them out")
+    return {kind.option: new if kind.option == "python" else [new]}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side: what trains, how, and under which interpreter."""
+
+    name: str  # base or new
+    case: Case
+    interpreter: Interpreter
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Columns of its measurements."""
+        found = self.interpreter
+        keras = found.label(self.case.keras)
+        return {"tensorflow": found.tensorflow, "keras": keras, "python": found.python_version}
+
+
+def base_of(base: str, case: Case, interpreter: Interpreter) -> Side:
+    """The base side of a case; HarnessError where it has no counterpart there."""
+    kind = kind_of("--base", base)
+    if kind.name == "python":
+        interpreter = environments.describe(base)
+    changes: dict[str, Any] = {
+        "trainer": {"trainer": BY_NAME.get(base)},
+        "backend": {"backend": base},
+        "keras": {"keras": base},
+        "python": {"keras": _counterpart(case.keras, interpreter)},
+    }.get(kind.name, {})
+    side = Side("base", replace(case, **changes), interpreter)
+    keras = side.case.keras
+    if side.case.trainer.keras and keras not in interpreter.flavours:
+        raise HarnessError(f"{interpreter.python} has no {keras} to compare {case.keras} with")
+    return side
+
+
+def _counterpart(flavour: str, interpreter: Interpreter) -> str:
+    return flavour if flavour in interpreter.flavours else COUNTERPARTS.get(flavour, flavour)

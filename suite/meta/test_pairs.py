@@ -1,0 +1,145 @@
+"""Paired comparisons on fakes: who has the turn, what a slowdown does, what may be compared."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from reference_trainers import BY_NAME
+from suite.harness import pairs, sides
+from suite.harness.cases import Case
+from suite.harness.environments import Interpreter
+from suite.harness.errors import BadInput, HarnessError
+from suite.harness.pairs import Pair
+from suite.meta.fakes import LOOP, SINGLE, FakeCase, data_file
+from suite.programs.paired_trainer import settled
+from suite.programs.turns import Turns
+
+HERE = Interpreter(sys.executable, "3.11", "2.21.0", keras="3.15", tf_keras="2.21.0")
+ALONE = Case(BY_NAME["single_process"], "none", "tf_keras")
+
+
+def in_turns(path: Path, count: int) -> str:
+    """Who had each turn, of two that take `count` each."""
+    had: list[str] = []
+
+    def take(name: str, first: bool) -> None:
+        turns = Turns(str(path), first)
+        opened.set()
+        for _ in range(count):
+            turns.next()
+            had.append(name)
+        turns.give()
+
+    opened = threading.Event()
+    first = threading.Thread(target=take, args=("a", True))
+    first.start()
+    opened.wait()
+    take("b", False)
+    first.join()
+    return "".join(had)
+
+
+@pytest.mark.parametrize(("count", "order"), [(1, "ab"), (2, "abba"), (5, "abbaabbaab")])
+def test_two_take_turns_as_abba(tmp_path: Path, count: int, order: str):
+    assert in_turns(tmp_path / "socket", count) == order
+
+
+def test_warm_up_ends_when_steps_no_longer_become_faster():
+    falling = list(np.linspace(2.0, 1.0, 25))
+    assert not settled(falling[:9])
+    assert not settled(falling)
+    assert settled(falling + [1.0] * 20)
+
+
+def sides_of(engine, directory: Path, trainer) -> list[FakeCase]:
+    engine, found = replace(engine, defaults={"data": data_file(directory)}), []
+    for name in ("base", "new"):
+        (directory / name).mkdir()
+        found.append(FakeCase(engine, directory / name, trainer))
+    return found
+
+
+@pytest.mark.parametrize("trainer", [SINGLE, LOOP], ids=lambda row: row.name)
+def test_a_slowdown_is_in_the_ratio(fake_engine, tmp_path: Path, trainer):
+    found = pairs.measured(sides_of(fake_engine, tmp_path, trainer), 1, slow_down=1.0, turns=4)
+    assert {name: len(times) for name, times in found.times_s.items()} == {"base": 4, "new": 4}
+    assert np.log(1.5) < np.median(found.log_ratios) < np.log(3)
+    assert min(found.start_up_s.values()) > 0
+
+
+def pair(ratio: float) -> Pair:
+    times = {"base": [1.0, 1.0, 1.0], "new": [ratio, ratio, 5.0]}
+    return Pair(times, {}, {}, 0.0, 0.0)
+
+
+def test_it_measures_until_the_interval_is_narrow():
+    calm, restless = (1.0, 1.001), (1.0, 1.2)
+    assert not pairs.narrow([pair(ratio) for ratio in calm * 3])  # so few may agree by chance
+    assert pairs.narrow([pair(ratio) for ratio in calm * 5])
+    assert not pairs.narrow([pair(ratio) for ratio in restless * 10])
+
+
+def test_it_measures_no_longer_than_the_budget(monkeypatch):
+    monkeypatch.setattr(pairs, "measured", lambda *_: pair(1.0))
+    monkeypatch.setattr(pairs, "narrow", lambda _: False)
+    budget_s = 2.5 * pairs.TURNS * pairs.TURN_S
+    assert len(list(pairs.measure([], budget_s))) == 3
+
+
+def options(**given) -> SimpleNamespace:
+    return SimpleNamespace(**{"trainer": [], "backend": [], "keras": [], "python": None, **given})
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "sets"),
+    [
+        (None, None, {}),
+        ("same", None, {}),
+        ("ring", "nccl", {"backend": ["nccl"]}),
+        ("single_process", "keras_mirrored", {"trainer": ["keras_mirrored"]}),
+        ("tf_keras", "keras3", {"keras": ["keras3"]}),
+        (sys.executable, sys.executable, {"python": sys.executable}),
+    ],
+)
+def test_the_new_side_is_chosen_by_the_option_of_its_kind(base, new, sets):
+    assert sides.chosen(base, new, options()) == sets
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "given", "says"),
+    [
+        (None, "ring", {}, "--new ring: compared with what? give --base as well"),
+        ("ring", "keras3", {}, "--base ring --new keras3: one is a backend, the other is not"),
+        ("rign", None, {}, "--base rign: no interpreter, and none of same, single_process"),
+        ("ring", "nccl", {"backend": ["auto"]}, "--new nccl: --backend is given as well"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line(base, new, given, says):
+    with pytest.raises(BadInput) as error:
+        sides.chosen(base, new, options(**given))
+    assert str(error.value).startswith(says)
+
+
+def test_the_base_differs_in_that_one_thing():
+    cluster = Case(BY_NAME["custom_loop_multi_worker_mirrored"], "nccl", "keras3")
+    assert sides.base_of("same", cluster, HERE).case == cluster
+    assert sides.base_of("ring", cluster, HERE).case == replace(cluster, backend="ring")
+    assert sides.base_of("tf_keras", cluster, HERE).case == replace(cluster, keras="tf_keras")
+    other = sides.base_of("single_process", ALONE, HERE)
+    assert other.case.trainer.name == "single_process"
+    assert other.versions["keras"] == "tf_keras 2.21.0"
+
+
+def test_keras_2_is_the_counterpart_of_tf_keras(monkeypatch):
+    old = Interpreter(sys.executable, "3.11", "2.15.1", keras="2.15.0")
+    monkeypatch.setattr(sides.environments, "describe", lambda _: old)
+    assert sides.base_of(sys.executable, ALONE, HERE).case.keras == "keras2"
+    with pytest.raises(HarnessError, match="has no keras3 to compare"):
+        sides.base_of(sys.executable, replace(ALONE, keras="keras3"), HERE)

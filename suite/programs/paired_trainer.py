@@ -1,0 +1,116 @@
+"""Times a trainer that takes turns with another one, which is to be compared with it.
+
+Started with flags of its own, then those of the trainer. The task that leads ends a step with what
+it tells, a `step` or a coordinator's `executed`. After its warm-up it makes steps for some time,
+tells how long they took (`timed`), and gives the other its turn; its cluster waits with it. When it
+has had all its turns it waits to be ended from outside. A slowdown can be planted, for trials.
+"""
+
+import argparse
+import os
+import runpy
+import sys
+import threading
+import time
+from statistics import median
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from turns import Turns
+
+from reference_trainers.events import EventWriter
+
+WINDOW = 10  # steps over which a median is taken while it warms up
+FALLING = 0.97  # warm-up is over when a window is no less than so many times the one before
+WARM_UP_S = 10.0  # at most, since the first step: a machine with other work on it never settles
+
+
+class Lead(object):
+    """The clock of the task that leads; `ticked` is called at the end of each of its steps."""
+
+    def __init__(self, turns, count, turn_s, slow_down):
+        self.turns, self.count, self.turn_s, self.slow_down = turns, count, turn_s, slow_down
+        self.last_s = self.began_s = self.began_cpu_s = None
+        self.warming = []  # seconds of each step so far; None once it is warm
+        self.steps = 0
+
+    def ticked(self, events, steps):
+        now_s = time.perf_counter()
+        if self.slow_down and self.last_s is not None:
+            until_s = now_s + self.slow_down * (now_s - self.last_s)
+            while now_s < until_s:
+                now_s = time.perf_counter()
+        if self.warming is not None:
+            self._warm_up(events, now_s, steps)
+        else:
+            self.steps += steps
+            if now_s - self.began_s >= self.turn_s:
+                self._end_turn(events, now_s)
+        self.last_s = time.perf_counter()
+
+    def _warm_up(self, events, now_s, steps):
+        if self.last_s is not None:
+            self.warming.append((now_s - self.last_s) / steps)
+        if self.warming and (sum(self.warming) >= WARM_UP_S or settled(self.warming)):
+            events.write("warm", steps=len(self.warming) + 1)
+            self.warming = None
+            self._begin_turn()
+
+    def _begin_turn(self):
+        self.turns.next()
+        self.steps = 0
+        self.began_s, self.began_cpu_s = time.perf_counter(), time.process_time()
+
+    def _end_turn(self, events, now_s):
+        wall_s, cpu_s = now_s - self.began_s, time.process_time() - self.began_cpu_s
+        events.write("timed", told=True, steps=self.steps, wall_s=wall_s, cpu_s=cpu_s)
+        if self.turns.taken == self.count:
+            self.turns.give()
+            threading.Event().wait()
+        self._begin_turn()
+
+
+def settled(times_s):
+    """Whether steps have stopped becoming faster, by the medians of the last two windows."""
+    before, last = times_s[-2 * WINDOW : -WINDOW], times_s[-WINDOW:]
+    return len(before) == WINDOW and median(last) >= FALLING * median(before)
+
+
+def listen(lead, tick):
+    """Let `lead` know of every such event."""
+
+    def heard(write):
+        def told(self, event, **fields):
+            write(self, event, **fields)
+            if event == tick:
+                lead.ticked(self, fields.get("steps", 1))
+
+        return told
+
+    for name in ("write", "write_soon"):
+        setattr(EventWriter, name, heard(getattr(EventWriter, name)))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--program", required=True, help="the trainer")
+    parser.add_argument("--turns", default="", help="of the task that leads: path of the socket")
+    parser.add_argument("--first", action="store_true", help="has the first turn")
+    parser.add_argument("--count", type=int, default=1, help="turns")
+    parser.add_argument("--turn", type=float, default=0.0, help="seconds of each, at least")
+    parser.add_argument("--tick", default="step", help="its event at the end of a step")
+    parser.add_argument("--slow-down", type=float, default=0.0, help="of each step, as a share")
+    parser.add_argument("--cpus", default="", help="the processors of this task: 0,1")
+    args, rest = parser.parse_known_args()
+    if args.cpus:
+        os.sched_setaffinity(0, [int(number) for number in args.cpus.split(",")])
+    if args.turns:
+        turns = Turns(args.turns, args.first)
+        listen(Lead(turns, args.count, args.turn, args.slow_down), args.tick)
+    sys.argv = [args.program] + rest
+    runpy.run_path(args.program, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
