@@ -99,8 +99,9 @@ def become_task(request, report):
     os.close(null)
     if request["host"]:
         isolation.join("/proc/%d/ns/net" % request["host"], isolation.CLONE_NEWNET)
+    temporary = os.environ["TMPDIR"]  # the zygote's, which goes with it
     os.environ.clear()
-    os.environ.update(request["env"])
+    os.environ.update(request["env"], TMPDIR=temporary)
     os.chdir(request["cwd"])
 
 

@@ -21,8 +21,9 @@ import numpy as np
 from suite.harness import probes, staging
 from suite.harness.cluster import Cluster
 from suite.harness.machine import Watch
-from suite.harness.session import Launch
+from suite.harness.session import Launch as SessionLaunch
 from suite.harness.sides import Side
+from suite.harness.staging import Launch
 from suite.harness.waiting import wait_until
 
 TURN_S = 0.25  # long against a hand-over, short against what disturbs
@@ -56,7 +57,7 @@ class Pair:
 
 
 @contextlib.contextmanager
-def launches(launch: Launch, sides: Sequence[Side]) -> Iterator[list[Launch]]:
+def launches(launch: SessionLaunch, sides: Sequence[Side]) -> Iterator[list[SessionLaunch]]:
     """A launch for each side, with an engine of its own that starts plain processes."""
     engines = [
         launch.engine.apart(

@@ -61,7 +61,9 @@ class Zygote:
         try:
             process = subprocess.Popen(
                 command,
-                env=dict(env),
+                # Of the tasks, too: one that is killed leaves what it had there (AutoGraph's
+                # sources, a thousand in a run of the suite).
+                env={**env, "TMPDIR": str(directory)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

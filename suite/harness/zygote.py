@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import select
+import shutil
 import socket
 import sys
 import time
@@ -50,9 +51,7 @@ def serve(options):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
         if sys.stdin in ready and not os.read(sys.stdin.fileno(), 4096):
-            os.unlink(options.socket)
-            with contextlib.suppress(OSError):
-                os.rmdir(os.path.dirname(options.socket))
+            shutil.rmtree(os.path.dirname(options.socket), ignore_errors=True)
             return 0
         if listener in ready:
             connection, _ = listener.accept()

@@ -309,7 +309,8 @@ def test_killing_pytest_leaves_no_process_and_no_namespace(tmp_path):
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
     )
-    session = wait_until("the victim's cluster", lambda: ready.exists() and ready.read_text(), 15)
+    told = wait_until("the victim's cluster", lambda: ready.exists() and ready.read_text(), 15)
+    session, temporary = told.split()
     running = leaks.processes(session)
     victim.send_signal(signal.SIGKILL)
     killed_s = time.monotonic()
@@ -317,6 +318,7 @@ def test_killing_pytest_leaves_no_process_and_no_namespace(tmp_path):
     assert len(running) >= 5  # zygote, two for the cluster, its tasks
     wait_until("everything to end", lambda: not leaks.processes(session), 5)
     assert time.monotonic() - killed_s < 5
+    assert not Path(temporary).exists()
     spaces = {line.split(" in ")[1].split(":")[0] for line in running}
     assert not spaces - {str(Path("/proc/self/ns/net").readlink())} & living_networks()
 

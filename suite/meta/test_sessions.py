@@ -180,6 +180,7 @@ def options_with(**given) -> SimpleNamespace:
     defaults = {
         "trainer": [], "backend": [], "keras": [], "workers": None, "data": None, "run_dir": None,
         "python": None, "spawn": "fork", "deadline_scale": "1", "seed": None, "at_once": None,
+        "base": None, "new": None, "budget": "60", "slow_down": "0",
     }  # fmt: skip
     return SimpleNamespace(**{**defaults, **given})
 
@@ -194,6 +195,9 @@ WRONG = [
     ({"deadline_scale": "-1"}, r"--deadline-scale -1: must be a number from"),
     ({"at_once": "0"}, r"--at-once 0: must be a whole number from 1"),
     ({"seed": "x"}, r"--seed x: must be a whole number"),
+    ({"new": "ring"}, r"--new ring: compared with what"),
+    ({"budget": "0"}, r"--budget 0: must be a number from 1 to 3600"),
+    ({"slow_down": "-5"}, r"--slow-down -5: must be a number from 0 to 100"),
     ({"data": "missing.npz"}, r"--data missing.npz: no such file"),
 ]
 

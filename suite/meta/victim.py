@@ -6,10 +6,12 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from suite.harness.waiting import wait_until
 from suite.meta import fakes
 
 PROGRAM = """
-import signal, sys
+import signal, sys, tempfile
+tempfile.mkstemp()
 print("alive", flush=True)
 signal.pause()
 """
@@ -24,5 +26,7 @@ def test_runs_until_killed(fake_engine, tmp_path):
     with engine.launch(trainer, backend="none", keras="none") as cluster:
         cluster.start()
         cluster.wait_for("spawned", "worker/1")
-        Path(os.environ["VICTIM_READY"]).write_text(session)
+        temporary = engine.zygotes["none"].directory
+        wait_until("what tasks leave", lambda: len(list(temporary.glob("tmp*"))) == 2, 30)
+        Path(os.environ["VICTIM_READY"]).write_text(f"{session} {temporary}")
         cluster.wait_for("never", within_s=60)

@@ -31,30 +31,30 @@ class Lead(object):
 
     def __init__(self, turns, count, turn_s, slow_down):
         self.turns, self.count, self.turn_s, self.slow_down = turns, count, turn_s, slow_down
-        self.last_s = self.began_s = self.began_cpu_s = None
-        self.warming = []  # seconds of each step so far; None once it is warm
+        self.last_s = self.began_s = self.began_cpu_s = 0.0
+        self.warm, self.warming = False, []  # the latter: seconds of each step so far
         self.steps = 0
 
     def ticked(self, events, steps):
         now_s = time.perf_counter()
-        if self.slow_down and self.last_s is not None:
+        if self.slow_down and self.last_s:
             until_s = now_s + self.slow_down * (now_s - self.last_s)
             while now_s < until_s:
                 now_s = time.perf_counter()
-        if self.warming is not None:
-            self._warm_up(events, now_s, steps)
-        else:
+        if self.warm:
             self.steps += steps
             if now_s - self.began_s >= self.turn_s:
                 self._end_turn(events, now_s)
+        else:
+            self._warm_up(events, now_s, steps)
         self.last_s = time.perf_counter()
 
     def _warm_up(self, events, now_s, steps):
-        if self.last_s is not None:
+        if self.last_s:
             self.warming.append((now_s - self.last_s) / steps)
         if self.warming and (sum(self.warming) >= WARM_UP_S or settled(self.warming)):
             events.write("warm", steps=len(self.warming) + 1)
-            self.warming = None
+            self.warm = True
             self._begin_turn()
 
     def _begin_turn(self):
