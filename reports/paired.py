@@ -1,0 +1,171 @@
+"""Two sides that took turns: by how much one is slower than the other, and what that means.
+
+Rows of `paired_step_time_s` come from `pytest suite/benchmarks/test_paired.py --base WHAT`: the
+k-th turn of the base in a pair of processes is next to the k-th of the new side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from reports import effects
+from reports.conformance import approach
+from reports.effects import Answer, Effect
+from reports.frame import BadInput
+from reports.groups import backends, grouped, whole
+from reports.statistics import CONFIDENCE
+from reports.table import Column, Row, Table
+from reports.text import MISSING, figure
+
+TIME = "paired_step_time_s"
+START_UP = "paired_start_up_s"
+NOISE = {"paired_steal_share": 0.02, "paired_foreign_share": 0.05}  # metric -> a calm pair's most
+METRICS = (TIME, START_UP, *NOISE)
+SIDES = ("base", "new")
+COLUMNS = (
+    Column("base"),
+    Column("new"),
+    Column("workers", right=True),
+    Column("pairs", right=True),
+    Column("base ms", right=True),
+    Column("new ms", right=True),
+    Column("new / base (95 %)"),
+    Column("answer"),
+    Column("start-up s", right=True),
+    Column("noisy", right=True),
+)
+NOTE = (
+    "base ms, new ms: a step, median over turns. new / base: of step times, so above 1 is slower; "
+    f"hierarchical bootstrap over pairs of processes and turns, 95 %. A change counts from "
+    f"{100 * effects.FLOOR:.0f} % on, where the interval excludes none and chance would give it "
+    "less than once in 20 such comparisons together. start-up: from the start until warm, base and "
+    "new at once. noisy: pairs in which the hypervisor took more than 2 % of the processors' time, "
+    "or other processes used more than 5 %."
+)
+
+
+@dataclass(frozen=True)
+class Series:
+    """One comparison: `labels` of both sides, what differs among them; times in seconds."""
+
+    test: str
+    labels: Mapping[str, str]
+    workers: str
+    log_ratios: Sequence[Sequence[float]]  # of each pair of processes
+    step_s: Mapping[str, float]
+    start_up_s: float
+    noisy: int
+
+    @property
+    def effect(self) -> Effect:
+        return effects.paired(self.log_ratios)
+
+
+def rows(measurements: pd.DataFrame) -> pd.DataFrame:
+    """The measurements that this report shows."""
+    return measurements.loc[measurements["metric"].isin(METRICS)]
+
+
+def series(measurements: pd.DataFrame) -> list[Series]:
+    """Every comparison, in the order of the tests; BadInput where turns are not in pairs."""
+    return [_series(str(key["test"]), found) for key, found in grouped(rows(measurements), KEYS)]
+
+
+KEYS = ("run_id", "test")
+
+
+def _series(test: str, found: pd.DataFrame) -> Series:
+    timed = found.loc[found["metric"] == TIME]
+    sides = {side: timed.loc[timed["variant"] == side] for side in SIDES}
+    logs = {side: dict(_turns(side_rows)) for side, side_rows in sides.items()}
+    lengths = [{pair: len(turns) for pair, turns in by_pair.items()} for by_pair in logs.values()]
+    if not lengths[0] or lengths[0] != lengths[1]:
+        raise BadInput(f"{test}: the turns of base and new are not in pairs")
+    pairs = [list(logs["new"][pair] - base) for pair, base in sorted(logs["base"].items())]
+    noisy = set()
+    for metric, most in NOISE.items():
+        shares = found.loc[(found["metric"] == metric) & (found["value"] > most)]
+        noisy |= set(shares["repeat"])
+    return Series(
+        test=test,
+        labels=_labels(sides),
+        workers=whole(timed["workers"].iloc[0]),
+        log_ratios=pairs,
+        step_s={side: float(side_rows["value"].median()) for side, side_rows in sides.items()},
+        start_up_s=_median(found.loc[found["metric"] == START_UP, "value"]),
+        noisy=len(noisy),
+    )
+
+
+def _median(values: Sequence[float]) -> float:
+    return median(values) if len(values) else float("nan")
+
+
+def _turns(side: pd.DataFrame) -> Iterator[tuple[int, np.ndarray]]:
+    for repeat, turns in side.groupby("repeat", sort=True):
+        yield int(repeat), np.log(turns["value"].to_numpy(float))  # type: ignore[call-overload]
+
+
+def _labels(sides: Mapping[str, pd.DataFrame]) -> dict[str, str]:
+    """What each side is, by what differs; both the same where nothing does."""
+    first = {side: found.iloc[0] for side, found in sides.items()}
+    named: Mapping[str, Any] = {
+        "trainer": lambda row: str(row["trainer"]),
+        "backend": lambda row: backends(row["backend"], row["collective"]) or "none",
+        "keras": lambda row: str(row["keras"]),
+        "tensorflow": lambda row: f"TensorFlow {row['tensorflow']}",
+        "python": lambda row: f"Python {row['python']}",
+    }
+    parts: dict[str, list[str]] = {side: [] for side in SIDES}
+    for told in named.values():
+        texts = {side: told(row) for side, row in first.items()}
+        if len(set(texts.values())) > 1:
+            for side, text in texts.items():
+                parts[side].append(text)
+    return {side: ", ".join(found) or "the same" for side, found in parts.items()}
+
+
+def judged(found: Sequence[Series], comparisons: int | None = None) -> list[Answer]:
+    """What each comparison comes to, corrected for so many (default: these)."""
+    count = comparisons or len(found)
+    return [effects.judge(one.effect, "lower", count, confidence=CONFIDENCE) for one in found]
+
+
+def ratio(effect: Effect) -> str:
+    """`1.052 (1.049 to 1.056)`."""
+    if not effect.known:
+        return f"{effect.ratio:.3f} ({MISSING})"
+    return f"{effect.ratio:.3f} ({effect.low:.3f} to {effect.high:.3f})"
+
+
+def table(measurements: pd.DataFrame, comparisons: int | None = None) -> Table:
+    """A line for each comparison; no rows when nothing was compared."""
+    found = series(measurements)
+    lines = []
+    for one, answer in zip(found, judged(found, comparisons), strict=True):
+        cells = (
+            *(one.labels[side] for side in SIDES),
+            one.workers,
+            str(len(one.log_ratios)),
+            *(figure(1000 * one.step_s[side]) for side in SIDES),
+            ratio(one.effect),
+            answer.value,
+            figure(one.start_up_s),
+            str(one.noisy),
+        )
+        lines.append(Row(_heading(measurements, one.test), cells))
+    return Table("In turns", COLUMNS, tuple(lines), NOTE if lines else "Nothing was compared.")
+
+
+def _heading(measurements: pd.DataFrame, test: str) -> str:
+    new = measurements.loc[(measurements["test"] == test) & (measurements["variant"] == "new")]
+    row = new.iloc[0]
+    shown = approach(row["trainer"], row["keras"])
+    backend = backends(row["backend"], row["collective"])
+    return f"{shown}, {backend}" if backend else shown

@@ -1,0 +1,105 @@
+"""Two sides in turns: the ratio, its answer, what sides are called, what is not in pairs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from reports import frame, paired
+from reports.effects import Answer
+from reports.frame import BadInput
+from suite.meta import made_up_run
+
+TEST = made_up_run.test_id("benchmarks", "paired", "paired", "single_process-tf_keras")
+
+
+def row(metric: str, value: float, **columns: Any) -> dict[str, Any]:
+    common = {**made_up_run.COMMON, "test": TEST, "trainer": made_up_run.SINGLE, "workers": 1}
+    unit = "s" if metric.endswith("_s") else "1"
+    values = {"run_id": made_up_run.RUN_ID, "metric": metric, "value": value, "unit": unit}
+    return frame.measurement_row(**{**common, "backend": "none", **values, **columns})
+
+
+def turns(ratio: float, pairs: int = 12, **new: Any) -> Iterator[dict[str, Any]]:
+    """Steps of 10 ms, and of `ratio` times that, with the noise of a shared machine."""
+    draw = random.Random(5)
+    for pair in range(pairs):
+        own = draw.gauss(0, 0.005)
+        for _ in range(10):
+            speed = draw.uniform(0.9, 1.3)  # what disturbs both alike
+            sides = {"base": 1.0, "new": ratio * (1 + own)}
+            for side, times in sides.items():
+                time_s = 0.010 * speed * times * draw.gauss(1, 0.01)
+                columns = {"variant": side, "repeat": pair, **(new if side == "new" else {})}
+                yield row(paired.TIME, time_s, **columns)
+        for side in paired.SIDES:
+            yield row(paired.START_UP, 6.0, variant=side, repeat=pair)
+
+
+def measured(*rows: Iterator[dict[str, Any]] | list[dict[str, Any]]) -> pd.DataFrame:
+    listed = [one for found in rows for one in found]
+    return frame.data_frame(frame.table(frame.MEASUREMENTS, listed))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "answer"),
+    [
+        (1.0, Answer.NO_CHANGE),
+        (1.05, Answer.REGRESSION),
+        (0.95, Answer.IMPROVEMENT),
+        (1.019, Answer.CANNOT_TELL),
+    ],
+)
+def test_the_answer_is_that_of_the_ratio(ratio: float, answer: Answer):
+    (found,) = paired.series(measured(turns(ratio)))
+    assert found.effect.low < ratio < found.effect.high
+    assert paired.judged([found]) == [answer]
+    assert found.step_s["base"] == pytest.approx(0.011, rel=0.1)
+
+
+def test_the_level_is_for_all_comparisons_together():
+    (found,) = paired.series(measured(turns(1.05, pairs=4)))
+    assert paired.judged([found]) == [Answer.REGRESSION]
+    assert paired.judged([found], comparisons=1_600) == [Answer.CANNOT_TELL]
+
+
+@pytest.mark.parametrize(
+    ("new", "labels"),
+    [
+        ({}, ("the same", "the same")),
+        ({"backend": "nccl", "collective": "ring"}, ("none", "nccl → ring")),
+        ({"keras": "keras3 3.15.1"}, ("tf_keras 2.21.0", "keras3 3.15.1")),
+        (
+            {"tensorflow": "2.22.0", "python": "3.12.1"},
+            ("TensorFlow 2.21.0, Python 3.11.9", "TensorFlow 2.22.0, Python 3.12.1"),
+        ),
+    ],
+)
+def test_sides_are_called_by_what_differs(new: dict[str, str], labels: tuple[str, str]):
+    (found,) = paired.series(measured(turns(1.0, pairs=2, **new)))
+    assert (found.labels["base"], found.labels["new"]) == labels
+
+
+def test_turns_that_are_not_in_pairs_are_refused():
+    whole = list(turns(1.0, pairs=2))
+    with pytest.raises(BadInput, match="the turns of base and new are not in pairs"):
+        paired.series(measured(whole[1:]))
+
+
+def test_pairs_beside_other_work_are_counted():
+    restless = [row("paired_foreign_share", 0.3, repeat=1), row("paired_steal_share", 0.1)]
+    calm = [row("paired_foreign_share", 0.01, repeat=3)]
+    (found,) = paired.series(measured(turns(1.0, pairs=4), restless, calm))
+    assert found.noisy == 2
+
+
+def test_the_table_has_a_line_for_each_comparison():
+    (line,) = paired.table(measured(turns(1.05))).rows
+    assert line.group == "single_process · tf_keras 2.21.0"
+    assert line.cells[:4] == ("the same", "the same", "1", "12")
+    assert line.cells[7:] == ("regression", "6.00", "0")
+    assert paired.table(measured([])).rows == ()
