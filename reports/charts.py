@@ -6,7 +6,7 @@ Lines and points differ in dash and marker as well as colour.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -14,21 +14,23 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from reports import startup, throughput
+from reports import curves, startup, throughput
 from reports.curves import Curve
 from reports.figures import COLOURS, INK, figure, label
+from reports.frame import RunFrames
 from reports.groups import circumstances, grouped, whole
+from reports.sections import Charts
 from reports.text import plural
 
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 2, 2)), (0, (1, 1)), (0, (8, 3)))
 
 
-def throughput_chart(measurements: pd.DataFrame) -> str:
-    """Steps/s and examples/s of every case, with interval and each process; "" without any."""
-    cases = throughput.summarise(measurements).to_dict("records")
+def throughput_chart(run: RunFrames) -> Charts:
+    """Steps/s and examples/s of every case, with interval and each process."""
+    cases = throughput.summarise(run.measurements).to_dict("records")
     if not cases:
-        return ""
+        return []
     labels = [label(*_case_lines(case)) for case in cases]
     with figure(0.9 + 0.62 * len(cases), 2, "Throughput by case") as (axes, drawn):
         for ax, rate, title in zip(
@@ -37,7 +39,7 @@ def throughput_chart(measurements: pd.DataFrame) -> str:
             for place, case in enumerate(cases):
                 _bar(ax, place, case[rate], case["values_per_s"][rate])
             _finish_bars(ax, labels if ax is axes[0] else [""] * len(labels), title)
-    return drawn[0]
+    return [("", drawn[0])]
 
 
 def _case_lines(case: dict[str, Any]) -> tuple[str, str]:
@@ -76,14 +78,12 @@ def _finish_bars(ax: Axes, labels: Sequence[str], title: str) -> None:
     ax.set_title(title)
 
 
-def startup_chart(measurements: pd.DataFrame) -> str:
-    """For each metric that compares variants, every sample, median and interval; "" without."""
-    variants = startup.rows(measurements).groupby("metric")["variant"].nunique()
-    compared = [metric for metric, count in variants.items() if count > 1]
-    return "".join(
-        _startup(str(metric), measurements.loc[measurements["metric"] == metric])
-        for metric in compared
-    )
+def startup_chart(run: RunFrames) -> Charts:
+    """For each metric that compares variants, every sample, median and interval."""
+    numbers = run.measurements
+    variants = startup.rows(numbers).groupby("metric")["variant"].nunique()
+    compared = [str(metric) for metric, count in variants.items() if count > 1]
+    return [("", _startup(metric, numbers.loc[numbers["metric"] == metric])) for metric in compared]
 
 
 def _startup(metric: str, shown: pd.DataFrame) -> str:
@@ -114,10 +114,10 @@ def _same(key: Any, row: Any) -> bool:
     return all(str(key[name]) == str(row[name]) for name in startup.KEYS)
 
 
-def curves_charts(curves: Iterable[Curve]) -> list[tuple[str, str]]:
-    """(approach, SVG) of each trainer: loss per step, loss and accuracy per epoch."""
+def curves_charts(run: RunFrames) -> Charts:
+    """Of each trainer: loss per step, loss and accuracy per epoch."""
     trainers: dict[str, list[Curve]] = {}
-    for curve in curves:
+    for curve in curves.of(run):
         trainers.setdefault(curve.trainer, []).append(curve)
     return [(trainer, _curves(trainer, listed)) for trainer, listed in trainers.items()]
 

@@ -54,6 +54,11 @@ SPREAD_NOTE = f"Of each number the median over the runs that gave it (least to m
 WORDS = {row.name: row.words for row in VERDICTS}
 
 
+def rows(measurements: pd.DataFrame) -> pd.DataFrame:
+    """The measurements that this report shows."""
+    return measurements.loc[measurements["metric"].isin(tuple(METRICS))]
+
+
 def struck(verdicts: pd.DataFrame) -> pd.DataFrame:
     """The verdicts on rows of the fault table."""
     return verdicts.loc[verdicts["fault"].fillna("").ne("")]

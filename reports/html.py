@@ -14,20 +14,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from reports import (
-    charts,
-    conformance,
-    curves,
-    faults,
-    header,
-    measured,
-    published,
-    startup,
-    throughput,
-    timelines,
-)
+from reports import conformance, header, timelines
 from reports.frame import RunFrames
 from reports.groups import whole
+from reports.sections import SECTIONS, Section
+from reports.table import Table
 from reports.text import figure
 from reports.timelines import Picture
 from reports.verdicts import BY_NAME, VERDICTS
@@ -50,8 +41,6 @@ def render(run: RunFrames) -> str:
 
 
 def _content(run: RunFrames) -> Mapping[str, Any]:
-    shown = curves.of(run)
-    numbers = run.measurements
     findings = conformance.findings(run.verdicts)
     rows = list(_verdicts(run))
     pictures = timelines.of(run)
@@ -69,18 +58,17 @@ def _content(run: RunFrames) -> Mapping[str, Any]:
         "anchors": {row["test"]: row["anchor"] for row in rows},
         "verdicts": rows,
         "approaches": sorted({row["approach"] for row in rows}),
-        "throughput": throughput.table(run),
-        "faults": faults.table(run),
+        "sections": list(_sections(run)),
         "timelines": _by_approach(pictures),
         "timelines_legend": Markup(timelines.legend()) if pictures else "",
-        "published": published.table(run),
-        "startup": startup.table(run),
-        "curves": curves.table(shown),
-        "measured": measured.table(run),
-        "throughput_chart": Markup(charts.throughput_chart(numbers)),
-        "startup_chart": Markup(charts.startup_chart(numbers)),
-        "curves_charts": [(name, Markup(svg)) for name, svg in charts.curves_charts(shown)],
     }
+
+
+def _sections(run: RunFrames) -> Iterator[tuple[Section, Table, list[tuple[str, Markup]]]]:
+    for section in SECTIONS:
+        table = section.table(run)
+        if table.rows or section.always:
+            yield section, table, [(name, Markup(svg)) for name, svg in section.drawn(run)]
 
 
 def _by_approach(pictures: Iterable[Picture]) -> list[tuple[str, list[Picture]]]:

@@ -9,22 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from reports import (
-    conformance,
-    curves,
-    faults,
-    header,
-    measured,
-    published,
-    startup,
-    throughput,
-)
+from reports import conformance, header
 from reports.frame import RunFrames
+from reports.sections import SECTIONS
 from reports.table import Table
 from reports.text import figure, one_line
 from reports.verdicts import BY_NAME, VERDICTS
 
 SPECIAL = re.compile(r"[\\`*\[\]|#~!$]|(?<!\w)_|_(?!\w)|^[-+=]|(?<=^\d)[.)]")
+SHORT = 40  # lines of a table in full view; a longer one is to unfold
 EMOJI = {
     "failed": "❌",
     "harness_error": "💥",
@@ -78,13 +71,12 @@ def _lines(run: RunFrames) -> Iterator[str]:
     yield ""
     yield from _matrix(conformance.matrix(run.verdicts))
     yield from _findings(conformance.findings(run.verdicts))
-    yield from _table(throughput.table(run))
-    shown, struck = curves.of(run), faults.table(run)
-    if struck.rows:
-        yield from _folded(struck.title, _table(struck, titled=False))
-    tables = published.table(run), startup.table(run), curves.table(shown), measured.table(run)
-    for table in tables:
-        yield from _folded(table.title, _table(table, titled=False))
+    for section in SECTIONS:
+        table = section.table(run)
+        if section.brief and len(table.rows) <= SHORT:
+            yield from _table(table) if table.rows or section.always else ()
+        elif table.rows or section.always:
+            yield from _folded(table.title, _table(table, titled=False))
     yield from _folded("Every verdict", _verdicts(run))
     yield from _folded("About this run", _facts(facts))
 

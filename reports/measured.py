@@ -1,14 +1,12 @@
 """Every number that has no report of its own: median, interval and count by metric and case.
 
-Nothing that a test recorded may be missing from the report; what throughput and start-up do not
-show ends up here.
+Nothing that a test recorded may be missing from the report.
 """
 
 from __future__ import annotations
 
-import pandas as pd
+from collections.abc import Collection
 
-from reports import faults, published, startup, throughput
 from reports.conformance import approach
 from reports.frame import RunFrames
 from reports.groups import backends, circumstances, grouped, whole
@@ -38,17 +36,11 @@ KEYS = (
 )
 
 
-def others(measurements: pd.DataFrame) -> pd.DataFrame:
-    """The rows that no other report shows."""
-    shown = startup.rows(measurements)["metric"].unique()
-    known = (*throughput.METRICS, *faults.METRICS, *published.METRICS, *shown)
-    return measurements.loc[~measurements["metric"].isin(known)]
-
-
-def table(run: RunFrames) -> Table:
-    """Median, interval and count of every other metric; no rows when there is none."""
+def table(run: RunFrames, shown: Collection[str]) -> Table:
+    """Median, interval and count of every metric but those `shown` elsewhere."""
     lines = []
-    for key, rows in grouped(others(run.measurements), KEYS):
+    others = run.measurements.loc[~run.measurements["metric"].isin(shown)]
+    for key, rows in grouped(others, KEYS):
         estimate = middle(rows["value"])
         cells = (
             approach(key["trainer"], key["keras"]) if key["trainer"] else "",

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 
+import pandas as pd
+
 from reports.conformance import approach
 from reports.frame import RunFrames
 from reports.groups import grouped
@@ -28,12 +30,17 @@ NOTE = (
 )
 
 
+def rows(measurements: pd.DataFrame) -> pd.DataFrame:
+    """The measurements that this report shows."""
+    return measurements.loc[measurements["metric"].isin(METRICS)]
+
+
 def table(run: RunFrames) -> Table:
     """One row for each quantity of each figure, in the order in which they were recorded."""
-    shown = run.measurements.loc[run.measurements["metric"].isin(METRICS)]
     lines = []
-    for key, rows in sorted(grouped(shown, KEYS), key=lambda pair: pair[1].index[0]):
-        values = dict(zip(rows["metric"], rows["value"], strict=True))
+    shown = grouped(rows(run.measurements), KEYS)
+    for key, figures in sorted(shown, key=lambda pair: pair[1].index[0]):
+        values = dict(zip(figures["metric"], figures["value"], strict=True))
         document, ours, low, high = (values.get(metric, math.nan) for metric in METRICS)
         told = [value for value in (document, ours) if not math.isnan(value)]
         name, quantity = key["variant"].split(": ", 1)

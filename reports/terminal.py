@@ -10,18 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 
-from reports import (
-    conformance,
-    curves,
-    faults,
-    header,
-    measured,
-    published,
-    startup,
-    throughput,
-)
+from reports import conformance, header
 from reports.frame import RunFrames
 from reports.layout import GAP, Cell, Printer, broken, packed, widths
+from reports.sections import SECTIONS
 from reports.table import Column, Table
 from reports.text import one_line
 from reports.verdicts import VERDICTS
@@ -34,20 +26,17 @@ FACTS = ("TensorFlow", "Keras", "Python", "Network", "Data", "Seed", "Took")
 def summary(run: RunFrames, console: Console, *, full: bool = False) -> None:
     """Print one run: conformance, what did not pass, throughput, counts, where the report is.
 
-    `full` adds every fact of the run, published figures, start-up, the ends of the training curves,
-    all other numbers, and every reason in full.
+    `full` adds every fact of the run, all sections that are not brief, and every reason in full.
     """
     out = Printer(console)
     _print_facts(run, out, full)
     _print_matrix(conformance.matrix(run.verdicts), out)
     _print_findings(conformance.findings(run.verdicts), out, full)
-    struck = faults.table(run)
-    tables = [throughput.table(run), *([struck] if struck.rows else [])]
-    if full:
-        tables += [published.table(run), startup.table(run), measured.table(run)]
-        tables += [curves.table(curves.of(run))]
-    for table in tables:
-        _print_table(table, out)
+    for section in SECTIONS:
+        if full or section.brief:
+            table = section.table(run)
+            if table.rows or section.always:
+                _print_table(table, out)
     out.line()
     style = "bold green" if header.passed(run) else "bold red"
     outcome = f"Run {run.run_id} {header.outcome(run)}".replace(", ", ",\n").split("\n")
