@@ -17,9 +17,10 @@ from suite.harness.sides import Side, base_of
 @pytest.mark.cases(events=("step",))
 @pytest.mark.timing
 @pytest.mark.paired
-def test_paired(case: Case, launch: Launch, session: Session, record) -> None:
+def test_paired(case: Case, launch: Launch, session: Session, record, time: int) -> None:
     settings = session.settings
-    assert settings.base is not None
+    assert settings.base is not None, f"comparison {time} of nothing"
+    planted = f"{100 * settings.slow_down:g} % slower" if settings.slow_down else ""
     interpreter = session.interpreter
     sides = (base_of(settings.base, case, interpreter), Side("new", case, interpreter))
     with pairs.launches(launch, sides) as launches:
@@ -33,6 +34,7 @@ def test_paired(case: Case, launch: Launch, session: Session, record) -> None:
                     "trainer": side.case.trainer.name,
                     "backend": side.case.backend,
                     "collective": pair.collective[side.name],
+                    "fault": planted if side.name == "new" else "",
                     **side.versions,
                 }
                 for time_s in pair.times_s[side.name]:

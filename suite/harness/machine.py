@@ -13,7 +13,7 @@ IDLE = ("idle", "iowait", "guest", "guest_nice", "steal")  # guest is in user al
 
 
 class Watch:
-    """From its entry to its exit, as shares of all processors' time.
+    """From its entry to its exit, as shares of the time of the processors that we may use.
 
     steal: taken by the hypervisor. foreign: used by processes that are neither this one nor `own`,
     which have to have begun meanwhile, and to live when they are named.
@@ -22,7 +22,7 @@ class Watch:
     steal = foreign = 0.0
 
     def __enter__(self) -> Watch:
-        self.began_s, self.began, self.used_s = time.monotonic(), psutil.cpu_times(), 0.0
+        self.began_s, self.began, self.used_s = time.monotonic(), _spent(), 0.0
         self.mine_s = _used_s(os.getpid())
         return self
 
@@ -33,13 +33,19 @@ class Watch:
                 self.used_s += _used_s(pid)
 
     def __exit__(self, *_: object) -> None:
-        passed_s = (time.monotonic() - self.began_s) * (os.cpu_count() or 1)
-        ended = psutil.cpu_times()
-        spent = {name: getattr(ended, name) - getattr(self.began, name) for name in ended._fields}
+        passed_s = (time.monotonic() - self.began_s) * len(os.sched_getaffinity(0))
+        spent = {name: spent_s - self.began[name] for name, spent_s in _spent().items()}
         busy_s = sum(s for name, s in spent.items() if name not in IDLE)
         own_s = self.used_s + _used_s(os.getpid()) - self.mine_s
         self.steal = spent.get("steal", 0.0) / passed_s
         self.foreign = max(0.0, busy_s - own_s) / passed_s
+
+
+def _spent() -> dict[str, float]:
+    """Seconds by what our processors did, since they were started."""
+    every = psutil.cpu_times(percpu=True)
+    ours = [every[number] for number in os.sched_getaffinity(0) if number < len(every)]
+    return {name: sum(getattr(times, name) for times in ours) for name in every[0]._fields}
 
 
 def _used_s(pid: int) -> float:

@@ -36,6 +36,7 @@ class Settings:
     base: str | None = None  # of a paired comparison; the new side is all the rest
     budget_s: float = 60.0  # of timed steps, of each side
     slow_down: float = 0.0  # planted in the new side, as a share of a step
+    times: int = 1  # comparisons of each kind
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -76,6 +77,7 @@ def add_options(parser: pytest.Parser) -> None:
     add("--new", metavar="WHAT", help="what is measured against it, of the same kind")
     add("--budget", default="60", metavar="S", help="seconds of timed steps a side (default: 60)")
     add("--slow-down", default="0", metavar="PERCENT", help="slow the new side down, for a trial")
+    add("--times", default="1", metavar="N", help="do each comparison so often, for trials")
     add("--seed", metavar="N", help="of data order and weights (default: drawn, and reported)")
 
 
@@ -124,4 +126,5 @@ def read(options: argparse.Namespace) -> Settings:
         base=options.base,
         budget_s=_number("--budget", options.budget, float, 1, 3600),
         slow_down=_number("--slow-down", options.slow_down, float, 0, 100) / 100,
+        times=_number("--times", options.times, int, 1, 10_000),
     )

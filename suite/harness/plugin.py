@@ -116,6 +116,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "case" not in metafunc.fixturenames:
         return
     session = metafunc.config.stash.get(SESSION, None)
+    if session and metafunc.definition.get_closest_marker("paired"):
+        metafunc.parametrize("time", range(1, session.settings.times + 1))
     marker = metafunc.definition.get_closest_marker("cases")
     if session is None or marker is None:
         raise pytest.UsageError(f"{metafunc.definition.nodeid} needs @pytest.mark.cases")

@@ -69,6 +69,7 @@ def machine(load_1m: float) -> dict[str, Any]:
         "host": socket.gethostname(),
         "cpu": model or platform.processor(),
         "cores": len(os.sched_getaffinity(0)),
+        "processors": sorted(os.sched_getaffinity(0)),
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "kernel": platform.release(),
         "load_1m": load_1m,

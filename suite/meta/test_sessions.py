@@ -180,7 +180,7 @@ def options_with(**given) -> SimpleNamespace:
     defaults = {
         "trainer": [], "backend": [], "keras": [], "workers": None, "data": None, "run_dir": None,
         "python": None, "spawn": "fork", "deadline_scale": "1", "seed": None, "at_once": None,
-        "base": None, "new": None, "budget": "60", "slow_down": "0",
+        "base": None, "new": None, "budget": "60", "slow_down": "0", "times": "1",
     }  # fmt: skip
     return SimpleNamespace(**{**defaults, **given})
 
