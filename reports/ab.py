@@ -1,4 +1,4 @@
-"""`python -m reports ab`: measures two sides in turns, and says which is faster and how sure that is.
+"""`python -m reports ab`: measures two sides in turns, says which is faster, and how sure that is.
 
 The measuring is the suite's (`pytest suite/benchmarks/test_paired.py --base WHAT`), in a process of
 its own, so that everything it knows of interpreters, data and clusters holds here too; its run
@@ -8,13 +8,14 @@ directory is kept. Judging is this package's alone, and can be repeated from tha
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-
-import pandas as pd
+from typing import Any
 
 from reports import frame, paired
 from reports.effects import Answer
@@ -29,24 +30,105 @@ CHANGED = (Answer.REGRESSION, Answer.IMPROVEMENT)
 PASSED_ON = {
     "--base": "against what: an interpreter, a backend, a trainer, a Keras flavour, or same",
     "--new": "what is measured, of the same kind",
-    "--trainer": "only this trainer (default: all that tell of steps); repeatable",
-    "--backend": "only this backend; repeatable",
-    "--keras": "only this Keras flavour; repeatable",
+    "--trainer": "only this trainer (repeatable; default: all that tell of steps)",
+    "--backend": "only this backend (repeatable)",
+    "--keras": "only this Keras flavour (repeatable)",
     "--python": "interpreter of the new side, where --new is something else",
     "--workers": "training workers of every cluster",
     "--data": "images as Keras' mnist.npz",
-    "--budget": "seconds of timed steps of each side and comparison, at most (default: 60)",
-    "--slow-down": "percent by which the new side is slowed down, for a trial",
+    "--budget": "seconds of timed steps, of each side of a comparison, at most (default: 60)",
+    "--times": "do each comparison so often, for trials",
+    "--slow-down": "percent by which the new side is slowed down, for trials",
     "--seed": "of data order and weights",
 }
 REPEATABLE = ("--trainer", "--backend", "--keras")
-EXITS_OF_PYTEST = (0, 1)  # all passed, or some verdict was red: what was measured still stands
+OPTIONS = tuple(
+    (
+        (name,),
+        {"metavar": name[2:].upper(), "help": told}
+        | ({"action": "append", "default": []} if name in REPEATABLE else {}),
+    )
+    for name, told in PASSED_ON.items()
+)
+MEASURED = (0, 1)  # exit codes of pytest: 1 where a verdict was red; what was measured stands
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    for name, told in PASSED_ON.items():
-        action = {"action": "append", "default": []} if name in REPEATABLE else {}
-        parser.add_argument(name, metavar=name[2:].upper(), help=told, **action)
+@dataclass(frozen=True)
+class Outcome:
+    """All comparisons, and what each came to."""
+
+    series: Sequence[Series]
+    answers: Sequence[Answer]
+
+    def exit_code(self, strict: bool) -> int:
+        """0, 1 for a regression, and 3 where something cannot be told and that is asked for."""
+        if Answer.REGRESSION in self.answers:
+            return 1
+        return 3 if strict and Answer.CANNOT_TELL in self.answers else 0
+
+    def to_json(self) -> str:
+        """A list: name, base, new, workers, pairs, ratio, low, high, p, base_step_s, new_step_s,
+        start_up_s, noisy_pairs, answer; null where a number is not known."""
+        listed = [_told(*both) for both in zip(self.series, self.answers, strict=True)]
+        return json.dumps(listed, indent=1) + "\n"
+
+
+def _told(one: Series, answer: Answer) -> dict[str, Any]:
+    effect = one.effect
+    numbers = {
+        **{name: getattr(effect, name) for name in ("ratio", "low", "high", "p")},
+        **{f"{side}_step_s": one.step_s[side] for side in paired.SIDES},
+        "start_up_s": one.start_up_s,
+    }
+    return {
+        "name": one.name,
+        **one.labels,
+        "workers": one.workers,
+        "pairs": effect.processes,
+        **{name: number if number == number else None for name, number in numbers.items()},
+        "noisy_pairs": one.noisy,
+        "answer": answer.value,
+    }
+
+
+def outcome(runs: Sequence[RunFrames], options: argparse.Namespace) -> Outcome:
+    """Of these runs, or of one that is measured now; BadInput where nothing was compared.
+
+    With `--confirm` what changed is measured once more, and stands only if it changes again.
+    """
+    if runs and options.base:
+        raise BadInput("give runs that were measured, or --base to measure one, not both")
+    if not runs and not options.base:
+        raise BadInput("--base: give what to compare with, as an interpreter, or `same`")
+    arguments = passed_on(options)
+    found = of(runs or [measure(arguments)])
+    changed = [one for one, answer in zip(*found, strict=True) if answer in CHANGED]
+    if not (options.confirm and changed):
+        return Outcome(*found)
+    if runs:
+        raise BadInput("--confirm: measures again, which needs --base")
+    again, answers = of([measure(arguments, [one.test for one in changed])])
+    seconds = {one.test: answer for one, answer in zip(again, answers, strict=True)}
+    return Outcome(found[0], confirmed(*found, seconds))
+
+
+def of(runs: Iterable[RunFrames]) -> tuple[list[Series], list[Answer]]:
+    """The comparisons in these runs, judged together; BadInput when there are none."""
+    measurements, _ = frame.tidy(runs)
+    found = paired.series(measurements)
+    if not found:
+        raise BadInput("nothing was compared in turns; measure with --base")
+    return found, paired.judged(found)
+
+
+def confirmed(
+    found: Sequence[Series], answers: Sequence[Answer], again: Mapping[str, Answer]
+) -> list[Answer]:
+    """A change stands where the second measurement came to the same; else it cannot be told."""
+    return [
+        answer if answer not in CHANGED or again.get(one.test) == answer else Answer.CANNOT_TELL
+        for one, answer in zip(found, answers, strict=True)
+    ]
 
 
 def passed_on(options: argparse.Namespace) -> list[str]:
@@ -60,35 +142,15 @@ def passed_on(options: argparse.Namespace) -> list[str]:
 
 
 def measure(arguments: Sequence[str], tests: Iterable[str] = ()) -> RunFrames:
-    """Measure, telling of it on stderr, and read the run; BadInput when there is nothing to read.
+    """Measure, telling of it on stderr, and read the run; BadInput when there is none to read.
 
     `tests`: node ids of those to measure; default: all that the arguments leave.
     """
-    RUNS.mkdir(parents=True, exist_ok=True)
-    name = datetime.now(timezone.utc).strftime("ab-%Y%m%dT%H%M%S%f")
-    directory = RUNS / name
+    name = datetime.now(timezone.utc).strftime("ab-%Y%m%dT%H%M%S-%f")
     which = [str(ROOT / test) for test in tests] or [str(TEST)]
-    command = [sys.executable, "-m", "pytest", *which, *arguments, "--run-dir", str(directory)]
-    done = subprocess.run(command, cwd=Path.cwd(), stdout=sys.stderr, check=False)
-    if done.returncode not in EXITS_OF_PYTEST or not (directory / "run.json").exists():
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *which, *arguments]
+    command += ["--run-dir", str(RUNS / name)]
+    done = subprocess.run(command, stdout=sys.stderr, check=False)
+    if done.returncode not in MEASURED or not (RUNS / name / "run.json").exists():
         raise BadInput(f"nothing was measured: pytest ended with exit code {done.returncode}")
-    return frame.load(directory)
-
-
-def of(runs: Iterable[RunFrames]) -> tuple[pd.DataFrame, list[Series]]:
-    """The comparisons in these runs; BadInput when there are none."""
-    measurements, _ = frame.tidy(runs)
-    found = paired.series(measurements)
-    if not found:
-        raise BadInput("nothing was compared in turns; measure with --base")
-    return measurements, found
-
-
-def confirmed(
-    found: Sequence[Series], answers: Sequence[Answer], again: dict[str, Answer]
-) -> list[Answer]:
-    """A change stands when the second measurement gives the same answer; else it cannot be told."""
-    return [
-        answer if answer not in CHANGED or again.get(one.test) == answer else Answer.CANNOT_TELL
-        for one, answer in zip(found, answers, strict=True)
-    ]
+    return frame.load(RUNS / name)

@@ -17,7 +17,7 @@ import pandas as pd
 from reports import effects
 from reports.conformance import approach
 from reports.effects import Answer, Effect
-from reports.frame import BadInput
+from reports.frame import BadInput, RunFrames
 from reports.groups import backends, grouped, whole
 from reports.statistics import CONFIDENCE
 from reports.table import Column, Row, Table
@@ -55,6 +55,7 @@ class Series:
     """One comparison: `labels` of both sides, what differs among them; times in seconds."""
 
     test: str
+    name: str  # approach and backend of the new side
     labels: Mapping[str, str]
     workers: str
     log_ratios: Sequence[Sequence[float]]  # of each pair of processes
@@ -94,6 +95,7 @@ def _series(test: str, found: pd.DataFrame) -> Series:
         noisy |= set(shares["repeat"])
     return Series(
         test=test,
+        name=_name(sides["new"].iloc[0]),
         labels=_labels(sides),
         workers=whole(timed["workers"].iloc[0]),
         log_ratios=pairs,
@@ -144,11 +146,10 @@ def ratio(effect: Effect) -> str:
     return f"{effect.ratio:.3f} ({effect.low:.3f} to {effect.high:.3f})"
 
 
-def table(measurements: pd.DataFrame, comparisons: int | None = None) -> Table:
+def table(found: Sequence[Series], answers: Sequence[Answer]) -> Table:
     """A line for each comparison; no rows when nothing was compared."""
-    found = series(measurements)
     lines = []
-    for one, answer in zip(found, judged(found, comparisons), strict=True):
+    for one, answer in zip(found, answers, strict=True):
         cells = (
             *(one.labels[side] for side in SIDES),
             one.workers,
@@ -159,13 +160,17 @@ def table(measurements: pd.DataFrame, comparisons: int | None = None) -> Table:
             figure(one.start_up_s),
             str(one.noisy),
         )
-        lines.append(Row(_heading(measurements, one.test), cells))
+        lines.append(Row(one.name, cells))
     return Table("In turns", COLUMNS, tuple(lines), NOTE if lines else "Nothing was compared.")
 
 
-def _heading(measurements: pd.DataFrame, test: str) -> str:
-    new = measurements.loc[(measurements["test"] == test) & (measurements["variant"] == "new")]
-    row = new.iloc[0]
+def of_run(run: RunFrames) -> Table:
+    """What one run compared, judged by itself."""
+    found = series(run.measurements)
+    return table(found, judged(found))
+
+
+def _name(row: pd.Series) -> str:
     shown = approach(row["trainer"], row["keras"])
     backend = backends(row["backend"], row["collective"])
     return f"{shown}, {backend}" if backend else shown

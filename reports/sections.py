@@ -63,7 +63,7 @@ SECTIONS = (
     Section(
         "paired",
         "In turns",
-        lambda run: paired.table(run.measurements),
+        paired.of_run,
         paired.rows,
         always=False,
         brief=True,
