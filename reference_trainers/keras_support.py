@@ -61,6 +61,11 @@ def build_cnn_model(args):
     """The model that --model names; under a strategy, call it inside `scope()`."""
     tf.keras.mixed_precision.set_global_policy(args.precision)
     layers = tf.keras.layers
+
+    def wide(units):
+        hidden = [layers.Dense(units, activation="relu") for _ in range(2)]
+        return [layers.Flatten()] + hidden
+
     decay = {"kernel_regularizer": tf.keras.regularizers.L2(1e-5)}
     models = {
         # multi_worker_with_keras and multi_worker_with_ctl
@@ -97,6 +102,9 @@ def build_cnn_model(args):
             layers.Dense(700, activation="relu"),
             layers.Dense(500, activation="relu"),
         ],
+        # of 10 and 50 million parameters, for what gradients of that size cost
+        "mlp-10m": lambda: wide(2790),
+        "mlp-50m": lambda: wide(6684),
     }
     return tf.keras.Sequential(
         [tf.keras.Input(shape=(28, 28)), layers.Reshape(target_shape=(28, 28, 1))]

@@ -24,7 +24,8 @@ PREEMPTED = 42  # told to leave, and has saved; TensorFlow's own
 UNSUPPORTED = 77  # only together with an `unsupported` event, which says why
 # In the long text of an error about a lost task, what is worth one line.
 TELLING = re.compile("aborted by|reset by peer|[Ss]ocket closed|refused|remote target")
-MODELS = ("cnn", "small-cnn", "pooled-cnn", "deep-cnn", "mlp")  # see keras_support
+# See keras_support.
+MODELS = ("cnn", "small-cnn", "pooled-cnn", "deep-cnn", "mlp", "mlp-10m", "mlp-50m")
 KERAS_DATA = "~/.keras/datasets/mnist.npz"
 DATA_KEYS = ("x_train", "y_train", "x_test", "y_test")
 

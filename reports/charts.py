@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from reports import curves, startup, throughput
+from reports import curves, scaling, startup, throughput
 from reports.curves import Curve
 from reports.figures import COLOURS, INK, figure, label
 from reports.frame import RunFrames
@@ -76,6 +76,35 @@ def _finish_bars(ax: Axes, labels: Sequence[str], title: str) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(5))
     ax.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     ax.set_title(title)
+
+
+def scaling_chart(run: RunFrames) -> Charts:
+    """Speed-up by workers, a line for each model, a picture for each approach."""
+    approaches: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for row in scaling.summarise(run.measurements):
+        if row["speed_up"] is not None:
+            name = f"{row['trainer']}, asked {row['backend']}, got {row['collective']}"
+            curve = f"{row['model']}, {row['scaling']}"
+            point = (float(row["workers"]), row["speed_up"])
+            approaches.setdefault(name, {}).setdefault(curve, []).append(point)
+    return [(name, _speed_ups(name, curves)) for name, curves in approaches.items()]
+
+
+def _speed_ups(name: str, curves: dict[str, list[tuple[float, float]]]) -> str:
+    with figure(3.4, 2, f"Scaling of {name}") as (axes, drawn):
+        for ax, kind in zip(axes, ("weak", "strong"), strict=True):
+            own = {curve: points for curve, points in curves.items() if curve.endswith(kind)}
+            most = max((x for points in own.values() for x, _ in points), default=1.0)
+            ax.plot([1, most], [1, most], color="#9aa3ae", linewidth=1, label="ideal")
+            for place, (curve, points) in enumerate(own.items()):
+                line = _line(ax, place, points)
+                line.set_label(curve.split(",")[0])
+            ax.set_title(f"{kind}: speed-up")
+            ax.set_xlabel("workers")
+            ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+            ax.set_ylim(bottom=0)
+            ax.legend()
+    return drawn[0]
 
 
 def startup_chart(run: RunFrames) -> Charts:
@@ -147,7 +176,7 @@ def _metric(curve: Curve, name: str) -> list[tuple[int, float]]:
 
 
 def _line(
-    ax: Axes, place: int, points: Sequence[tuple[int, float]], markers: bool = True
+    ax: Axes, place: int, points: Sequence[tuple[float, float]], markers: bool = True
 ) -> Line2D:
     """One curve; later ones are thinner and dashed, so that equal ones all stay visible."""
     which = place % len(COLOURS)

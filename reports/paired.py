@@ -170,7 +170,7 @@ def of_run(run: RunFrames) -> Table:
     return table(found, judged(found))
 
 
-def _name(row: pd.Series) -> str:
+def _name(row: Any) -> str:
     shown = approach(row["trainer"], row["keras"])
     backend = backends(row["backend"], row["collective"])
     return f"{shown}, {backend}" if backend else shown

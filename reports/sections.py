@@ -12,7 +12,7 @@ from importlib import import_module
 
 import pandas as pd
 
-from reports import curves, faults, measured, paired, published, startup, throughput
+from reports import curves, faults, measured, paired, published, scaling, startup, throughput
 from reports.frame import RunFrames
 from reports.table import Table
 
@@ -58,6 +58,16 @@ SECTIONS = (
         throughput.rows,
         "throughput_chart",
         "Bar: mean over separate processes. Whisker: 95 % interval. Dots: the processes.",
+        brief=True,
+    ),
+    Section(
+        "scaling",
+        "Scaling",
+        scaling.table,
+        scaling.rows,
+        "scaling_chart",
+        "Speed-up over one process without a strategy. Grey: as many times as there are workers.",
+        always=False,
         brief=True,
     ),
     Section(

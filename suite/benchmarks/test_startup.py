@@ -64,7 +64,7 @@ def test_many_workers_form_a_cluster(launch: Launch, record) -> None:
 
 @pytest.mark.cases(families=("mwms",), fit=True)
 @pytest.mark.timing
-@pytest.mark.long
+@pytest.mark.full
 def test_fresh_cluster_is_faster_than_other_ways(launch: Launch, record) -> None:
     """At least 2 times faster than multi_process_runner, 10 times than plain processes.
 

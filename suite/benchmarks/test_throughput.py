@@ -7,55 +7,37 @@ so --benchmark-json and --benchmark-compare work; reports read `measurements`.
 
 from __future__ import annotations
 
-import contextlib
 from statistics import median
 from typing import Any
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from suite.benchmarks.training import trained
 from suite.harness import backends, staging
 from suite.harness.cases import Case
 from suite.harness.errors import Unsupported
 from suite.harness.measurement import RecordedClock, timed_steps
-from suite.harness.run import Event, Run
+from suite.harness.run import Run
 from suite.harness.session import Session
 from suite.harness.staging import Launch
-from suite.harness.waiting import wait_until
 
 CLOCK = RecordedClock()
 PROCESSES = 2  # as many as a run of everything has the time for
 DEVICES = (1, 2, 4)
-LOOK_S = 0.2
 WARM_UP = 10  # steps: tracing, the first buffers, the shuffle's first fill
 # Of asynchronous workers the number is global, and a step short; what one does before all are up
 # does not count. Where a step aggregates gradients it is one of each worker.
 STEPS = {"synchronous": 36, "asynchronous": 400, "coordinated": 100}
 
 
-def trained(launch: Launch, **flags: Any) -> Run:
-    """Train in a fresh cluster and end it after the last step: what comes then is not timed."""
+def measured(launch: Launch, **flags: Any) -> Run:
+    """Train for as many steps as can be timed well in a few seconds."""
     row = launch.case.trainer
     how = "coordinated" if staging.coordinated(row) else "asynchronous"
     steps = STEPS["synchronous" if row.synchronous else how]
     steps //= len(launch.engine.topology(row).workers) if row.aggregates else 1
-    flags = staging.work(launch, model=row.model or None, epochs=1, steps_per_epoch=steps, **flags)
-    with launch(flags=flags) as cluster:
-
-        def over() -> bool:
-            alive = set(cluster.drivers) <= set(cluster.alive())
-            done = {e.task for e in cluster.history if e.name == "step" and is_last(e)}
-            return not alive or done == set(cluster.drivers)
-
-        def is_last(event: Event) -> bool:
-            return event["global_step"] >= steps
-
-        cluster.start()
-        with contextlib.suppress(TimeoutError):  # looks seldom: it takes CPU from the training
-            wait_until("the last steps", over, launch.engine.deadlines.run_s, LOOK_S)
-        for driver in cluster.drivers:
-            cluster.wait_for("step", driver, where=is_last)
-        return cluster.run()
+    return trained(launch, steps, **flags).run
 
 
 def must_be_what_was_asked(case: Case, collective: str, session: Session) -> None:
@@ -72,10 +54,10 @@ def must_be_what_was_asked(case: Case, collective: str, session: Session) -> Non
 def test_throughput(
     case: Case, launch: Launch, session: Session, record, benchmark: BenchmarkFixture
 ) -> None:
-    runs = [trained(launch)]
+    runs = [measured(launch)]
     # What is another backend in truth is measured often enough under that one's name.
     own = not backends.unmet(case.backend, runs[0].collective, session.engine.gpus)
-    runs += [trained(launch) for _ in range(PROCESSES - 1 if own else 0)]
+    runs += [measured(launch) for _ in range(PROCESSES - 1 if own else 0)]
     timed = [timed_steps(run, WARM_UP) for run in runs]
     for repeat, (run, steps) in enumerate(zip(runs, timed, strict=True)):
         for metric, value, unit, better in steps.measurements():
@@ -96,12 +78,12 @@ def test_throughput(
 @pytest.mark.claim("dtensor/scaling")
 @pytest.mark.cases(families=("dtensor",))
 @pytest.mark.timing
-@pytest.mark.long
+@pytest.mark.full
 def test_scaling_over_devices(launch: Launch, record) -> None:
     """A replica keeps its batch; logical CPUs share the cores, so nothing is asserted."""
     for repeat in range(PROCESSES):
         for devices in DEVICES:
-            steps = timed_steps(trained(launch, devices=devices), WARM_UP)
+            steps = timed_steps(measured(launch, devices=devices), WARM_UP)
             columns = {"repeat": repeat, "variant": f"{devices} devices", "replicas": devices}
             for metric, value, unit, better in steps.measurements():
                 record(metric, value, unit, better, **columns)

@@ -52,6 +52,7 @@ class Needs:
     aggregates: bool | None = None  # a step applies gradients of whichever workers
     fit: bool | None = None  # trains by Keras' Model.fit
     backends: str = "first"  # of the row: only the first, or each
+    flavours: str = "each"  # of Keras: each, or only the first
 
     def met_by(self, row: Trainer) -> bool:
         return (
@@ -74,6 +75,7 @@ def select(
 ) -> list[Case]:
     """The cases of a test: rows that can, times the backends and flavours that were asked for."""
     found = []
+    flavours = tuple(flavours)[: 1 if needs.flavours == "first" else None]
     for row in rows:
         if (settings.trainers and row.name not in settings.trainers) or not needs.met_by(row):
             continue

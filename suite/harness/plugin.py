@@ -27,6 +27,7 @@ from suite.harness.recording import Recorder
 from suite.harness.session import SESSION
 
 META = ROOT / "suite" / "meta"
+BENCHMARKS = ROOT / "suite" / "benchmarks"
 ORDER = ("meta", "conformance", "faults", "benchmarks")  # timings last, when nothing imports
 MARKERS = (
     "claim(*ids): the promises of claims.toml that this test can refute",
@@ -35,6 +36,7 @@ MARKERS = (
     "timing: measures; left out when several processes of pytest share the machine",
     "paired: measures against --base; left out without it",
     "matrix: a row of the fault table; a run of everything takes the quick ones",
+    "full: of a whole benchmark run; left out of a run of more than the benchmarks",
     "long: minutes on its own; left out unless -m asks for it",
 )
 SETTLED = pytest.StashKey[wiring.Settled]()
@@ -161,9 +163,17 @@ def _left_out(config: pytest.Config, item: pytest.Item) -> bool:
         (case and not getattr(scene, "means", bool)(case))
         or ("case" in getattr(item, "fixturenames", ()) and case is None)
         or (item.get_closest_marker("long") and not config.option.markexpr)
+        or (item.get_closest_marker("full") and not _asks_for_benchmarks(config))
         or (item.get_closest_marker("timing") and is_parallel(config))
         or (item.get_closest_marker("paired") and not config.stash[SESSION].settings.base)
     )
+
+
+def _asks_for_benchmarks(config: pytest.Config) -> bool:
+    """Whether only benchmarks are named, or an expression over markers picks what it wants."""
+    directory = config.invocation_params.dir
+    named = [(directory / argument.split("::")[0]).resolve() for argument in config.args]
+    return bool(config.option.markexpr) or all(p.is_relative_to(BENCHMARKS) for p in named)
 
 
 def _place(item: pytest.Item) -> int:

@@ -1,0 +1,108 @@
+"""Strong and weak scaling: rate, speed-up and efficiency by workers and size of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean
+from typing import Any
+
+import pandas as pd
+
+from reports.conformance import approach
+from reports.frame import RunFrames
+from reports.groups import backends, grouped, whole
+from reports.statistics import Estimate, mean
+from reports.table import Column, Row, Table
+from reports.text import MISSING, figure
+
+PREFIX = "scaling_"
+KEYS = ("trainer", "keras", "backend", "workers", "variant")
+ALONE, APART, TOGETHER = "alone", "apart", "together"
+COLUMNS = (
+    Column("model"),
+    Column("scaling"),
+    Column("batch", right=True),
+    Column("workers", right=True),
+    Column("n", right=True),
+    Column("step ms", right=True),
+    Column("examples/s", right=True),
+    Column("speed-up", right=True),
+    Column("efficiency", right=True),
+    Column("communication", right=True),
+    Column("CPU s", right=True),
+    Column("peak MiB", right=True),
+)
+NOTE = (
+    "batch: of a worker. n: passes, minutes apart; a rate is their mean ± 95 % interval. speed-up: "
+    "over one process without a strategy, by examples/s, efficiency: that by the workers; all of "
+    "them share this machine. communication: what a step takes longer than that of as many "
+    "processes that train side by side without a word. CPU: of all tasks, tracing included; peak: "
+    "the resident set of the task that had the most."
+)
+
+
+def rows(measurements: pd.DataFrame) -> pd.DataFrame:
+    """The measurements that this report shows."""
+    return measurements.loc[measurements["metric"].str.startswith(PREFIX)]
+
+
+def summarise(measurements: pd.DataFrame) -> list[dict[str, Any]]:
+    """A row for each figure of a cluster: KEYS, what the variant says, values by metric, speed-up.
+
+    speed_up is None where the run has no process alone with that model.
+    """
+    found = []
+    for key, case in grouped(rows(measurements), KEYS):
+        model, scaling, batch, way = key["variant"].split(", ")
+        values = {str(m)[len(PREFIX) :]: list(own["value"]) for m, own in case.groupby("metric")}
+        parts = {"model": model, "scaling": scaling, "batch": int(batch.split()[1]), "way": way}
+        collective = case["collective"].iloc[0]
+        found.append({**key, **parts, "collective": collective, "values": values})
+    alone = {
+        (*_approach(row), row["model"]): fmean(row["values"]["examples_per_s"])
+        for row in found
+        if row["way"] == ALONE
+    }
+    clusters = [row for row in found if row["way"] == TOGETHER]
+    # A cluster of one has nobody to reduce with, and stands with the others of its approach.
+    several = {_approach(row): row["collective"] for row in clusters if row["workers"] > 1}
+    for row in clusters:
+        row["collective"] = several.get(_approach(row), row["collective"])
+        base = alone.get((*_approach(row), row["model"]))
+        rate = fmean(row["values"]["examples_per_s"])
+        row["speed_up"] = rate / base if base else None
+    return sorted(clusters, key=_place)
+
+
+def _approach(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    return row["trainer"], row["keras"], row["backend"]
+
+
+def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (*_approach(row), row["model"], row["scaling"] != "weak", row["workers"])
+
+
+def table(run: RunFrames) -> Table:
+    """One line for each figure; no rows where scaling was not measured."""
+    lines = []
+    for row in summarise(run.measurements):
+        values, speed_up = row["values"], row["speed_up"]
+        rate: Estimate = mean(values["examples_per_s"])
+        share = values.get("communication_share")
+        cells = (
+            row["model"],
+            row["scaling"],
+            str(row["batch"]),
+            whole(row["workers"]),
+            str(rate.count),
+            figure(1000 * fmean(values["step_s"])),
+            rate.plus_minus(),
+            figure(speed_up),
+            MISSING if speed_up is None else f"{100 * speed_up / row['workers']:.0f} %",
+            f"{100 * fmean(share):.0f} %" if share else MISSING,
+            figure(fmean(values["cpu_s"])),
+            figure(fmean(values["peak_memory_mib"])),
+        )
+        heading = approach(row["trainer"], row["keras"])
+        lines.append(Row(f"{heading}, {backends(row['backend'], row['collective'])}", cells))
+    return Table("Scaling", COLUMNS, tuple(lines), NOTE if lines else "Not measured in this run.")

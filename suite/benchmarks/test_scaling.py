@@ -1,0 +1,123 @@
+"""Strong and weak scaling: how much faster more workers are, by size of the model, at what cost.
+
+Weak: each worker keeps its batch. Strong: they share one. The base is `single_process`, alone,
+without a strategy. On one machine the workers share the processors as well, so what they lose to
+that is told apart from what they lose to communication: as many processes train side by side, each
+in a cluster of its own, and what a step of one cluster takes longer than theirs is its share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import pytest
+
+from reference_trainers import BY_NAME
+from suite.benchmarks.training import Trained, side_by_side
+from suite.harness.measurement import timed_steps
+from suite.harness.staging import Launch
+
+STEP = "scaling_step_s"
+WORKERS = (1, 2, 4)
+BATCH = 64  # of a worker, weak; of all together, strong
+PASSES = 2  # through everything, so that each figure has processes that are minutes apart
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model, by the name that --model knows, and how many steps of it are made."""
+
+    model: str
+    steps: int
+    warm_up: int
+
+
+SIZES = (
+    Size("cnn", 24, 6),
+    Size("mlp", 40, 10),
+    Size("mlp-10m", 14, 4),
+    Size("mlp-50m", 8, 3),
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One figure: so many workers, each with this batch."""
+
+    scaling: str
+    workers: int
+    batch: int
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the processes of a figure train: as one cluster, or each as one of its own."""
+
+    name: str
+    one_cluster: bool
+    trainer: str = ""  # another than the case's
+
+
+ALONE = Way("alone", False, "single_process")
+APART = Way("apart", False)
+TOGETHER = Way("together", True)
+SETTINGS = (
+    *(Setting("weak", workers, BATCH) for workers in WORKERS),
+    *(Setting("strong", workers, BATCH // workers) for workers in WORKERS[1:]),
+)
+
+
+def measure(launch: Launch, size: Size, setting: Setting, way: Way) -> list[Trained]:
+    clusters, workers = (1, setting.workers) if way.one_cluster else (setting.workers, 1)
+    return side_by_side(
+        launch,
+        size.steps,
+        clusters,
+        trainer=BY_NAME.get(way.trainer),
+        workers=workers,
+        model=size.model,
+        batch_size=setting.batch,
+    )
+
+
+def numbers(all_of_it: list[Trained], size: Size) -> Iterator[tuple[str, float, str, str]]:
+    """(metric, value, unit, better) of one figure."""
+    steps = [timed_steps(one.run, size.warm_up) for one in all_of_it]
+    yield STEP, median(time_s for one in steps for time_s in one.times_s), "s", "lower"
+    examples_per_s = sum(one.examples_per_s for one in steps)
+    yield "scaling_examples_per_s", examples_per_s, "examples/s", "higher"
+    yield "scaling_cpu_s", sum(one.cpu_s for one in all_of_it), "s", "lower"
+    memory_mib = max(one.peak_memory_mib for one in all_of_it)
+    yield "scaling_peak_memory_mib", memory_mib, "MiB", "lower"
+
+
+@pytest.mark.claim("mwms/local-overhead")
+@pytest.mark.cases(families=("mwms",), fit=False, flavours="first")
+@pytest.mark.timing
+@pytest.mark.full
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: size.model)
+def test_scaling_over_workers(launch: Launch, record, size: Size) -> None:
+    """Nothing is asserted of speed: on one machine, workers share its processors."""
+    for repeat in range(PASSES):
+        for setting in SETTINGS:
+            step_s = {}
+            for way in (ALONE if setting.workers == 1 else APART, TOGETHER):
+                found = measure(launch, size, setting, way)
+                columns: dict[str, Any] = {
+                    "repeat": repeat,
+                    "workers": setting.workers,
+                    "replicas": setting.workers,
+                    "variant": ", ".join(
+                        (size.model, setting.scaling, f"batch {setting.batch}", way.name)
+                    ),
+                    "collective": found[0].run.collective,
+                }
+                for metric, value, unit, better in numbers(found, size):
+                    record(metric, value, unit, better, **columns)
+                    step_s.update({way.name: value} if metric == STEP else {})
+            if "apart" in step_s:
+                share = 1 - step_s["apart"] / step_s["together"]
+                record("scaling_communication_share", share, "1", "lower", **columns)

@@ -1,0 +1,95 @@
+"""Trains for a benchmark: a number of steps in a fresh cluster, and what it used for them."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from reference_trainers import Trainer
+from suite.harness import staging
+from suite.harness.cluster import Cluster
+from suite.harness.run import Run
+from suite.harness.staging import Launch
+from suite.harness.waiting import wait_until
+
+LOOK_S = 0.2
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A history, and of its tasks: CPU time of all, tracing included, and the largest resident set.
+
+    cpu_s: in seconds; peak_memory_mib: of the task that had the most.
+    """
+
+    run: Run
+    cpu_s: float
+    peak_memory_mib: float
+
+
+def trained(launch: Launch, steps: int, **how: Any) -> Trained:
+    """Train in a fresh cluster; see `side_by_side`."""
+    (one,) = side_by_side(launch, steps, 1, **how)
+    return one
+
+
+def side_by_side(
+    launch: Launch,
+    steps: int,
+    clusters: int,
+    *,
+    trainer: Trainer | None = None,
+    workers: int | None = None,
+    **flags: Any,
+) -> list[Trained]:
+    """Train in so many fresh clusters at once, and end each after its last step.
+
+    What comes after that is not timed.
+    """
+    row = trainer or launch.case.trainer
+    flags.setdefault("model", row.model or None)
+    work = staging.work(launch, row, epochs=1, steps_per_epoch=steps, **flags)
+    with contextlib.ExitStack() as entered:
+        started = [
+            entered.enter_context(launch(trainer, workers=workers, flags=work))
+            for _ in range(clusters)
+        ]
+        for cluster in started:
+            cluster.start()
+        with contextlib.suppress(TimeoutError):  # looks seldom: it takes CPU from the training
+            wait_until(
+                "the last steps",
+                lambda: all(_over(cluster, steps) for cluster in started),
+                launch.engine.deadlines.run_s,
+                LOOK_S,
+            )
+        return [_ended(cluster, steps) for cluster in started]
+
+
+def _over(cluster: Cluster, steps: int) -> bool:
+    alive = set(cluster.drivers) <= set(cluster.alive())
+    done = {e.task for e in cluster.history if e.name == "step" and e["global_step"] >= steps}
+    return not alive or done == set(cluster.drivers)
+
+
+def _ended(cluster: Cluster, steps: int) -> Trained:
+    for driver in cluster.drivers:
+        cluster.wait_for("step", driver, where=lambda e: e["global_step"] >= steps)
+    used = [_used(cluster.pids[task]) for task in cluster.alive()]
+    cpu_s, memory_mib = sum(cpu for cpu, _ in used), max((mib for _, mib in used), default=0.0)
+    return Trained(cluster.run(), cpu_s, memory_mib)
+
+
+def _used(pid: int) -> tuple[float, float]:
+    """Seconds of CPU and MiB of the resident set at its largest; zeros once it has ended."""
+    try:
+        times = psutil.Process(pid).cpu_times()
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (psutil.NoSuchProcess, OSError):
+        return 0.0, 0.0
+    peak = next((line for line in lines if line.startswith("VmHWM:")), "VmHWM: 0 kB")
+    return times.user + times.system, int(peak.split()[1]) / 1024

@@ -1,0 +1,67 @@
+"""Scaling: speed-up over one process alone, efficiency, and the share of communication."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports import charts, frame, scaling, store
+from suite.meta import made_up_run
+
+LOOP = "custom_loop_multi_worker_mirrored"
+RATES = {(1, "alone"): 1000.0, (1, "together"): 900.0, (2, "apart"): 1900.0}
+RATES[2, "together"] = 1500.0
+
+
+def rows() -> Iterator[dict[str, Any]]:
+    for (workers, way), rate in RATES.items():
+        common = {
+            **made_up_run.COMMON,
+            "test": made_up_run.test_id("benchmarks", "scaling", "scaling_over_workers", LOOP),
+            "trainer": LOOP,
+            "backend": "auto",
+            "collective": "ring" if (workers, way) == (2, "together") else "none",
+            "workers": workers,
+            "variant": f"cnn, weak, batch 64, {way}",
+        }
+        values = {"examples_per_s": rate, "step_s": 64 * workers / rate, "cpu_s": 3.0}
+        values |= {"peak_memory_mib": 512.0}
+        values |= {"communication_share": 0.25} if (workers, way) == (2, "together") else {}
+        for repeat in (0, 1):
+            for metric, value in values.items():
+                yield {
+                    **common,
+                    "repeat": repeat,
+                    "metric": f"scaling_{metric}",
+                    "value": value,
+                    "unit": "1",
+                }
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> frame.RunFrames:
+    verdict = made_up_run.verdict(made_up_run.SINGLE, "export", "loads")
+    return store.write(tmp_path / "run", {**made_up_run.INFO}, list(rows()), [verdict])
+
+
+def test_speed_up_is_over_one_process_alone(run: frame.RunFrames):
+    one, two = scaling.table(run).rows
+    assert one.group == two.group == f"{LOOP} · tf_keras 2.21.0, auto → ring"
+    assert one.cells[:4] == ("cnn", "weak", "64", "1")
+    assert one.cells[7:10] == ("0.900", "90 %", "—")
+    assert two.cells[5:10] == ("85.3", "1,500.0 ±0.0", "1.50", "75 %", "25 %")
+
+
+def test_without_a_process_alone_there_is_no_speed_up(run: frame.RunFrames):
+    numbers = run.measurements
+    rest = numbers.loc[~numbers["variant"].str.endswith("alone")]
+    assert {row["speed_up"] for row in scaling.summarise(rest)} == {None}
+
+
+def test_each_approach_is_one_picture(run: frame.RunFrames):
+    ((name, drawn),) = charts.scaling_chart(run)
+    assert name == f"{LOOP}, asked auto, got ring"
+    assert drawn.count("<svg") == 1
