@@ -19,7 +19,10 @@ from reports.verdicts import Verdict
 
 GAP = 2
 NARROWEST = 14
-PLAIN = str.maketrans({"→": "->", "±": "+-", "·": "|", "—": "-", "…": "..."})
+BARS = "▁▂▃▄▅▆▇█"  # of a trend, from the least to the most
+PLAIN = str.maketrans(
+    {"→": "->", "±": "+-", "×": "x", "·": "|", "—": "-", "…": "...", **dict(zip(BARS, "_.-~=+*#"))}
+)
 
 PARTS = re.compile(r"[^_\s/]+[_\s/]*|[_\s/]+")  # where a text can be broken
 
