@@ -7,6 +7,7 @@ understood, with one line on stderr.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
-from reports import faults, frame, markdown, soak, terminal
+from reports import faults, frame, history, markdown, soak, terminal, trends
 from reports.frame import BadInput, RunFrames
 
 BAD_INPUT = 2
@@ -78,15 +79,33 @@ def html(runs: list[RunFrames], options: argparse.Namespace) -> None:
     if options.output and len(runs) > 1:
         raise BadInput("-o takes the page of one run; without it each run's goes to its directory")
     for run in runs:
-        path = options.output or run.directory / "report.html"
-        if path.is_dir() or not path.parent.is_dir():
-            raise BadInput(f"{path} cannot be written: {_obstacle(path)}")
+        path = _writable(options.output or run.directory / "report.html")
         store.write_file(path, page.render(run))
         print(path)
 
 
-def _obstacle(path: Path) -> str:
-    return "it is a directory" if path.is_dir() else f"{path.parent} is no directory"
+def _writable(path: Path) -> Path:
+    if path.is_dir() or not path.parent.is_dir():
+        obstacle = "it is a directory" if path.is_dir() else f"{path.parent} is no directory"
+        raise BadInput(f"{path} cannot be written: {obstacle}")
+    return path
+
+
+def followed(found: list[history.Found], options: argparse.Namespace) -> None:
+    """Print how the figures went from run to run, or write it as a page with pictures."""
+    told = history.of(found, options.metric or ())
+    if options.output:
+        from reports import history_page, store  # draws with Matplotlib
+
+        store.write_file(_writable(options.output), history_page.render(told))
+        print(options.output)
+        return
+    tables = trends.tables(told)
+    if options.format == "md":
+        sys.stdout.write("\n".join(map(markdown.one_table, tables)))
+    for table in tables if options.format == "text" else ():
+        _print(functools.partial(terminal.one_table, table))
+    print(f"\n{told.outcome()}.")
 
 
 def soaked(runs: list[dict[str, Any]], _: argparse.Namespace) -> int:
@@ -115,6 +134,23 @@ COMMANDS = (
         ),
     ),
     Command("faults", "the fault table over several runs: median and range", hurt, (FORMAT,)),
+    Command(
+        "history",
+        "how figures went over all runs below these directories, and where they changed",
+        followed,
+        (
+            FORMAT,
+            (
+                ("-o", "--output"),
+                {"type": Path, "metavar": "FILE", "help": "write a page with pictures instead"},
+            ),
+            (
+                ("--metric",),
+                {"action": "append", "metavar": "NAME", "help": "only this one; repeatable"},
+            ),
+        ),
+        load=history.load,
+    ),
     Command("soak", "sum up runs in a row: flakes, leaks, retries", soaked, load=soak.load),
 )
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
+from typing import cast
 
 import numpy as np
 from ruptures import KernelCPD
@@ -63,8 +65,9 @@ def find(values: Sequence[float]) -> list[Change]:
     freedom = 2 * (count - 1) ** 2 / (3 * count - 4)
     tested = count - 2 * LASTING + 1
     needed_t = float(stdtrit(freedom, 1 - ALPHA / 2 / tested))
-    found = KernelCPD(kernel="linear", min_size=LASTING).fit((logs / noise)[:, None])
-    return _above_floor(values, found.predict(pen=needed_t**2)[:-1])
+    search = KernelCPD(kernel="linear", min_size=LASTING).fit((logs / noise)[:, None])
+    ends = cast("list[int]", search.predict(pen=needed_t**2))
+    return _above_floor(values, ends[:-1])
 
 
 def _less_odd_runs(logs: np.ndarray) -> np.ndarray:
@@ -78,7 +81,7 @@ def _above_floor(values: Sequence[float], places: list[int]) -> list[Change]:
     """The changes between these levels; levels that differ by less than the floor become one."""
     while True:
         ends = [0, *places, len(values)]
-        levels = [median(values[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
+        levels = [median(values[a:b]) for a, b in pairwise(ends)]
         changes = [
             Change(place, before, after)
             for place, before, after in zip(places, levels, levels[1:], strict=False)

@@ -28,6 +28,11 @@ TEMPLATES = Path(__file__).resolve().parent / "templates"
 
 def render(run: RunFrames) -> str:
     """The whole page."""
+    return page("report.html.j2", _content(run))
+
+
+def page(template: str, content: Mapping[str, Any]) -> str:
+    """A page from one of the templates."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -37,7 +42,7 @@ def render(run: RunFrames) -> str:
     )
     environment.filters["breakable"] = _breakable
     environment.tests["web"] = lambda url: str(url).startswith(("https://", "http://"))
-    return environment.get_template("report.html.j2").render(_content(run))
+    return environment.get_template(template).render(content)
 
 
 def _content(run: RunFrames) -> Mapping[str, Any]:

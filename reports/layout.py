@@ -20,9 +20,8 @@ from reports.verdicts import Verdict
 GAP = 2
 NARROWEST = 14
 BARS = "▁▂▃▄▅▆▇█"  # of a trend, from the least to the most
-PLAIN = str.maketrans(
-    {"→": "->", "±": "+-", "×": "x", "·": "|", "—": "-", "…": "...", **dict(zip(BARS, "_.-~=+*#"))}
-)
+PLAIN = str.maketrans({"→": "->", "±": "+-", "·": "|", "—": "-", "…": "..."})
+PLAIN |= str.maketrans(BARS, ".:-=+*#%")
 
 PARTS = re.compile(r"[^_\s/]+[_\s/]*|[_\s/]+")  # where a text can be broken
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from reports import store
+from reports import frame, store
 
 RUN_ID = "2026-01-02T030405-1"
 TIME = "2026-01-02T03:04:05Z"
@@ -267,6 +267,27 @@ def write_small(run_dir: Path, **info: Any) -> Path:
     verdict_row = verdict(SINGLE, "export", "loads")
     store.write(run_dir, {**INFO, "exit_code": 0, **info}, [*_others()], [verdict_row])
     return run_dir
+
+
+def measured(rows: Sequence[Mapping[str, Any]], **info: Any) -> frame.RunFrames:
+    """A run with these numbers and no verdict, not written anywhere."""
+    facts = {**INFO, "exit_code": 0, **info}
+    of_run = [frame.measurement_row(**{"run_id": facts["run_id"], **row}) for row in _timed(rows)]
+    tables = frame.table(frame.MEASUREMENTS, of_run), frame.table(frame.VERDICTS, [])
+    return frame.RunFrames(Path(facts["run_id"]), facts, *map(frame.data_frame, tables))
+
+
+def write_measured(run_dir: Path, rows: Sequence[Mapping[str, Any]], **info: Any) -> Path:
+    """A green run of one test with these numbers."""
+    facts = {**INFO, "exit_code": 0, **info}
+    store.write(run_dir, facts, _timed(rows), [verdict(SINGLE, "export", "loads")])
+    return run_dir
+
+
+def _timed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    test = test_id("benchmarks", "saving", "saving", SINGLE)
+    common = {**COMMON, "test": test, "trainer": SINGLE, "unit": "s", "better": "lower"}
+    return [{**common, **row} for row in rows]
 
 
 @functools.cache

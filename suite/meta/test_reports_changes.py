@@ -1,0 +1,80 @@
+"""A change point is told where a series changed for good, and seldom where there is noise alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from reports import changes
+
+SERIES = 200  # simulated ones of each kind
+
+
+def simulated(runs: int, noise: float, step: float = 0, place: int = 0) -> list[list[float]]:
+    """Series of log-normal noise around 100, times 1 + step from a place on."""
+    draw = np.random.default_rng(20260102).normal(0, noise, (SERIES, runs))
+    draw[:, place:] += np.log1p(step)
+    return (100 * np.exp(draw)).tolist()
+
+
+def share_with_a_change(series: list[list[float]]) -> float:
+    return sum(bool(changes.find(values)) for values in series) / len(series)
+
+
+@pytest.mark.parametrize("runs", [6, 10, 30, 100])
+def test_noise_alone_seldom_changes(runs: int):
+    assert share_with_a_change(simulated(runs, 0.03)) <= changes.ALPHA
+
+
+@pytest.mark.parametrize("place", [0, 15, 28, 29])
+def test_an_odd_run_is_no_change(place: int):
+    series = simulated(30, 0.03)
+    for values in series:
+        values[place] *= 1.6
+    assert share_with_a_change(series) <= changes.ALPHA
+
+
+def test_an_odd_run_hides_no_change():
+    series = simulated(20, 0.02, 0.1, 10)
+    for values in series:
+        values[4] *= 1.6
+    assert share_with_a_change(series) >= 0.98
+
+
+def test_a_lasting_step_is_found_where_it_is():
+    found = [changes.find(values) for values in simulated(20, 0.03, 0.1, 10)]
+    near = [len(each) == 1 and abs(each[0].place - 10) <= 2 for each in found]
+    assert sum(map(bool, found)) >= 0.98 * SERIES
+    assert sum(near) >= 0.95 * SERIES
+
+
+def test_a_step_down_is_found_as_well_as_one_up():
+    assert share_with_a_change(simulated(20, 0.03, 1 / 1.1 - 1, 10)) >= 0.98
+
+
+def test_a_change_tells_the_medians_of_its_levels():
+    values = [*[10, 11, 12] * 4, *[20, 21, 23] * 4, *[41, 42, 40] * 4]
+    first, second = changes.find(values)
+    assert (first.place, first.before, first.after) == (12, 11, 21)
+    assert (second.place, second.before, second.after) == (24, 21, 41)
+    assert first.ratio == 21 / 11
+
+
+@pytest.mark.parametrize(("step", "told"), [(0.015, False), (0.025, True)])
+def test_a_change_below_the_floor_is_not_told(step: float, told: bool):
+    assert share_with_a_change(simulated(20, 0.0005, step, 10)) == told
+
+
+def test_two_small_changes_become_one_above_the_floor():
+    values = [*[100, 100.1] * 5, *[101.5, 101.6] * 5, *[103, 103.1] * 5]
+    (change,) = changes.find(values)
+    assert change.ratio > 1 + changes.FLOOR
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[], [1.0], [1, 1, 1, 9, 9], [0, 0, 0, 0, 5, 5, 5, 5], [7.0] * 20],
+    ids=["none", "one", "too few", "no logarithm", "all the same"],
+)
+def test_nothing_is_told_where_nothing_can_be(values: list[float]):
+    assert changes.find(values) == []

@@ -1,0 +1,294 @@
+"""Series over runs, what changed with a change, and one line for what cannot be followed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reports import __main__ as command
+from reports import frame, history, layout, trends
+from suite.meta.made_up_run import INFO, measured, write_measured
+from suite.meta.test_reports_pages import Page
+
+RUNS = 12
+UPGRADE = 6  # the first run with the newer TensorFlow
+OLD, NEW = "2.20.0", "2.21.0"
+LOAD, SAVE = "load_s", "save_s"
+
+
+def at(day: int, tensorflow: str = NEW, keras: str = NEW, commit: str = "a" * 40) -> dict[str, Any]:
+    """What run.json says of the run of that day."""
+    versions = {**INFO["versions"], "tensorflow": tensorflow, "keras": {"tf_keras": keras}}
+    day_of_run = f"2026-02-{day + 1:02}"
+    return {
+        "run_id": f"run-{day}",
+        "start": f"{day_of_run}T03:04:05Z",
+        "end": f"{day_of_run}T03:08:15Z",
+        "versions": versions,
+        "git": {"commit": commit, "dirty": False},
+    }
+
+
+def row(metric: str, value: float, **columns: Any) -> dict[str, Any]:
+    return {"metric": metric, "value": value, **columns}
+
+
+def wobbling(day: int) -> float:
+    return 1 + 0.002 * (-2, 1, 0, 0, -1, 2)[day % 6]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twelve runs, nested, and one that was interrupted: loading got slower, saving did not."""
+    directory = tmp_path_factory.mktemp("runs")
+    for day in range(RUNS):
+        later = day >= UPGRADE
+        rows = [row(LOAD, 0.2 * wobbling(day) * (1.25 if later else 1))]
+        rows += [row(SAVE, 0.5 * wobbling(day))]
+        write_measured(directory / f"{day % 2}" / f"{day}", rows, **at(day, NEW if later else OLD))
+    (directory / "interrupted" / "events" / "cluster").mkdir(parents=True)
+    return directory
+
+
+def told(capsys: Any, *arguments: Any) -> str:
+    assert command.main(["history", *map(str, arguments)]) == 0
+    return capsys.readouterr().out
+
+
+def followed(days: Sequence[tuple[Mapping[str, Any], list[dict[str, Any]]]]) -> history.History:
+    return history.of([history.Found(tuple(measured(rows, **info) for info, rows in days), ())])
+
+
+def test_a_change_is_told_with_what_changed_with_it(runs: Path, monkeypatch: Any, capsys: Any):
+    monkeypatch.setenv("COLUMNS", "160")
+    printed = told(capsys, runs)
+    of_changes = printed.split("Change points\n")[1]
+    assert "2026-02-07 run-6" in of_changes
+    assert "0.200 → 0.250" in of_changes
+    assert "1.250 worse" in of_changes
+    assert f"TensorFlow {OLD} → {NEW}\n" in of_changes
+    assert SAVE not in of_changes
+
+
+def test_every_series_has_a_line_with_its_trend(runs: Path, monkeypatch: Any, capsys: Any):
+    monkeypatch.setenv("COLUMNS", "160")
+    series = told(capsys, runs).split("Versions\n")[0]
+    assert f"{LOAD} (s, lower is better) · single_process · tf_keras" in series
+    assert f"{SAVE} (s, lower is better) · single_process · tf_keras" in series
+    assert "▁▁▁▁▁▁██████" in series
+    assert "2026-02-07: 1.250" in series
+
+
+def test_the_end_counts_runs_series_and_changes(runs: Path, capsys: Any):
+    assert told(capsys, runs).endswith(
+        "\n12 runs from 2026-02-01 to 2026-02-12, 1 interrupted run left out, "
+        "2 series; 1 change point: 1 worse.\n"
+    )
+
+
+def test_markdown_has_the_same_tables(runs: Path, capsys: Any):
+    printed = told(capsys, runs, "--format", "md")
+    assert [line for line in printed.splitlines() if line.startswith("#")] == [
+        "### Series",
+        "### Versions",
+        "### Change points",
+    ]
+    assert f"| 1\\.250 worse | TensorFlow {OLD} → {NEW} |" in printed
+    assert "1 change point: 1 worse." in printed
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_no_line_is_wider_than_the_terminal(runs: Path, monkeypatch: Any, capsys: Any, width: int):
+    monkeypatch.setenv("COLUMNS", str(width))
+    tables = told(capsys, runs).rpartition("\n\n")[0]
+    assert max(map(len, tables.splitlines())) <= width
+
+
+def test_a_terminal_without_unicode_has_a_trend_too():
+    values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+    assert trends.trend(values) == "▁▂▃▄▅▆▇█"
+    assert trends.trend(values).translate(layout.PLAIN) == ".:-=+*#%"
+
+
+def test_noise_looks_flat_and_many_runs_become_few_signs():
+    assert set(trends.trend([100.0, 101, 100, 99, 100])) == {"▅", "▄"}
+    assert trends.trend([0.0, 0.0]) == "▅▅"
+    assert trends.trend([1.0] * 500 + [2.0] * 500) == "▁" * 10 + "█" * 10
+
+
+def test_the_page_has_a_picture_for_each_series_and_loads_nothing(
+    runs: Path, tmp_path: Path, capsys: Any
+):
+    output = tmp_path / "history.html"
+    assert told(capsys, runs, "-o", output) == f"{output}\n"
+    text = output.read_text()
+    page = Page(text)
+    pictures = [attrs["aria-label"] for tag, attrs in page.elements if tag == "svg"]
+    shown = " ".join(page.text)
+    assert (page.problems, page.open) == ([], [])
+    assert len(pictures) == 2
+    assert "1.250 times, worse" in shown
+    assert f"TensorFlow {OLD} → {NEW}" in shown
+    assert "1 interrupted run left out" in shown
+    outer = page.values("src", "href", "xlink:href", "data", "action", "srcset")
+    assert [value for _, value in outer if not value.startswith("#")] == []
+    assert "url(http" not in text
+    assert "default-src 'none'" in text
+
+
+def test_only_the_metrics_that_were_named(runs: Path, capsys: Any):
+    printed = told(capsys, runs, "--metric", SAVE)
+    assert SAVE in printed
+    assert LOAD not in printed
+    both = told(capsys, runs, "--metric", SAVE, "--metric", LOAD)
+    assert both == told(capsys, runs)
+
+
+def test_a_directory_that_is_named_twice_counts_once(runs: Path, capsys: Any):
+    assert told(capsys, runs / "0", runs, runs / "interrupted") == told(capsys, runs)
+
+
+def test_runs_stand_in_the_order_of_their_starts():
+    days = [({**at(2 - day), "run_id": f"{day}"}, [row(LOAD, 3.0 - day)]) for day in range(3)]
+    (series,) = followed(days).series
+    assert series.values == [1.0, 2.0, 3.0]
+
+
+def test_a_run_counts_with_the_median_of_its_repeats():
+    repeats = [row(LOAD, value, repeat=i) for i, value in enumerate((1.0, 2.0, 9.0))]
+    (series,) = followed([(at(day), repeats) for day in range(2)]).series
+    assert series.values == [2.0, 2.0]
+
+
+def test_a_flavour_of_keras_goes_on_with_its_next_version():
+    days = [
+        (at(d, keras=v), [row(LOAD, 1.0, keras=f"tf_keras {v}")]) for d, v in ((0, OLD), (1, NEW))
+    ]
+    (series,) = followed(days).series
+    assert list(map(str, series.marks())) == [f"tf_keras {OLD} → {NEW}"]
+
+
+def test_a_series_is_not_marked_with_another_flavour_s_version():
+    days = [(at(d, keras=v), [row(LOAD, 1.0, keras="none")]) for d, v in ((0, OLD), (1, NEW))]
+    (series,) = followed(days).series
+    assert series.marks() == []
+
+
+def test_a_change_with_the_same_versions_says_so():
+    days = [(at(day), [row(LOAD, 1.0 + (day > 5) + 0.01 * (day % 2))]) for day in range(12)]
+    (series,) = followed(days).series
+    assert [series.changed_with(change) for change in series.changes] == ["same versions"]
+
+
+def test_another_commit_is_another_version():
+    days = [(at(day, commit=str(day) * 40), [row(LOAD, 1.0)]) for day in range(2)]
+    (series,) = followed(days).series
+    assert list(map(str, series.marks())) == [f"commit {'0' * 10} → {'1' * 10}"]
+
+
+@pytest.mark.parametrize(("better", "judged"), [("higher", "better"), ("lower", "worse")])
+def test_more_is_better_only_where_it_is(better: str, judged: str):
+    days = [(at(day), [row("x", 1.0 + (day > 5), better=better)]) for day in range(12)]
+    (series,) = followed(days).series
+    assert [series.judged(change.ratio) for change in series.changes] == [judged]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"test": "suite/test_other.py::test_other"},
+        {"trainer": "other"},
+        {"keras": "keras3 3.15.1"},
+        {"backend": "ring"},
+        {"collective": "ring"},
+        {"workers": 2},
+        {"replicas": 2},
+        {"fault": "sigkill"},
+        {"variant": "other"},
+        {"metric": "other"},
+        {"unit": "ms"},
+    ],
+    ids=lambda columns: next(iter(columns)),
+)
+def test_what_was_measured_otherwise_is_another_series(columns: dict[str, Any]):
+    rows = [row(LOAD, 1.0), {**row(LOAD, 2.0), **columns}]
+    found = followed([(at(day), rows) for day in range(2)]).series
+    assert [series.values for series in sorted(found, key=lambda s: s.values)] == [[1, 1], [2, 2]]
+    assert len({(series.heading, series.name) for series in found}) == 2
+
+
+def test_what_is_neither_better_higher_nor_lower_is_no_series():
+    rows = [row(LOAD, 1.0), row("published", 1.0, better="none"), row("paired_step_time_s", 1.0)]
+    (series,) = followed([(at(day), rows) for day in range(2)]).series
+    assert series.key["metric"] == LOAD
+
+
+def test_what_only_one_run_measured_is_counted():
+    days = [(at(0), [row(LOAD, 1.0), row("once", 1.0)]), (at(1), [row(LOAD, 1.0)])]
+    assert ", 1 series, 1 more with one run only; 0 change points" in followed(days).outcome()
+
+
+def only_one(runs: Path, _: Path) -> list[Any]:
+    return [runs / "0" / "0", runs / "interrupted"]
+
+
+def damaged(runs: Path, tmp_path: Path) -> list[Any]:
+    shutil.copytree(runs, tmp_path / "runs")
+    (tmp_path / "runs" / "0" / "0" / "measurements.parquet").write_text("")
+    return [tmp_path / "runs"]
+
+
+def same_id(runs: Path, tmp_path: Path) -> list[Any]:
+    shutil.copytree(runs / "0" / "0", tmp_path / "copy")
+    return [runs, tmp_path / "copy"]
+
+
+def nothing_twice(_: Path, tmp_path: Path) -> list[Any]:
+    for day in range(2):
+        write_measured(tmp_path / f"{day}", [row(f"metric_{day}", 1.0)], **at(day))
+    return [tmp_path]
+
+
+def a_file(_: Path, tmp_path: Path) -> list[Any]:
+    (tmp_path / "file").write_text("")
+    return [tmp_path / "file"]
+
+
+REFUSED = {
+    "no run": (lambda _, tmp_path: [tmp_path], "at least 2 runs, here is none"),
+    "one run": (only_one, "here is one (1 more without run.json: interrupted)"),
+    "not there": (lambda _, tmp_path: [tmp_path / "x"], "does not exist"),
+    "a file": (a_file, "is not a directory"),
+    "a damaged run": (damaged, "cannot be read"),
+    "one id twice": (same_id, "are both run 'run-0'"),
+    "nothing twice": (nothing_twice, "in two of these runs"),
+    "a metric that is not there": (
+        lambda runs, _: [runs, "--metric", SAVE, "--metric", "x"],
+        f"no metric 'x' in these runs; there is {LOAD}, {SAVE}",
+    ),
+    "a page that is a directory": (lambda runs, _: [runs, "-o", runs], "it is a directory"),
+    "a page in no directory": (lambda runs, tmp: [runs, "-o", tmp / "x" / "y"], "is no directory"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_followed_is_refused_in_one_line(
+    runs: Path, tmp_path: Path, capsys: Any, name: str
+):
+    arguments, message = REFUSED[name]
+    assert command.main(["history", *map(str, arguments(runs, tmp_path))]) == command.BAD_INPUT
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert message in printed.err
+
+
+def test_a_run_is_not_searched_for_runs(runs: Path, tmp_path: Path):
+    outer = shutil.copytree(runs / "0" / "0", tmp_path / "outer")
+    shutil.copytree(runs / "0" / "2", outer / "inner")
+    assert [run.directory for run in history.load(tmp_path).runs] == [outer]
+    assert frame.load(outer / "inner").run_id == "run-2"
