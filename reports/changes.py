@@ -12,7 +12,6 @@ from statistics import median
 from typing import cast
 
 import numpy as np
-from ruptures import KernelCPD
 from scipy.ndimage import median_filter
 from scipy.special import stdtrit
 
@@ -54,6 +53,8 @@ def find(values: Sequence[float]) -> list[Change]:
     None for fewer than FEWEST values, or when one is not above zero and has no logarithm. Runs are
     taken as independent of each other: noise that drifts from run to run looks like changes.
     """
+    from ruptures import KernelCPD  # brings all of scipy.stats, which takes a second
+
     count = len(values)
     if count < FEWEST or min(values) <= 0:
         return []
