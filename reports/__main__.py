@@ -1,7 +1,7 @@
 """`python -m reports`: one row of COMMANDS for each report.
 
 Exit codes: 0 done, 1 for runs that a report finds wanting, 2 for what cannot be read, written or
-understood, with one line on stderr.
+understood, with one line on stderr, 3 for what `compare --strict` cannot tell.
 """
 
 from __future__ import annotations
@@ -18,8 +18,20 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
-from reports import faults, frame, history, markdown, soak, terminal, trends
+from reports import (
+    compare,
+    compared,
+    faults,
+    frame,
+    history,
+    markdown,
+    sides,
+    soak,
+    terminal,
+    trends,
+)
 from reports.frame import BadInput, RunFrames
+from reports.options import GATE, Option, formats
 
 BAD_INPUT = 2
 LATEST = "latest"
@@ -33,8 +45,9 @@ class Command:
     name: str
     help: str
     run: Callable[[list[Any], argparse.Namespace], int | None]  # gives the exit code; None is 0
-    options: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = ()
+    options: tuple[Option, ...] = ()
     load: Callable[[Path], Any] = frame.load  # what it reads of each run
+    runs: tuple[str, ...] = ("RUN_DIR…",)  # what it is given; with … one or more
 
 
 def show(runs: list[RunFrames], options: argparse.Namespace) -> None:
@@ -114,7 +127,22 @@ def soaked(runs: list[dict[str, Any]], _: argparse.Namespace) -> int:
     return 1 if soak.problems(runs) else 0
 
 
-FORMAT = (("--format",), {"choices": ("text", "md"), "default": "text", "help": "default: text"})
+def judged(pair: list[sides.Side], options: argparse.Namespace) -> int:
+    """Judge NEW by BASE; the exit code is the gate's."""
+    base, new = pair
+    confirm = sides.load(run_directory(options.confirm)) if options.confirm else None
+    found = compare.compare(base, new, confirm, floor=options.floor, drift=options.drift)
+    code = found.exit_code(options.strict)
+    if options.format == "text":
+        _print(lambda console: compared.as_text(found, console))
+    elif options.format == "md":
+        sys.stdout.write(compared.as_markdown(found))
+    else:
+        sys.stdout.write(compared.as_json(found, code))
+    return code
+
+
+FORMAT = formats("text", "md")
 COMMANDS = (
     Command(
         "show",
@@ -151,6 +179,14 @@ COMMANDS = (
         ),
         load=history.load,
     ),
+    Command(
+        "compare",
+        "judge NEW by BASE: regressions, improvements, no change, what cannot be told",
+        judged,
+        GATE,
+        sides.load,
+        ("BASE", "NEW"),
+    ),
     Command("soak", "sum up runs in a row: flakes, leaks, retries", soaked, load=soak.load),
 )
 
@@ -168,12 +204,14 @@ def parser() -> Parser:
     for row in COMMANDS:
         command = commands.add_parser(row.name, help=row.help, description=row.help)
         command.set_defaults(row=row)
-        command.add_argument(
-            "run_dirs",
-            nargs="+",
-            metavar="RUN_DIR",
-            help=f"a run's directory, or `{LATEST}` for the one in {RUNS / LATEST}",
-        )
+        for name in row.runs:
+            command.add_argument(
+                "run_dirs",
+                action="extend",
+                nargs="+" if name.endswith("…") else 1,
+                metavar=name.rstrip("…"),
+                help=f"a run's directory, or `{LATEST}` for the one in {RUNS / LATEST}",
+            )
         for names, settings in row.options:
             command.add_argument(*names, **settings)
     return top

@@ -26,6 +26,8 @@ RESAMPLES = 4000
 CENTRES = 200  # resampled centres of one pair, from which the resamples of all pairs draw
 EQUAL = 1e-12  # logarithms closer than this differ by rounding
 
+Values = Sequence[float] | np.ndarray  # one-dimensional
+
 
 class Answer(str, Enum):
     """What a comparison comes to; the value is its name in every report."""
@@ -56,7 +58,7 @@ class Effect:
         return not math.isnan(self.p)
 
 
-def paired(log_ratios: Sequence[Sequence[float]], seed: int = 1) -> Effect:
+def paired(log_ratios: Sequence[Values] | np.ndarray, seed: int = 1) -> Effect:
     """The effect from pairs of processes that took turns; same input, same effect.
 
     One inner sequence for each pair: logarithms of NEW/BASE of turns next to each other. A pair's
@@ -89,8 +91,8 @@ def paired(log_ratios: Sequence[Sequence[float]], seed: int = 1) -> Effect:
 
 
 def unpaired(
-    base: Sequence[float],
-    new: Sequence[float],
+    base: Values,
+    new: Values,
     drift: float = 0.0,
     seed: int = 1,
     drift_df: float = math.inf,
@@ -115,8 +117,9 @@ def unpaired(
     centre, count = float(now.mean() - was.mean()), min(len(was), len(now))
     if count < 2:
         return Effect(math.exp(centre), math.nan, math.nan, math.nan, count)
-    parts = [(_variance(side) / len(side), len(side) - 1) for side in (was, now)]
-    parts.append((2 * drift**2, drift_df))
+    parts: list[tuple[float, float]] = [
+        (_variance(side) / len(side), len(side) - 1) for side in (was, now)
+    ] + [(2 * drift**2, drift_df)]
     variance = sum(part for part, _ in parts)
     squares = sum(part**2 / df for part, df in parts)
     df = variance**2 / squares if squares else math.inf
@@ -162,7 +165,7 @@ def judge(
     return Answer.IMPROVEMENT if (effect.ratio > 1) is (better == "higher") else Answer.REGRESSION
 
 
-def _finite(values: Sequence[float], what: str) -> np.ndarray:
+def _finite(values: Values, what: str) -> np.ndarray:
     found = np.asarray(values, dtype=float)
     if found.ndim != 1 or not found.size or not np.isfinite(found).all():
         raise ValueError(f"{what}s must be a sequence of at least one, all finite: {values}")

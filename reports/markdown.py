@@ -33,9 +33,9 @@ def render(run: RunFrames) -> str:
     return "\n".join(_lines(run)).rstrip("\n") + "\n"
 
 
-def one_table(table: Table) -> str:
+def one_table(table: Table, titled: bool = True) -> str:
     """A table by itself, ending with a line end."""
-    return "\n".join(_table(table))
+    return "\n".join(_table(table, titled))
 
 
 def escape(text: str) -> str:
@@ -76,9 +76,9 @@ def _lines(run: RunFrames) -> Iterator[str]:
         if section.brief and len(table.rows) <= SHORT:
             yield from _table(table) if table.rows or section.always else ()
         elif table.rows or section.always:
-            yield from _folded(table.title, _table(table, titled=False))
-    yield from _folded("Every verdict", _verdicts(run))
-    yield from _folded("About this run", _facts(facts))
+            yield from folded(table.title, _table(table, titled=False))
+    yield from folded("Every verdict", _verdicts(run))
+    yield from folded("About this run", _facts(facts))
 
 
 def _matrix(matrix: conformance.Matrix) -> Iterator[str]:
@@ -110,7 +110,7 @@ def _findings(findings: Sequence[conformance.Finding]) -> Iterator[str]:
         if red:
             yield from (f"### {title}", "", *lines)
         else:
-            yield from _folded(f"{title} ({sum(len(f.tests) for f in listed)})", lines)
+            yield from folded(f"{title} ({sum(len(f.tests) for f in listed)})", lines)
 
 
 def _finding(finding: conformance.Finding) -> Iterator[str]:
@@ -164,7 +164,8 @@ def _grid(
     yield ""
 
 
-def _folded(title: str, lines: Iterable[str]) -> Iterator[str]:
+def folded(title: str, lines: Iterable[str]) -> Iterator[str]:
+    """Lines under a title that unfolds them."""
     yield f"<details><summary>{escape(title)}</summary>"
     yield ""
     yield from lines

@@ -1,0 +1,265 @@
+"""The gate: whether NEW is slower than BASE, or breaks what held there, and how sure that is.
+
+Four answers, since "no regression was found" and "nothing was seen" are not the same: a change, for
+better or worse, has to stand out from the noise of processes and runs and from all comparisons made
+together; no change has to be shown as well; everything else cannot be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from reports import drift as drifts
+from reports import effects
+from reports.drift import Drift
+from reports.effects import Answer, Effect
+from reports.frame import BadInput
+from reports.sides import Judged, Key, Series, Side
+from reports.text import plural
+from reports.verdicts import BY_NAME
+
+CHANGED = (Answer.REGRESSION, Answer.IMPROVEMENT)
+
+
+@dataclass(frozen=True)
+class SeriesAnswer:
+    """One series of BASE beside the same of NEW; `reason` says why an answer is no better.
+
+    `base`, `new`: geometric mean over processes; None where there is none.
+    """
+
+    key: Mapping[str, Any]
+    answer: Answer
+    reason: str = ""
+    collectives: tuple[str, str] = ("", "")
+    base: float | None = None
+    new: float | None = None
+    processes: tuple[int, int] = (0, 0)
+    effect: Effect | None = None
+
+
+@dataclass(frozen=True)
+class TestAnswer:
+    """What a test came to in BASE and in NEW; `reason`: why it cannot be told, or NEW's own."""
+
+    test: str
+    answer: Answer
+    base: str = ""
+    new: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything that was compared, and how. Of BASE's series and tests none is left out."""
+
+    base: Side
+    new: Side
+    confirm: Side | None
+    floor: float
+    drift: Drift
+    comparisons: int  # made together: series whose scatter is known
+    series: tuple[SeriesAnswer, ...]
+    tests: tuple[TestAnswer, ...]
+    new_series: tuple[Mapping[str, Any], ...]  # only in NEW
+    new_tests: tuple[str, ...]  # only in NEW
+
+    @property
+    def answers(self) -> list[Answer]:
+        return [found.answer for found in (*self.series, *self.tests)]
+
+    @property
+    def same_machine(self) -> bool:
+        return len({side.machine for side in (self.base, self.new, self.confirm) if side}) == 1
+
+    def exit_code(self, strict: bool = False) -> int:
+        """1 with a regression, else 3 where `strict` and something cannot be told, else 0."""
+        if Answer.REGRESSION in self.answers:
+            return 1
+        return 3 if strict and Answer.CANNOT_TELL in self.answers else 0
+
+
+def compare(
+    base: Side,
+    new: Side,
+    confirm: Side | None = None,
+    *,
+    floor: float = effects.FLOOR,
+    drift: float | None = None,
+) -> Comparison:
+    """Compare NEW with BASE. `confirm`: NEW measured again, which has to give the same answer.
+
+    `floor`, `drift`: relative (0.02 is 2 %); without `drift` it is what `reports.drift` knows.
+    BadInput: a run is on two sides, or BASE and NEW have nothing in common, or one was measured and
+    none of its series is in the other.
+    """
+    _refuse_the_same([side for side in (base, new, confirm) if side])
+    known = drifts.known(base, drift)
+    series, comparisons = _series(base, new, confirm, known, floor)
+    tests = _tests(base, new, confirm)
+    found = Comparison(
+        base,
+        new,
+        confirm,
+        floor,
+        known,
+        comparisons,
+        tuple(series),
+        tuple(tests),
+        tuple(new.series[key].key for key in new.series if key not in base.series),
+        tuple(new.tests[key].test for key in new.tests if key not in base.tests),
+    )
+    _refuse_nothing(found)
+    return found
+
+
+def _refuse_the_same(listed: Sequence[Side]) -> None:
+    seen: set[str] = set()
+    for side in listed:
+        twice = seen & set(side.run_ids)
+        if twice:
+            raise BadInput(f"run {min(twice)!r} is on two sides: compare runs made one by one")
+        seen |= set(side.run_ids)
+
+
+def _refuse_nothing(found: Comparison) -> None:
+    measured = [name for name in ("base", "new") if getattr(found, name).series]
+    common = set(found.base.series) & set(found.new.series)
+    if measured and not common and found.exit_code() == 0:
+        other = {"base": "NEW", "new": "BASE"}[measured[0]]
+        raise BadInput(
+            f"nothing measured is in both: {measured[0].upper()} has "
+            f"{len(getattr(found, measured[0]).series)} series of numbers, {other} none of them; "
+            "measure the same tests in both, without -n"
+        )
+    if not common and not set(found.base.tests) & set(found.new.tests):
+        raise BadInput("BASE and NEW have no test and no number in common")
+
+
+def _series(
+    base: Side, new: Side, confirm: Side | None, drift: Drift, floor: float
+) -> tuple[list[SeriesAnswer], int]:
+    """The answers, and how many comparisons they come from."""
+    pairs = {key: _pair(key, base, new, drift) for key in base.series}
+    tested = [pair for pair in pairs.values() if pair.effect and pair.effect.known]
+    comparisons = max(1, len(tested))
+
+    def judged(pair: SeriesAnswer) -> SeriesAnswer:
+        if pair.reason or pair.effect is None:
+            return pair
+        answer = effects.judge(pair.effect, pair.key["better"], comparisons, floor)
+        told = answer is not Answer.CANNOT_TELL
+        reason = "" if told else _why_not(pair.effect, comparisons, floor)
+        return replace(pair, answer=answer, reason=reason)
+
+    found = []
+    for key, pair in pairs.items():
+        first = judged(pair)
+        if confirm and first.answer in CHANGED:
+            again = judged(_pair(key, base, confirm, drift))
+            if again.answer is not first.answer:
+                reason = f"{first.answer.value}, which the confirming run does not show"
+                first = replace(first, answer=Answer.CANNOT_TELL, reason=reason)
+        found.append(first)
+    return found, comparisons
+
+
+def _pair(key: Key, base: Side, new: Side, drift: Drift) -> SeriesAnswer:
+    """A series on both sides: its effect, or the reason why it can have none."""
+    was, now = base.series[key], new.series.get(key)
+    if now is None:
+        return SeriesAnswer(
+            was.key,
+            Answer.CANNOT_TELL,
+            "not in NEW",
+            (_collective(was), ""),
+            _centre(was.values),
+            processes=(len(was.values), 0),
+        )
+    pair = SeriesAnswer(
+        now.key,
+        Answer.CANNOT_TELL,
+        "",
+        (_collective(was), _collective(now)),
+        _centre(was.values),
+        _centre(now.values),
+        (len(was.values), len(now.values)),
+    )
+    if base.machine != new.machine:
+        return replace(pair, reason="measured on another machine")
+    if was.collectives != now.collectives:
+        told = " → ".join(collective or "none" for collective in pair.collectives)
+        return replace(pair, reason=f"not the same thing: collective {told}")
+    values = was.values, now.values
+    if not any(map(any, values)):
+        values = tuple([1.0] * len(zeros) for zeros in values)  # none, as before
+    if min(map(min, values)) <= 0:
+        return replace(pair, reason="no ratio: a value is 0 or below")
+    spread = drifts.of_means(
+        drift.of(key, was.key["unit"]), len(was.by_run), len(now.by_run)
+    )  # fmt: skip
+    effect = effects.unpaired(*values, drift=spread, drift_df=drift.df)
+    reason = "" if effect.known else "one process on a side: its scatter is not known"
+    return replace(pair, effect=effect, reason=reason)
+
+
+def _collective(series: Series) -> str:
+    return ", ".join(series.collectives)
+
+
+def _centre(values: Sequence[float]) -> float:
+    if min(values) <= 0:
+        return float(np.median(values))
+    return float(np.exp(np.mean(np.log(values))))
+
+
+def _why_not(effect: Effect, comparisons: int, floor: float) -> str:
+    """Which of the conditions of a change is the first that does not hold."""
+    if effect.low <= 1 <= effect.high:
+        return "too noisy"
+    if 1 / (1 + floor) <= effect.ratio <= 1 + floor:
+        return f"about the floor of {100 * floor:.3g} %"
+    return f"not beyond chance among {plural(comparisons, 'comparison')}"
+
+
+def _tests(base: Side, new: Side, confirm: Side | None) -> Iterable[TestAnswer]:
+    for key, was in base.tests.items():
+        now = new.tests.get(key)
+        if now is None:
+            yield TestAnswer(
+                was.test, Answer.CANNOT_TELL, _words(was), "", f"not in NEW, {_words(was)} in BASE"
+            )
+            continue
+        answer, reason = _verdict(was, now)
+        if confirm and answer in CHANGED:
+            again = confirm.tests.get(key)
+            if again is None or _verdict(was, again)[0] is not answer:
+                reason = f"{answer.value}, which the confirming run does not show"
+                answer = Answer.CANNOT_TELL
+        yield TestAnswer(now.test, answer, _words(was), _words(now), reason)
+
+
+def _words(judged: Judged) -> str:
+    return ", ".join(BY_NAME[name].words for name in judged.verdicts)
+
+
+def _verdict(was: Judged, now: Judged) -> tuple[Answer, str]:
+    """Red where it was not is a regression, passing where it did not an improvement.
+
+    What a row of the expectations excuses (known deviation, unsupported) is not red; whether it is
+    worse than having passed is for people to say, so it is told, and not judged.
+    """
+    before, after = ({BY_NAME[name].red for name in side.verdicts} for side in (was, now))
+    if before == {False} and after == {True}:
+        return Answer.REGRESSION, now.reason
+    if len(was.verdicts) > 1 or len(now.verdicts) > 1:
+        return Answer.CANNOT_TELL, "differs between runs of one side"
+    if was.verdicts == now.verdicts or after == {True}:
+        return Answer.NO_CHANGE, ""
+    if now.verdicts == ("passed",):
+        return Answer.IMPROVEMENT, ""
+    return Answer.CANNOT_TELL, f"{_words(was)} in BASE, {_words(now)} in NEW"

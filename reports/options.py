@@ -1,0 +1,64 @@
+"""Options of the commands that more than one takes, or that need a reader of their own."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from typing import Any
+
+Option = tuple[tuple[str, ...], dict[str, Any]]  # what add_argument takes
+
+
+def formats(*names: str) -> Option:
+    """`--format`, with these to choose from; the first is the default."""
+    settings = {"choices": names, "default": names[0], "help": f"default: {names[0]}"}
+    return ("--format",), settings
+
+
+def percent(most: float) -> Callable[[str], float]:
+    """A reader of a percentage from 0 to `most`, as a part of 1 (`2` or `2%`: 0.02)."""
+
+    def read(written: str) -> float:
+        try:
+            value = float(written.removesuffix("%"))
+        except ValueError:
+            value = math.nan
+        if not 0 <= value <= most:
+            raise argparse.ArgumentTypeError(
+                f"{written!r} is not a percentage from 0 to {most:g}, such as {most / 2:g}"
+            )
+        return value / 100
+
+    return read
+
+
+GATE: tuple[Option, ...] = (
+    (
+        ("--confirm",),
+        {"metavar": "RUN_DIR", "help": "NEW measured again: a change has to be in both"},
+    ),
+    (
+        ("--floor",),
+        {
+            "type": percent(2),
+            "default": percent(2)("2"),
+            "metavar": "PERCENT",
+            "help": "least change that counts, at most and by default 2",
+        },
+    ),
+    (
+        ("--drift",),
+        {
+            "type": percent(100),
+            "metavar": "PERCENT",
+            "help": "standard deviation of a run's level from that of another hours apart; "
+            "default: what 5 or more runs in BASE show, else 5",
+        },
+    ),
+    (
+        ("--strict",),
+        {"action": "store_true", "help": "exit code 3 where something cannot be told"},
+    ),
+    formats("text", "md", "json"),
+)

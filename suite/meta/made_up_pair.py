@@ -1,0 +1,94 @@
+"""Made-up runs to be compared: step times of a few processes, and verdicts, as a test wants."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reports import frame, sides, store
+from suite.meta import made_up_run
+from suite.meta.made_up_run import INFO, MULTI, SINGLE, test_id, verdict
+
+STEP_S = {"p50": 0.1, "p90": 0.12}
+
+
+def times(level: float = 1.0, count: int = 6, seed: int = 1, spread: float = 0.001) -> list[float]:
+    """One value a process, around `level`."""
+    noise = np.random.default_rng(seed).normal(0, spread, count)
+    return [float(value) for value in level * np.exp(noise - noise.mean())]
+
+
+def step_times(values: Mapping[str, Sequence[float]], **columns: Any) -> Iterator[dict[str, Any]]:
+    """Rows of `step_time_NAME_s`, for each name one value a process; columns replace the usual."""
+    keras = columns.get("keras", made_up_run.COMMON["keras"])
+    case = f"{MULTI}-ring-{keras.split()[0]}"
+    for name, listed in values.items():
+        for repeat, value in enumerate(listed):
+            yield {
+                **made_up_run.COMMON,
+                "test": test_id("benchmarks", "throughput", "throughput", case),
+                "trainer": MULTI,
+                "backend": "ring",
+                "collective": "ring",
+                "workers": 2,
+                "replicas": 2,
+                "repeat": repeat,
+                "metric": f"step_time_{name}_s",
+                "value": value,
+                "unit": "s",
+                "better": "lower",
+                **columns,
+            }
+
+
+def told(**given: str) -> list[dict[str, Any]]:
+    """Verdicts by the test's name, of one trainer."""
+    return [verdict(SINGLE, "export", name, word) for name, word in given.items()]
+
+
+def side(
+    name: str,
+    rows: Iterable[Mapping[str, Any]] = (),
+    judged: Iterable[Mapping[str, Any]] = (),
+    **info: Any,
+) -> sides.Side:
+    """One run as a side of a comparison, without files."""
+    return sides.of([run(name, rows, judged, **info)])
+
+
+def run(
+    name: str,
+    rows: Iterable[Mapping[str, Any]] = (),
+    judged: Iterable[Mapping[str, Any]] = (),
+    **info: Any,
+) -> frame.RunFrames:
+    """One run as it would be loaded."""
+    numbers = [frame.measurement_row(**{"run_id": name, **row}) for row in rows]
+    verdicts = [frame.verdict_row(**{"run_id": name, **row}) for row in judged]
+    tables = frame.table(frame.MEASUREMENTS, numbers), frame.table(frame.VERDICTS, verdicts)
+    content = {**INFO, "run_id": name, **info}
+    return frame.RunFrames(Path(name), content, *map(frame.data_frame, tables))
+
+
+def write(
+    directory: Path,
+    rows: Iterable[Mapping[str, Any]] | None = None,
+    judged: Iterable[Mapping[str, Any]] | None = None,
+    **info: Any,
+) -> Path:
+    """A run directory; by default two series of step times and two tests that pass."""
+    rows = list(rows) if rows is not None else list(step_times(usual()))
+    judged = list(judged) if judged is not None else told(loads="passed", serves="passed")
+    store.write(directory, {**INFO, "run_id": directory.name, "exit_code": 0, **info}, rows, judged)
+    return directory
+
+
+def usual(**levels: float) -> dict[str, list[float]]:
+    """Step times by name, those named at so many times their level."""
+    return {
+        name: times(level * levels.get(name, 1.0), seed=number)
+        for number, (name, level) in enumerate(STEP_S.items())
+    }

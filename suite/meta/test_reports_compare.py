@@ -1,0 +1,299 @@
+"""What the gate says of made-up runs whose difference is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from reports import compare as gate
+from reports import drift, sides
+from reports.compare import Comparison
+from reports.frame import BadInput
+from suite.meta.made_up_pair import run, side, step_times, times, told
+from suite.meta.made_up_run import INFO
+
+REGRESSION, IMPROVEMENT, NO_CHANGE, CANNOT_TELL = (answer.value for answer in gate.Answer)
+
+
+def compared(base: sides.Side, new: sides.Side, *confirm: sides.Side, **how: Any) -> Comparison:
+    return gate.compare(base, new, *confirm, **{"drift": 0.0, **how})
+
+
+def judged(name: str, **series: Sequence[float]) -> sides.Side:
+    return side(name, step_times(series))
+
+
+def answers(found: Comparison) -> dict[str, str]:
+    """Answer by the step time's name."""
+    return {str(s.key["metric"]).split("_")[2]: s.answer.value for s in found.series}
+
+
+def reason(found: Comparison) -> str:
+    (only,) = found.series or found.tests
+    assert only.answer is gate.Answer.CANNOT_TELL
+    return only.reason
+
+
+def test_the_four_answers():
+    new = judged(
+        "new", a=times(1.1, seed=2), b=times(0.9), c=times(1.0, seed=3), d=times(1, spread=0.5)
+    )
+    base = judged("base", a=times(), b=times(), c=times(), d=times(1.3, spread=0.4))
+    found = compared(base, new)
+    assert answers(found) == {
+        "a": REGRESSION,
+        "b": IMPROVEMENT,
+        "c": NO_CHANGE,
+        "d": CANNOT_TELL,
+    }
+    assert found.comparisons == 4
+    assert found.series[0].effect
+    assert found.series[0].effect.ratio == pytest.approx(1.1)
+    assert found.series[3].reason == "too noisy"
+    assert found.exit_code() == 1
+
+
+def test_what_is_better_higher_gets_worse_by_getting_lower():
+    base, new = (
+        side(name, step_times({"a": times(level)}, better="higher", unit="1/s"))
+        for name, level in (("base", 1), ("new", 0.9))
+    )
+    assert answers(compared(base, new)) == {"a": REGRESSION}
+
+
+def test_a_change_has_to_stand_out_from_all_comparisons():
+    noisy: dict[str, Any] = {"count": 4, "spread": 0.03}
+    base, new = {"a": times(**noisy)}, {"a": times(1.12, **noisy)}
+    assert answers(compared(judged("base", **base), judged("new", **new))) == {"a": REGRESSION}
+    many = {f"m{number}": times() for number in range(60)}
+    found = compared(judged("base", **base, **many), judged("new", **new, **many))
+    assert answers(found)["a"] == CANNOT_TELL
+    assert found.series[0].reason == "not beyond chance among 61 comparisons"
+
+
+def test_below_the_floor_a_sure_change_does_not_count():
+    base, new = judged("base", a=times()), judged("new", a=times(1.015))
+    assert answers(compared(base, new)) == {"a": NO_CHANGE}
+    assert answers(compared(base, new, floor=0.01)) == {"a": REGRESSION}
+    assert reason(compared(base, judged("new", a=times(1.0195)))) == "about the floor of 2 %"
+
+
+def test_versions_and_the_name_of_keras_2_are_no_part_of_a_series():
+    base = side("base", step_times({"a": times()}, keras="keras2 2.15.0", tensorflow="2.15.1"))
+    new = judged("new", a=times(1.1))
+    found = compared(base, new)
+    assert answers(found) == {"a": REGRESSION}
+    assert found.series[0].key["keras"] == "tf_keras"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"keras": "keras3 3.15.1"},
+        {"backend": "auto"},
+        {"workers": 4},
+        {"replicas": 4},
+        {"variant": "large"},
+        {"fault": "sigkill"},
+        {"trainer": "another"},
+        {"test": "suite/benchmarks/test_other.py::test_it[a]"},
+        {"metric": "other_s"},
+        {"unit": "ms"},
+    ],
+    ids=str,
+)
+def test_another_circumstance_is_another_series(other: dict[str, Any]):
+    same = list(step_times({"same": times()}))
+    base = side("base", [*same, *step_times({"a": times()})])
+    found = compared(base, side("new", [*same, *step_times({"a": times()}, **other)]))
+    assert answers(found) == {"a": CANNOT_TELL, "same": NO_CHANGE}
+    assert found.series[0].reason == "not in NEW"
+    assert len(found.new_series) == 1
+
+
+def test_another_collective_is_not_the_same_thing():
+    base = side("base", step_times({"a": times()}, backend="auto", collective="nccl"))
+    new = side("new", step_times({"a": times(2)}, backend="auto", collective="ring"))
+    assert reason(compared(base, new)) == "not the same thing: collective nccl → ring"
+
+
+def test_numbers_of_another_machine_cannot_be_told_but_verdicts_can():
+    machine = {**INFO["machine"], "host": "host-2"}
+    base = side("base", step_times({"a": times()}), told(loads="passed"))
+    new = side("new", step_times({"a": times(2)}), told(loads="failed"), machine=machine)
+    found = compared(base, new)
+    assert answers(found) == {"a": CANNOT_TELL}
+    assert [test.answer.value for test in found.tests] == [REGRESSION]
+    assert not found.same_machine
+    assert found.comparisons == 1
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "said"),
+    [
+        ([0.1], times(), "one process on a side: its scatter is not known"),
+        ([0.0, 0.1, 0.1], times(), "no ratio: a value is 0 or below"),
+        (times(), [0.0, 0.0, 0.0], "no ratio: a value is 0 or below"),
+    ],
+)
+def test_what_has_no_ratio_or_no_scatter_cannot_be_told(base, new, said):
+    assert reason(compared(judged("base", a=base), judged("new", a=new))) == said
+
+
+def test_none_before_and_none_now_is_no_change():
+    zeros = [0.0] * 3
+    assert answers(compared(judged("base", a=zeros), judged("new", a=zeros))) == {"a": NO_CHANGE}
+
+
+def test_several_values_of_one_process_are_one():
+    rows = [row for value in times() for row in step_times({"a": [value]})]
+    found = compared(side("base", rows), judged("new", a=times(2)))
+    assert found.series[0].processes == (1, 6)
+
+
+def test_numbers_without_direction_and_turns_of_a_pair_are_left_out():
+    extra = [
+        *step_times({"none": times()}, better="none"),
+        *step_times({"a": times()}, metric=sides.PAIRED, variant="base"),
+    ]
+    new = [*step_times({"a": times()}), *extra]
+    found = compared(side("base", [*step_times({"a": times()}), *extra]), side("new", new))
+    assert answers(found) == {"a": NO_CHANGE}
+
+
+@pytest.mark.parametrize(
+    ("again", "answer"),
+    [(1.1, REGRESSION), (1.0, CANNOT_TELL), (0.9, CANNOT_TELL)],
+)
+def test_a_change_stands_when_the_confirming_run_shows_it(again: float, answer: str):
+    base, new = judged("base", a=times()), judged("new", a=times(1.1))
+    found = compared(base, new, judged("again", a=times(again)))
+    assert answers(found) == {"a": answer}
+
+
+def test_a_confirming_run_without_the_series_confirms_nothing():
+    base, new = judged("base", a=times()), judged("new", a=times(1.1))
+    found = compared(base, new, judged("again", b=times()))
+    assert reason(found) == "regression, which the confirming run does not show"
+
+
+VERDICTS = [
+    ("passed", "passed", NO_CHANGE),
+    ("passed", "failed", REGRESSION),
+    ("passed", "harness_error", REGRESSION),
+    ("known_deviation", "unexpected_pass", REGRESSION),
+    ("unsupported", "failed", REGRESSION),
+    ("failed", "harness_error", NO_CHANGE),
+    ("failed", "passed", IMPROVEMENT),
+    ("known_deviation", "passed", IMPROVEMENT),
+    ("passed", "known_deviation", CANNOT_TELL),
+    ("failed", "known_deviation", CANNOT_TELL),
+    ("known_deviation", "known_deviation", NO_CHANGE),
+]
+
+
+@pytest.mark.parametrize(("was", "now", "answer"), VERDICTS)
+def test_what_was_not_red_and_is_now_is_a_regression(was: str, now: str, answer: str):
+    base, new = side("base", judged=told(loads=was)), side("new", judged=told(loads=now))
+    (test,) = compared(base, new).tests
+    assert (test.answer.value, test.test) == (answer, told(loads=now)[0]["test"])
+    found = compared(base, new, side("again", judged=told(loads="unsupported")))
+    assert found.tests[0].answer.value in (CANNOT_TELL, NO_CHANGE)
+    assert found.exit_code() == 0
+
+
+def test_a_test_that_is_gone_is_told_and_a_new_one_too():
+    base = side("base", judged=told(loads="passed", goes="passed"))
+    found = compared(base, side("new", judged=told(loads="passed", comes="failed")))
+    gone = found.tests[1]
+    assert (gone.answer.value, gone.reason) == (CANNOT_TELL, "not in NEW, passed in BASE")
+    assert found.new_tests == (told(comes="failed")[0]["test"],)
+    assert (found.exit_code(), found.exit_code(strict=True)) == (0, 3)
+
+
+def test_a_test_that_flickers_between_runs_of_a_side_cannot_be_told():
+    runs = [run(f"base-{word}", judged=told(loads=word)) for word in ("passed", "failed")]
+    new = side("new", judged=told(loads="failed"))
+    assert reason(compared(sides.of(runs), new)) == "differs between runs of one side"
+
+
+def drifting(levels: Sequence[float]) -> sides.Side:
+    """A run at each level."""
+    return sides.of(
+        [run(f"run-{n}", step_times({"a": times(level)})) for n, level in enumerate(levels)]
+    )
+
+
+LEVELS = (1.0, 1.01, 0.99, 1.02, 0.98)  # their standard deviation is 1.6 %
+
+
+def test_drift_is_given_or_seen_in_several_runs_or_assumed():
+    assert drift.known(drifting(LEVELS), 0.1).usual == pytest.approx(0.1, rel=0.05)
+    seen = drift.known(drifting(LEVELS))
+    assert (seen.usual, seen.df) == (pytest.approx(0.0158, rel=0.01), 4)
+    assumed = drift.known(drifting(LEVELS[:4]))
+    assert assumed.usual == pytest.approx(drift.DRIFT, rel=0.05)
+
+
+def test_a_series_that_drifts_more_than_its_unit_is_judged_by_its_own():
+    runs = [
+        run(f"run-{n}", step_times({"calm": times(), "wild": times(level**3)}))
+        for n, level in enumerate(LEVELS)
+    ]
+    base = sides.of(runs)
+    seen = drift.known(base)
+    calm, wild = (seen.of(key, "s") for key in base.series)
+    assert calm == pytest.approx(wild / 2**0.5, rel=0.01)
+
+
+def test_a_drift_hides_a_change_that_is_no_larger():
+    base, new = judged("base", a=times()), judged("new", a=times(1.1))
+    assert reason(gate.compare(base, new)) == "too noisy"
+    assert answers(gate.compare(base, judged("new", a=times(1.5)))) == {"a": REGRESSION}
+    assert answers(gate.compare(base, new, drift=0.01)) == {"a": REGRESSION}
+
+
+def test_means_over_several_runs_drift_less():
+    assert drift.of_means(0.05, 1, 1) == 0.05
+    assert drift.of_means(0.05, 4, 4) == 0.025
+    assert answers(gate.compare(drifting([1] * 4), judged("new", a=times(1.5)))) == {
+        "a": REGRESSION
+    }
+
+
+BAD = [
+    (lambda: compared(side("a"), side("a")), "run 'a' is on two sides"),
+    (lambda: compared(side("a"), side("b")), "no test and no number in common"),
+    (
+        lambda: compared(judged("a", a=times()), judged("b", b=times())),
+        "nothing measured is in both: BASE has 1 series of numbers, NEW none of them",
+    ),
+    (
+        lambda: compared(
+            side("a", judged=told(loads="passed")),
+            side("b", step_times({"a": times()}), told(loads="passed")),
+        ),
+        "nothing measured is in both: NEW has 1 series of numbers, BASE none of them",
+    ),
+    (
+        lambda: sides.of([run("a"), run("b", versions={"tensorflow": "2.15.1"})]),
+        "holds runs of different versions",
+    ),
+    (
+        lambda: sides.of([run("a"), run("b", machine={"host": "host-2"})]),
+        "holds runs of different machines",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD, ids=[row[1] for row in BAD])
+def test_nothing_to_compare_is_an_error(call, message: str):
+    with pytest.raises(BadInput, match=message):
+        call()
+
+
+def test_a_broken_test_is_told_even_where_no_number_is_in_both():
+    base = side("base", step_times({"a": times()}), told(loads="passed"))
+    assert compared(base, side("new", judged=told(loads="failed"))).exit_code() == 1
