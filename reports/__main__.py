@@ -29,9 +29,10 @@ from reports import (
     soak,
     terminal,
     trends,
+    trials,
 )
 from reports.frame import BadInput, RunFrames
-from reports.options import GATE, Option, formats
+from reports.options import GATE, TRIALS, Option, formats
 
 BAD_INPUT = 2
 LATEST = "latest"
@@ -142,6 +143,20 @@ def judged(pair: list[sides.Side], options: argparse.Namespace) -> int:
     return code
 
 
+def tried(runs: list[RunFrames], options: argparse.Namespace) -> int:
+    """Try the gate on recorded noise; 1 when it cries wolf or misses too much."""
+    done = trials.run_trials(trials.recorded(runs), options.comparisons, options.seed)
+    table = trials.table(done)
+    lines, stands = trials.summary(done)
+    if options.format == "md":
+        listed = "".join(f"- {markdown.escape(line)}\n" for line in lines)
+        sys.stdout.write(f"{markdown.one_table(table)}\n{listed}")
+    else:
+        _print(lambda console: terminal.one_table(table, console))
+        print("\n".join(lines))
+    return 0 if stands else 1
+
+
 FORMAT = formats("text", "md")
 COMMANDS = (
     Command(
@@ -186,6 +201,13 @@ COMMANDS = (
         GATE,
         sides.load,
         ("BASE", "NEW"),
+    ),
+    Command(
+        "trials",
+        "try the gate on recorded paired comparisons of identical code",
+        tried,
+        TRIALS,
+        runs=("RECORDS…",),
     ),
     Command("soak", "sum up runs in a row: flakes, leaks, retries", soaked, load=soak.load),
 )

@@ -66,11 +66,12 @@ def test_p_is_student_s_and_welch_s():
     rng = np.random.default_rng(2)
     turns = pairs(rng, 6)
     centres = stats.trim_mean(turns, 0.25, axis=1)
-    assert paired(turns).p == pytest.approx(stats.ttest_1samp(centres, 0).pvalue)
+    _, student = stats.ttest_1samp(centres, 0)
+    assert paired(turns).p == pytest.approx(student)
     assert paired(turns).ratio == pytest.approx(math.exp(centres.mean()))
     was, now = run(rng, 4), run(rng, 9)
-    welch = stats.ttest_ind(np.log(now), np.log(was), equal_var=False)
-    assert unpaired(was, now).p == pytest.approx(welch.pvalue)
+    _, welch = stats.ttest_ind(np.log(now), np.log(was), equal_var=False)
+    assert unpaired(was, now).p == pytest.approx(welch)
     assert unpaired(was, now).ratio == pytest.approx(stats.gmean(now) / stats.gmean(was))
 
 

@@ -1,0 +1,159 @@
+"""The trials of the gate find what is in made-up records, and go red when the gate is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reports import __main__ as command
+from reports import effects, frame, sides, trials
+from reports.effects import Answer
+from suite.meta import made_up_pair, made_up_run
+
+COMPARISONS = 20
+
+
+def turns(own: float, burst: float, count: int = 12, length: int = 40) -> Iterator[dict[str, Any]]:
+    """Turns of pairs of processes that differ by `own`, one in twenty struck by `burst`."""
+    rng = np.random.default_rng(7)
+    for repeat in range(count):
+        for variant in trials.SIDES:
+            level = 0.02 * np.exp(rng.normal(0, own))
+            noise = 0.01 * rng.standard_t(3, length) + burst * (rng.random(length) < 0.05)
+            for value in level * np.exp(noise):
+                columns = {"variant": variant, "repeat": repeat, "metric": sides.PAIRED}
+                yield from turn(value, **columns)
+
+
+def turn(value: float, **columns: Any) -> Iterator[dict[str, Any]]:
+    for row in made_up_pair.step_times({"paired": [value]}):
+        yield {**row, "trainer": made_up_run.SINGLE, "backend": "none", **columns}
+
+
+def tried(*rows: dict[str, Any], seed: int = 1) -> tuple[list[str], bool]:
+    run = made_up_pair.run("recorded", rows)
+    return trials.summary(trials.run_trials(trials.recorded([run]), COMPARISONS, seed))
+
+
+QUIET = list(turns(own=0.004, burst=0.5))
+LOUD = list(turns(own=0.15, burst=0.5))
+
+
+def test_on_a_quiet_machine_all_is_found_and_nothing_else():
+    lines, stands = tried(*QUIET)
+    assert stands
+    assert lines[0].startswith("As recorded: alarms in 0 of 1 series")
+    assert lines[1].startswith("Resampled: alarms in 0 of 20 (0 %, 95 % interval 0 to 16.8 %)")
+    assert lines[2].startswith("Slower by 5 %: found in 40 of 20 (100 %, ")
+    assert lines[3].startswith("Slower by 10 %: found in 40 of 20 (100 %, ")
+    assert lines[4].startswith("Stands: judged among 1,600 comparisons, floor 2 %, 1 recorded")
+
+
+def test_where_processes_differ_too_much_slowdowns_are_missed_and_nothing_cries_wolf():
+    lines, stands = tried(*LOUD)
+    assert not stands
+    assert "alarms in 0 of 20" in lines[1]
+    assert "found in 0 of 20" in lines[2]
+    assert lines[4].startswith("Falls")
+
+
+JUDGE = effects.judge
+
+
+def cries_wolf(effect: effects.Effect, *_: Any) -> Answer:
+    return Answer.REGRESSION if effect.ratio > 1 else Answer.IMPROVEMENT
+
+
+def sleeps(*_: Any) -> Answer:
+    return Answer.CANNOT_TELL
+
+
+def takes_worse_for_better(effect: effects.Effect, _: str, comparisons: int) -> Answer:
+    return JUDGE(effect, "higher", comparisons)
+
+
+@pytest.mark.parametrize(
+    ("broken", "line", "said"),
+    [
+        (cries_wolf, 1, "alarms in 40 of 20"),
+        (sleeps, 3, "found in 0 of 20"),
+        (takes_worse_for_better, 2, "found in 0 of 20"),
+    ],
+)
+def test_a_broken_gate_makes_the_trials_fall(monkeypatch: Any, broken: Any, line: int, said: str):
+    monkeypatch.setattr(effects, "judge", broken)
+    lines, stands = tried(*QUIET)
+    assert not stands
+    assert said in lines[line]
+
+
+def test_resampled_pairs_are_those_recorded_with_sides_by_lot():
+    (series,) = trials.recorded([made_up_pair.run("recorded", QUIET)])
+    drawn = series.resampled(np.random.default_rng(1))
+    assert [len(pair) for pair in drawn] == [40] * 12
+    known = {abs(value) for pair in series.pairs for value in pair}
+    assert all(abs(value) in known for pair in drawn for value in pair)
+    signs = [np.isin(pair, np.concatenate(series.pairs)).all() for pair in drawn]
+    assert 0 < sum(signs) < 12
+
+
+def test_neighbours_stay_neighbours_in_blocks():
+    one = trials.Recorded("counted", (np.arange(100.0), np.arange(100.0)))
+    steps = np.diff(np.abs(one.resampled(np.random.default_rng(1))[0]))
+    assert (steps == 1).mean() >= 0.9
+
+
+def test_records_of_code_that_differs_make_the_trials_fall():
+    slower = [{**row, "value": row["value"] * 1.2} for row in QUIET if row["variant"] == "new"]
+    lines, stands = tried(*(row for row in QUIET if row["variant"] == "base"), *slower)
+    assert "alarms in 1 of 1 series" in lines[0]
+    assert not stands
+
+
+def test_a_turn_whose_neighbour_is_missing_is_left_out():
+    (series,) = trials.recorded([made_up_pair.run("recorded", QUIET[:-1])])
+    assert [len(pair) for pair in series.pairs] == [40] * 11 + [39]
+
+
+def test_comparisons_are_dealt_out_over_all_series():
+    other = [{**row, "backend": "auto"} for row in QUIET]
+    runs = [made_up_pair.run("recorded", [*QUIET, *other])]
+    done = trials.run_trials(trials.recorded(runs), 3, seed=1)
+    assert [one.comparisons for one in done] == [2, 1]
+    assert [row.cells[0] for row in trials.table(done).rows] == [
+        "single_process · tf_keras 2.21.0, auto, recorded",
+        "single_process · tf_keras 2.21.0, recorded",
+    ]
+
+
+def test_the_command_prints_rates_and_the_seed_decides(tmp_path: Path, capsys: Any):
+    record = str(made_up_pair.write(tmp_path / "recorded", LOUD))
+    printed = []
+    for seed in ("1", "1", "2"):
+        arguments = ["trials", record, "--comparisons", "8", "--seed", seed]
+        assert command.main([*arguments, "--format", "md"]) == 1
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert "single_process · tf" in printed[0]
+    quiet = str(made_up_pair.write(tmp_path / "quiet", QUIET))
+    assert command.main(["trials", quiet, "--comparisons", "8"]) == 0
+    assert "Stands" in capsys.readouterr().out
+
+
+BAD = [
+    (list(made_up_pair.step_times({"p50": [1.0]})), "holds no paired_step_time_s"),
+    ([row for row in QUIET if row["repeat"] == 0], "1 pair of processes, at least 2"),
+    ([row for row in QUIET if row["variant"] == "base"], "turns of one side only"),
+    ([*QUIET, {**QUIET[0], "variant": "old"}], "variant 'old'"),
+    ([*QUIET, {**QUIET[0], "value": 0.0}], "value 0, not base or new and more than 0 s"),
+]
+
+
+@pytest.mark.parametrize(("rows", "message"), BAD, ids=[row[1] for row in BAD])
+def test_what_are_no_records_is_refused(rows: list[dict[str, Any]], message: str):
+    with pytest.raises(frame.BadInput, match=message):
+        trials.recorded([made_up_pair.run("recorded", rows)])
