@@ -1,0 +1,212 @@
+"""`python -m reports compare`: its exit codes, what it prints for whom, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from reports import __main__ as command
+from reports import compare as gate
+from reports import compared
+from suite.meta.made_up_pair import side, step_times, times, told, usual, write
+from suite.meta.made_up_run import INFO, NASTY
+
+Runs = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """Run directories by what they are, beside a base with two series and two tests."""
+    root = tmp_path_factory.mktemp("runs")
+    made = {
+        "base": write(root / "base"),
+        "same": write(root / "same"),
+        "slower": write(root / "slower", step_times(usual(p50=1.3))),
+        "again": write(root / "again", step_times(usual(p50=1.3))),
+        "broken": write(root / "broken", judged=told(loads="failed", serves="passed")),
+        "smaller": write(root / "smaller", judged=told(loads="passed")),
+        "other": write(root / "other", step_times({"other": times()}), told(other="passed")),
+        "silent": write(root / "silent", []),
+    }
+    for number in range(5):
+        write(root / "many" / f"run-{number}", step_times(usual(p50=1 + number / 1000)))
+    (root / "many" / "latest").symlink_to(root / "many" / "run-4")
+    (root / "empty").mkdir()
+    return {name: str(path) for name, path in {**made, "root": root}.items()}
+
+
+def called(runs: Runs, line: str) -> int:
+    """The exit code for words of which some are names of runs."""
+    return command.main(["compare", *(runs.get(word, word) for word in line.split())])
+
+
+CODES = [
+    ("base same --drift 0", 0),
+    ("base same --drift 0 --strict", 0),
+    ("base slower --drift 1", 1),
+    ("base slower --drift 1 --strict", 1),
+    ("base slower --drift 1 --confirm again", 1),
+    ("base slower --drift 1 --confirm same", 0),
+    ("base slower --drift 1 --confirm same --strict", 3),
+    ("slower base --drift 1", 0),
+    ("base slower", 1),
+    ("base slower --drift 30", 0),
+    ("base slower --drift 30 --strict", 3),
+    ("base same", 0),
+    ("base same --strict", 3),
+    ("base broken --drift 0", 1),
+    ("base smaller --drift 0", 0),
+    ("base smaller --drift 0 --strict", 3),
+    ("base other", 2),
+    ("base silent", 2),
+    ("base base", 2),
+]
+
+
+@pytest.mark.parametrize(("line", "code"), CODES, ids=[row[0] for row in CODES])
+def test_the_exit_code_is_the_gate_s(runs: Runs, capsys: Any, line: str, code: int):
+    assert called(runs, line) == code
+    printed = capsys.readouterr()
+    assert (printed.out == "") is (code == 2)
+    assert printed.err.count("\n") == (code == 2)
+
+
+def test_several_runs_of_base_give_the_drift(runs: Runs, capsys: Any):
+    many = f"{runs['root']}/many"
+    assert called(runs, f"{many} slower --format json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["drift_source"] == "of 5 runs of BASE"
+    assert found["drift"] < 0.01
+    assert found["base"]["run_ids"] == [f"run-{number}" for number in range(5)]
+
+
+REFUSED = [
+    ("base missing", "missing does not exist"),
+    ("base same --confirm missing", "missing does not exist"),
+    ("base same --confirm same", "run 'same' is on two sides"),
+    ("base base", "run 'base' is on two sides"),
+    ("base other", "nothing measured is in both"),
+    ("base silent", "measure the same tests in both"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), REFUSED, ids=[row[0] for row in REFUSED])
+def test_what_cannot_be_compared_is_refused_in_one_line(runs, capsys: Any, line, message):
+    assert called(runs, line) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert message in printed.err
+
+
+def test_a_directory_without_runs_is_refused(runs: Runs, capsys: Any):
+    assert called(runs, f"base {runs['root']}/empty") == 2
+    assert "is neither a run (no run.json) nor a directory of runs" in capsys.readouterr().err
+
+
+WRONG = [
+    ("base", "required: NEW"),
+    ("base same other", "unrecognized arguments"),
+    ("base same --floor 5", "'5' is not a percentage from 0 to 2"),
+    ("base same --floor two", "'two' is not a percentage from 0 to 2"),
+    ("base same --floor nan", "'nan' is not a percentage from 0 to 2"),
+    ("base same --drift -1", "'-1' is not a percentage from 0 to 100"),
+    ("base same --format html", "invalid choice: 'html'"),
+]
+
+
+@pytest.mark.parametrize(("line", "message"), WRONG, ids=[row[0] for row in WRONG])
+def test_a_wrong_command_line_is_refused_in_one_line(runs: Runs, capsys: Any, line, message):
+    with pytest.raises(SystemExit, match="2"):
+        called(runs, line)
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert message in printed
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_text_ends_with_the_answer_and_fits(runs: Runs, capsys: Any, monkeypatch: Any, width: int):
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert called(runs, "base slower --drift 1") == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "1 regression, 2 no change, 1 cannot tell"
+    assert max(map(len, lines)) <= width
+    shown = " ".join(lines)
+    assert "step_time_p50_s" in shown
+    assert "1.300" in shown
+
+
+def test_markdown_opens_with_the_answer_and_folds_what_cannot_be_told(runs: Runs, capsys: Any):
+    assert called(runs, "base slower --drift 1 --format md") == 1
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
+    assert lines[0] == "## ❌ 1 regression, 2 no change, 1 cannot tell"
+    assert lines.index("### Series: changed") < lines.index(
+        "<details><summary>Series: cannot tell (1)</summary>"
+    )
+    assert printed.count("<details>") == printed.count("</details>") == 2
+    assert called(runs, "base same --drift 0 --format md") == 0
+    assert capsys.readouterr().out.startswith("## ✅ 0 regressions, 4 no change\n")
+
+
+def test_markdown_fits_a_comment_and_says_what_it_leaves_out():
+    names = {f"many_{number}": "passed" for number in range(500)}
+    base = side("base", judged=told(**names))
+    failed = {"verdict": "failed", "reason": 99 * NASTY}
+    new = side("new", judged=[{**row, **failed} for row in told(**names)])
+    printed = compared.as_markdown(gate.compare(base, new))
+    assert len(printed) < 65_536
+    assert "440 more are in --format text and json." in printed
+    assert "<b>" not in printed
+    assert "500 regressions" in printed
+
+
+def test_machines_that_differ_are_told_once():
+    machine = {**INFO["machine"], "host": "host-2"}
+    rows = list(step_times(usual()))
+    found = gate.compare(side("base", rows), side("new", rows, machine=machine))
+    (note,) = (line for line in compared.notes(found) if "machine" in line and "host-2" in line)
+    assert note == (
+        "Different machines, so no number can be told: BASE on host-1, Made-up CPU @ 2 GHz, 2; "
+        "NEW on host-2, Made-up CPU @ 2 GHz, 2."
+    )
+
+
+KEYS = (
+    "exit_code regression counts base new confirm floor confidence drift drift_source comparisons "
+    "series tests only_in_new"
+)
+SERIES_KEYS = (
+    "test trainer keras backend workers replicas fault variant metric unit better answer reason "
+    "collective_base collective_new base new processes_base processes_new ratio low high p"
+)
+
+
+def test_json_has_the_documented_keys_and_null_for_what_is_not_known(runs: Runs, capsys: Any):
+    assert called(runs, "base slower --drift 1 --confirm again --strict --format json") == 1
+    found = json.loads(capsys.readouterr().out)
+    assert list(found) == KEYS.split()
+    assert (found["exit_code"], found["regression"], found["comparisons"]) == (1, True, 2)
+    assert found["counts"] == {
+        "regression": 1,
+        "improvement": 0,
+        "no change": 2,
+        "cannot tell": 1,
+    }
+    assert [list(item) for item in found["series"]] == [SERIES_KEYS.split()] * 2
+    assert found["series"][0]["ratio"] == pytest.approx(1.3)
+    assert set(found["tests"][0]) == {"test", "answer", "base", "new", "reason"}
+    assert set(found["only_in_new"]) == {"tests", "series"}
+    assert found["confirm"]["run_ids"] == ["again"]
+    lone = gate.compare(
+        side("base", step_times({"a": [1.0]})), side("new", step_times({"a": [1.0]}))
+    )
+    (series,) = json.loads(compared.as_json(lone, 0))["series"]
+    assert (series["low"], series["p"]) == (None, None)
+
+
+def test_every_documented_json_key_is_in_the_docstring():
+    documented = compared.as_json.__doc__ or ""
+    assert [key for key in f"{KEYS} {SERIES_KEYS}".split() if key not in documented] == []
