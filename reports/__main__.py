@@ -196,7 +196,7 @@ COMMANDS = (
     ),
     Command(
         "compare",
-        "judge NEW by BASE: regressions, improvements, no change, what cannot be told",
+        "judge NEW by BASE, each a run or a directory of runs of the same thing",
         judged,
         GATE,
         sides.load,

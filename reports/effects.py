@@ -67,6 +67,8 @@ def paired(log_ratios: Sequence[Values] | np.ndarray, seed: int = 1) -> Effect:
     (Kalibera and Jones, "Rigorous benchmarking in reasonable time", ISMM 2013), widened for few
     pairs (see `_interval`). Where pairs differ by no more than their turns' noise it is up to 1.4
     times too wide, since that noise is in it twice; where they do differ it is exact.
+    Student's t takes centres to be normal. Where processes are either fast or slow it still holds
+    its level at 1,600 comparisons from 8 pairs on; 6 give some 15 times too many alarms there.
     ValueError: no pair, a pair without turns, or a number that is not finite.
     """
     pairs = [_finite(turns, "log ratio") for turns in log_ratios]
