@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from reports import (
+    ab,
     compare,
     compared,
     faults,
@@ -37,6 +38,10 @@ from reports.options import GATE, TRIALS, Option, formats
 BAD_INPUT = 2
 LATEST = "latest"
 RUNS = Path("reports") / "runs"
+MANY = {
+    "…": "+",
+    "*": "*",
+}  # at the end of the name of what a command is given: how many, to argparse
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class Command:
     run: Callable[[list[Any], argparse.Namespace], int | None]  # gives the exit code; None is 0
     options: tuple[Option, ...] = ()
     load: Callable[[Path], Any] = frame.load  # what it reads of each run
-    runs: tuple[str, ...] = ("RUN_DIR…",)  # what it is given; with … one or more
+    runs: tuple[str, ...] = ("RUN_DIR…",)  # what it is given, see MANY
 
 
 def show(runs: list[RunFrames], options: argparse.Namespace) -> None:
@@ -143,6 +148,18 @@ def judged(pair: list[sides.Side], options: argparse.Namespace) -> int:
     return code
 
 
+def took_turns(runs: list[RunFrames], options: argparse.Namespace) -> int:
+    """Measure two sides in turns, unless that was done, and judge them."""
+    found = ab.outcome(runs, options)
+    if options.format == "json":
+        sys.stdout.write(found.to_json())
+    elif options.format == "md":
+        sys.stdout.write(markdown.one_table(found.table()))
+    else:
+        _print(lambda console: terminal.one_table(found.table(), console))
+    return found.exit_code(options.strict)
+
+
 def tried(runs: list[RunFrames], options: argparse.Namespace) -> int:
     """Try the gate on recorded noise; 1 when it cries wolf or misses too much."""
     done = trials.run_trials(trials.recorded(runs), options.comparisons, options.seed)
@@ -203,6 +220,13 @@ COMMANDS = (
         ("BASE", "NEW"),
     ),
     Command(
+        "ab",
+        "measure two sides in turns and judge NEW by BASE: interpreters, backends, trainers",
+        took_turns,
+        ab.OPTIONS,
+        runs=("RUN_DIR*",),
+    ),
+    Command(
         "trials",
         "try the gate on recorded paired comparisons of identical code",
         tried,
@@ -230,8 +254,8 @@ def parser() -> Parser:
             command.add_argument(
                 "run_dirs",
                 action="extend",
-                nargs="+" if name.endswith("…") else 1,
-                metavar=name.rstrip("…"),
+                nargs=MANY.get(name[-1], 1),
+                metavar=name.rstrip("".join(MANY)),
                 help=f"a run's directory, or `{LATEST}` for the one in {RUNS / LATEST}",
             )
         for names, settings in row.options:

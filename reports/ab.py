@@ -20,7 +20,9 @@ from typing import Any
 from reports import frame, paired
 from reports.effects import Answer
 from reports.frame import BadInput, RunFrames
+from reports.options import STRICT, Option, formats
 from reports.paired import Series
+from reports.table import Table
 
 ROOT = Path(__file__).resolve().parent.parent
 TEST = ROOT / "suite" / "benchmarks" / "test_paired.py"
@@ -42,13 +44,21 @@ PASSED_ON = {
     "--seed": "of data order and weights",
 }
 REPEATABLE = ("--trainer", "--backend", "--keras")
-OPTIONS = tuple(
+OPTIONS: tuple[Option, ...] = (
+    *(
+        (
+            (name,),
+            {"metavar": name[2:].upper(), "help": told}
+            | ({"action": "append", "default": []} if name in REPEATABLE else {}),
+        )
+        for name, told in PASSED_ON.items()
+    ),
     (
-        (name,),
-        {"metavar": name[2:].upper(), "help": told}
-        | ({"action": "append", "default": []} if name in REPEATABLE else {}),
-    )
-    for name, told in PASSED_ON.items()
+        ("--confirm",),
+        {"action": "store_true", "help": "measure again what changed; both must agree"},
+    ),
+    STRICT,
+    formats("text", "md", "json"),
 )
 MEASURED = (0, 1)  # exit codes of pytest: 1 where a verdict was red; what was measured stands
 
@@ -65,6 +75,9 @@ class Outcome:
         if Answer.REGRESSION in self.answers:
             return 1
         return 3 if strict and Answer.CANNOT_TELL in self.answers else 0
+
+    def table(self) -> Table:
+        return paired.table(self.series, self.answers)
 
     def to_json(self) -> str:
         """A list: name, base, new, workers, pairs, ratio, low, high, p, base_step_s, new_step_s,

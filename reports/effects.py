@@ -92,6 +92,15 @@ def paired(log_ratios: Sequence[Values] | np.ndarray, seed: int = 1) -> Effect:
     return Effect(math.exp(centre), low, high, p, count)
 
 
+def half_width(
+    log_ratios: Sequence[np.ndarray], comparisons: int, confidence: float = CONFIDENCE
+) -> float:
+    """What `paired` could still miss, as a logarithm: half the interval at the level of `judge`."""
+    centres = np.array([_location(turns) for turns in log_ratios])
+    error = math.sqrt(_variance(centres) / len(centres))
+    return error * float(stdtrit(len(centres) - 1, 1 - (1 - confidence) / comparisons / 2))
+
+
 def unpaired(
     base: Values,
     new: Values,

@@ -44,6 +44,10 @@ def whole(least: int) -> Callable[[str], int]:
     return read
 
 
+STRICT: Option = (
+    ("--strict",),
+    {"action": "store_true", "help": "exit code 3 where something cannot be told"},
+)
 TRIALS: tuple[Option, ...] = (
     (
         ("--comparisons",),
@@ -80,9 +84,6 @@ GATE: tuple[Option, ...] = (
             "default: what 5 or more runs in BASE show, else 5",
         },
     ),
-    (
-        ("--strict",),
-        {"action": "store_true", "help": "exit code 3 where something cannot be told"},
-    ),
+    STRICT,
     formats("text", "md", "json"),
 )

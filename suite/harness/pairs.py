@@ -30,8 +30,7 @@ TURN_S = 0.25  # long against a hand-over, short against what disturbs
 TURNS = 12  # of each side in a pair
 LOOK_S = 0.1  # how often to look whether they are over: it takes CPU from what is timed
 LEAST_PAIRS = 8
-NARROW = 0.02  # half the width of the interval at which no more pairs are needed
-COMPARISONS = 1_600  # for which that interval is corrected
+COMPARISONS = 1_600  # among which a change of the floor's size could still be told
 TICK = {True: "executed", False: "step"}  # by whether a coordinator leads
 
 
@@ -98,8 +97,9 @@ def measured(launches: Sequence[Launch], number: int, slow_down: float, turns: i
         how = {"count": turns, "turn": TURN_S}
         first = number % 2
         owns = [{"turns": path, "first": place == first} for place in (0, 1)]
-        owns[1]["slow-down"] = slow_down or None
-        base, new = (cluster_of(side, how, own) for side, own in zip(launches, owns, strict=True))
+        # Of all its tasks: one alone would be slow while the others compute, and cost less.
+        hows = [how, {**how, "slow-down": slow_down or None}]
+        base, new = map(cluster_of, launches, hows, owns)
         with base, new:
             began_s = time.monotonic()
             with Watch() as watch:
@@ -136,12 +136,9 @@ def narrow(pairs: Sequence[Pair]) -> bool:
     """Whether the interval, at the strictest level of the gate, is as narrow as is needed."""
     if len(pairs) < LEAST_PAIRS:
         return False
-    from scipy import stats
+    from reports import effects  # with SciPy, which only what measures has to wait for
 
-    centres = [float(np.median(pair.log_ratios)) for pair in pairs]
-    level = 1 - (1 - 0.95) / COMPARISONS
-    error = float(np.std(centres, ddof=1)) / np.sqrt(len(centres))
-    return bool(stats.t.interval(level, len(centres) - 1, 0.0, error)[1] <= NARROW)
+    return effects.half_width([pair.log_ratios for pair in pairs], COMPARISONS) <= effects.FLOOR
 
 
 def measure(

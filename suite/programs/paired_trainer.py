@@ -7,6 +7,7 @@ has had all its turns it waits to be ended from outside. A slowdown can be plant
 """
 
 import argparse
+import collections
 import os
 import runpy
 import sys
@@ -26,28 +27,47 @@ FALLING = 0.97  # warm-up is over when a window is no less than so many times th
 WARM_UP_S = 10.0  # at most, since the first step: a machine with other work on it never settles
 
 
-class Lead(object):
-    """The clock of the task that leads; `ticked` is called at the end of each of its steps."""
+class Follow(object):
+    """A task whose cluster waits with its leader; `ticked` is called at the end of each step."""
 
-    def __init__(self, turns, count, turn_s, slow_down):
-        self.turns, self.count, self.turn_s, self.slow_down = turns, count, turn_s, slow_down
-        self.last_s = self.began_s = self.began_cpu_s = 0.0
-        self.warm, self.warming = False, []  # the latter: seconds of each step so far
-        self.steps = 0
+    def __init__(self, slow_down):
+        self.slow_down = slow_down
+        self.recent_s = collections.deque(maxlen=WINDOW)  # its last steps
+        self.last_s = 0.0
 
     def ticked(self, events, steps):
         now_s = time.perf_counter()
         if self.slow_down and self.last_s:
-            until_s = now_s + self.slow_down * (now_s - self.last_s)
+            self.recent_s.append(now_s - self.last_s)
+            # A step in which its leader waited for a turn is long for another reason.
+            step_s = min(self.recent_s[-1], 2 * median(self.recent_s))
+            until_s = now_s + self.slow_down * step_s
             while now_s < until_s:
                 now_s = time.perf_counter()
+        self.ended(events, now_s, steps)
+        self.last_s = time.perf_counter()
+
+    def ended(self, events, now_s, steps):
+        pass
+
+
+class Lead(Follow):
+    """The clock of the task that leads."""
+
+    def __init__(self, turns, count, turn_s, slow_down):
+        super(Lead, self).__init__(slow_down)
+        self.turns, self.count, self.turn_s = turns, count, turn_s
+        self.began_s = self.began_cpu_s = 0.0
+        self.warm, self.warming = False, []  # the latter: seconds of each step so far
+        self.steps = 0
+
+    def ended(self, events, now_s, steps):
         if self.warm:
             self.steps += steps
             if now_s - self.began_s >= self.turn_s:
                 self._end_turn(events, now_s)
         else:
             self._warm_up(events, now_s, steps)
-        self.last_s = time.perf_counter()
 
     def _warm_up(self, events, now_s, steps):
         if self.last_s:
@@ -77,14 +97,14 @@ def settled(times_s):
     return len(before) == WINDOW and median(last) >= FALLING * median(before)
 
 
-def listen(lead, tick):
-    """Let `lead` know of every such event."""
+def listen(task, tick):
+    """Let it know of every such event."""
 
     def heard(write):
         def told(self, event, **fields):
             write(self, event, **fields)
             if event == tick:
-                lead.ticked(self, fields.get("steps", 1))
+                task.ticked(self, fields.get("steps", 1))
 
         return told
 
@@ -108,6 +128,8 @@ def main():
     if args.turns:
         turns = Turns(args.turns, args.first)
         listen(Lead(turns, args.count, args.turn, args.slow_down), args.tick)
+    elif args.slow_down:
+        listen(Follow(args.slow_down), args.tick)
     sys.argv = [args.program] + rest
     runpy.run_path(args.program, run_name="__main__")
 
