@@ -162,9 +162,10 @@ def took_turns(runs: list[RunFrames], options: argparse.Namespace) -> int:
 
 def tried(runs: list[RunFrames], options: argparse.Namespace) -> int:
     """Try the gate on recorded noise; 1 when it cries wolf or misses too much."""
-    done = trials.run_trials(trials.recorded(runs), options.comparisons, options.seed)
+    found = trials.recorded(runs)
+    done = trials.run_trials(trials.pools(found), options.comparisons, options.seed)
     table = trials.table(done)
-    lines, stands = trials.summary(done)
+    lines, stands = trials.summary(found, done)
     if options.format == "md":
         listed = "".join(f"- {markdown.escape(line)}\n" for line in lines)
         sys.stdout.write(f"{markdown.one_table(table)}\n{listed}")

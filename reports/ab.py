@@ -54,6 +54,10 @@ OPTIONS: tuple[Option, ...] = (
         for name, told in PASSED_ON.items()
     ),
     (
+        ("--run-dir",),
+        {"type": Path, "metavar": "DIR", "help": "where it goes (default: reports/runs/ab-<time>)"},
+    ),
+    (
         ("--confirm",),
         {"action": "store_true", "help": "measure again what changed; both must agree"},
     ),
@@ -114,13 +118,15 @@ def outcome(runs: Sequence[RunFrames], options: argparse.Namespace) -> Outcome:
     if not runs and not options.base:
         raise BadInput("--base: give what to compare with, as an interpreter, or `same`")
     arguments = passed_on(options)
-    found = of(runs or [measure(arguments)])
+    directory = options.run_dir or RUNS / datetime.now(timezone.utc).strftime("ab-%Y%m%dT%H%M%S")
+    found = of(runs or [measure(arguments, directory)])
     changed = [one for one, answer in zip(*found, strict=True) if answer in CHANGED]
     if not (options.confirm and changed):
         return Outcome(*found)
     if runs:
         raise BadInput("--confirm: measures again, which needs --base")
-    again, answers = of([measure(arguments, [one.test for one in changed])])
+    beside = directory.with_name(f"{directory.name}-again")
+    again, answers = of([measure(arguments, beside, [one.test for one in changed])])
     seconds = {one.test: answer for one, answer in zip(again, answers, strict=True)}
     return Outcome(found[0], confirmed(*found, seconds))
 
@@ -154,16 +160,15 @@ def passed_on(options: argparse.Namespace) -> list[str]:
     return found
 
 
-def measure(arguments: Sequence[str], tests: Iterable[str] = ()) -> RunFrames:
+def measure(arguments: Sequence[str], directory: Path, tests: Iterable[str] = ()) -> RunFrames:
     """Measure, telling of it on stderr, and read the run; BadInput when there is none to read.
 
     `tests`: node ids of those to measure; default: all that the arguments leave.
     """
-    name = datetime.now(timezone.utc).strftime("ab-%Y%m%dT%H%M%S-%f")
     which = [str(ROOT / test) for test in tests] or [str(TEST)]
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *which, *arguments]
-    command += ["--run-dir", str(RUNS / name)]
+    command += ["--run-dir", str(directory)]
     done = subprocess.run(command, stdout=sys.stderr, check=False)
-    if done.returncode not in MEASURED or not (RUNS / name / "run.json").exists():
+    if done.returncode not in MEASURED or not (directory / "run.json").exists():
         raise BadInput(f"nothing was measured: pytest ended with exit code {done.returncode}")
-    return frame.load(RUNS / name)
+    return frame.load(directory)

@@ -18,6 +18,8 @@ from scipy.special import ndtri, stdtr, stdtrit
 from reports.statistics import CONFIDENCE
 
 FLOOR = 0.02  # least relative change that counts
+FAMILY = 1600  # comparisons among which one must not be an alarm
+LEAST_PAIRS = 8  # with fewer Student's t does not hold its level, see `judge`
 # Of the turns of a pair this part is left out at either end. A quarter at each (the interquartile
 # mean) is not moved by a burst of stolen CPU that strikes less than a quarter of the turns, yet has
 # 85 % of the mean's efficiency where noise is normal; the median has 65 %, and bootstraps roughly.
@@ -92,13 +94,18 @@ def paired(log_ratios: Sequence[Values] | np.ndarray, seed: int = 1) -> Effect:
     return Effect(math.exp(centre), low, high, p, count)
 
 
-def half_width(
-    log_ratios: Sequence[np.ndarray], comparisons: int, confidence: float = CONFIDENCE
-) -> float:
-    """What `paired` could still miss, as a logarithm: half the interval at the level of `judge`."""
-    centres = np.array([_location(turns) for turns in log_ratios])
+def enough(log_ratios: Sequence[np.ndarray]) -> bool:
+    """Whether pairs agree so well that twice the floor could be told among FAMILY comparisons.
+
+    So when half of Student's interval, at that level, is no more than the floor. It looks at how
+    the pairs differ, not at which way: whoever stops when an effect shows finds one too often.
+    """
+    if len(log_ratios) < LEAST_PAIRS:
+        return False
+    centres = np.array([_location(np.asarray(turns)) for turns in log_ratios])
     error = math.sqrt(_variance(centres) / len(centres))
-    return error * float(stdtrit(len(centres) - 1, 1 - (1 - confidence) / comparisons / 2))
+    level = (1 - CONFIDENCE) / FAMILY
+    return error * float(stdtrit(len(centres) - 1, 1 - level / 2)) <= math.log1p(FLOOR)
 
 
 def unpaired(

@@ -29,8 +29,6 @@ from suite.harness.waiting import wait_until
 TURN_S = 0.25  # long against a hand-over, short against what disturbs
 TURNS = 12  # of each side in a pair
 LOOK_S = 0.1  # how often to look whether they are over: it takes CPU from what is timed
-LEAST_PAIRS = 8
-COMPARISONS = 1_600  # among which a change of the floor's size could still be told
 TICK = {True: "executed", False: "step"}  # by whether a coordinator leads
 
 
@@ -132,22 +130,15 @@ def _wait_for_turns(cluster: Cluster, turns: int) -> None:
     cluster.wait_for("timed", leader, at_least=turns)
 
 
-def narrow(pairs: Sequence[Pair]) -> bool:
-    """Whether the interval, at the strictest level of the gate, is as narrow as is needed."""
-    if len(pairs) < LEAST_PAIRS:
-        return False
-    from reports import effects  # with SciPy, which only what measures has to wait for
-
-    return effects.half_width([pair.log_ratios for pair in pairs], COMPARISONS) <= effects.FLOOR
-
-
 def measure(
     launches: Sequence[Launch], budget_s: float, slow_down: float = 0.0, turns: int = TURNS
 ) -> Iterator[Pair]:
-    """Pairs, until that is narrow or `budget_s` of timed steps a side are spent."""
+    """Pairs, until they are enough for the gate or `budget_s` of timed steps a side are spent."""
+    from reports import effects  # with SciPy, which only what measures has to wait for
+
     pairs: list[Pair] = []
     spent_s = 0.0
-    while spent_s < budget_s and not narrow(pairs):
+    while spent_s < budget_s and not effects.enough([pair.log_ratios for pair in pairs]):
         pairs.append(measured(launches, len(pairs), slow_down, turns))
         spent_s += turns * TURN_S
         yield pairs[-1]

@@ -80,18 +80,16 @@ def pair(ratio: float) -> Pair:
     return Pair(times, {}, {}, 0.0, 0.0)
 
 
-def test_it_measures_until_the_interval_is_narrow():
-    calm, restless = (1.0, 1.001), (1.0, 1.2)
-    assert not pairs.narrow([pair(ratio) for ratio in calm * 3])  # so few may agree by chance
-    assert pairs.narrow([pair(ratio) for ratio in calm * 5])
-    assert not pairs.narrow([pair(ratio) for ratio in restless * 10])
-
-
-def test_it_measures_no_longer_than_the_budget(monkeypatch):
-    monkeypatch.setattr(pairs, "measured", lambda *_: pair(1.0))
-    monkeypatch.setattr(pairs, "narrow", lambda _: False)
-    budget_s = 2.5 * pairs.TURNS * pairs.TURN_S
-    assert len(list(pairs.measure([], budget_s))) == 3
+@pytest.mark.parametrize(
+    ("ratios", "turns", "measured"),
+    [((1.0, 1.001), 100, 8), ((1.0, 1.2), 9.5, 10), ((1.0, 1.2), 30, 30)],
+)
+def test_it_measures_until_it_is_enough_or_the_budget_is_spent(
+    monkeypatch, ratios: tuple[float, float], turns: float, measured: int
+):
+    monkeypatch.setattr(pairs, "measured", lambda _, number, *__: pair(ratios[number % 2]))
+    budget_s = turns * pairs.TURNS * pairs.TURN_S
+    assert len(list(pairs.measure([], budget_s))) == measured
 
 
 def options(**given) -> SimpleNamespace:

@@ -35,8 +35,8 @@ def turn(value: float, **columns: Any) -> Iterator[dict[str, Any]]:
 
 
 def tried(*rows: dict[str, Any], seed: int = 1) -> tuple[list[str], bool]:
-    run = made_up_pair.run("recorded", rows)
-    return trials.summary(trials.run_trials(trials.recorded([run]), COMPARISONS, seed))
+    found = trials.recorded([made_up_pair.run("recorded", rows)])
+    return trials.summary(found, trials.run_trials(trials.pools(found), COMPARISONS, seed))
 
 
 QUIET = list(turns(own=0.004, burst=0.5))
@@ -46,11 +46,25 @@ LOUD = list(turns(own=0.15, burst=0.5))
 def test_on_a_quiet_machine_all_is_found_and_nothing_else():
     lines, stands = tried(*QUIET)
     assert stands
-    assert lines[0].startswith("As recorded: alarms in 0 of 1 series")
+    assert lines[0].startswith("As measured: alarms in 0 of 1 (")
     assert lines[1].startswith("Resampled: alarms in 0 of 20 (0 %, 95 % interval 0 to 16.8 %)")
-    assert lines[2].startswith("Slower by 5 %: found in 20 of 20 (100 %, ")
-    assert lines[3].startswith("Slower by 10 %: found in 20 of 20 (100 %, ")
-    assert lines[4].startswith("Stands: judged among 1,600 comparisons, floor 2 %, 1 recorded")
+    assert lines[2].startswith("Resampled: slower by 5 % found in 20 of 20 (100 %, ")
+    assert lines[3].startswith("Resampled: slower by 10 % found in 20 of 20 (100 %, ")
+    assert lines[4].startswith("Stands: judged among 1,600 comparisons, floor 2 %")
+
+
+def test_planted_comparisons_are_counted_apart_and_not_resampled():
+    slower = [
+        {**row, "test": f"{row['test']}-slow", "fault": "10 % slower", "value": row["value"] * 1.1}
+        if row["variant"] == "new"
+        else {**row, "test": f"{row['test']}-slow"}
+        for row in QUIET
+    ]
+    lines, stands = tried(*QUIET, *slower)
+    assert stands
+    assert lines[0].startswith("As measured: alarms in 0 of 1 (")
+    assert lines[1].startswith("As measured: slower by 10 % found in 1 of 1 (100 %, ")
+    assert lines[2].startswith("Resampled: alarms in 0 of 20")
 
 
 def test_where_processes_differ_too_much_slowdowns_are_missed_and_nothing_cries_wolf():
@@ -92,8 +106,8 @@ def test_a_broken_gate_makes_the_trials_fall(monkeypatch: Any, broken: Any, line
 
 
 def test_resampled_pairs_are_those_recorded_with_sides_by_lot():
-    (series,) = trials.recorded([made_up_pair.run("recorded", QUIET)])
-    drawn = series.resampled(np.random.default_rng(1))
+    (series,) = trials.pools(trials.recorded([made_up_pair.run("recorded", LOUD)]))
+    drawn = series.resampled(np.random.default_rng(1), 0.0)
     assert [len(pair) for pair in drawn] == [40] * 12
     known = {abs(value) for pair in series.pairs for value in pair}
     assert all(abs(value) in known for pair in drawn for value in pair)
@@ -102,15 +116,15 @@ def test_resampled_pairs_are_those_recorded_with_sides_by_lot():
 
 
 def test_neighbours_stay_neighbours_in_blocks():
-    one = trials.Recorded("counted", (np.arange(100.0), np.arange(100.0)))
-    steps = np.diff(np.abs(one.resampled(np.random.default_rng(1))[0]))
+    one = trials.Pool("counted", 1, 2, (np.arange(100.0), np.arange(100.0)))
+    steps = np.diff(np.abs(one.resampled(np.random.default_rng(1), 0.0)[0]))
     assert (steps == 1).mean() >= 0.9
 
 
 def test_records_of_code_that_differs_make_the_trials_fall():
     slower = [{**row, "value": row["value"] * 1.2} for row in QUIET if row["variant"] == "new"]
     lines, stands = tried(*(row for row in QUIET if row["variant"] == "base"), *slower)
-    assert "alarms in 1 of 1 series" in lines[0]
+    assert "alarms in 1 of 1 (" in lines[0]
     assert not stands
 
 
@@ -119,15 +133,25 @@ def test_a_turn_whose_neighbour_is_missing_is_left_out():
     assert [len(pair) for pair in series.pairs] == [40] * 11 + [39]
 
 
-def test_comparisons_are_dealt_out_over_all_series():
+def test_comparisons_are_dealt_out_over_all_set_ups():
     other = [{**row, "backend": "auto"} for row in QUIET]
-    runs = [made_up_pair.run("recorded", [*QUIET, *other])]
-    done = trials.run_trials(trials.recorded(runs), 3, seed=1)
+    again = [{**row, "test": f"{row['test']}-2"} for row in QUIET]
+    found = trials.recorded([made_up_pair.run("recorded", [*QUIET, *other, *again])])
+    done = trials.run_trials(trials.pools(found), 3, seed=1)
     assert [one.comparisons for one in done] == [2, 1]
-    assert [row.cells[0] for row in trials.table(done).rows] == [
-        "single_process · tf_keras 2.21.0, auto, recorded",
-        "single_process · tf_keras 2.21.0, recorded",
-    ]
+    assert {row.cells[:3] for row in trials.table(done).rows} == {
+        ("single_process · tf_keras 2.21.0, auto", "1", "12"),
+        ("single_process · tf_keras 2.21.0", "2", "24"),
+    }
+
+
+def test_a_comparison_is_drawn_as_long_as_one_is_measured():
+    quiet, loud = (
+        trials.pools(trials.recorded([made_up_pair.run("recorded", rows)]))[0]
+        for rows in (QUIET, LOUD)
+    )
+    rng = np.random.default_rng(1)
+    assert len(quiet.resampled(rng, 0.0)) < len(loud.resampled(rng, 0.0)) == loud.most
 
 
 def test_the_command_prints_rates_and_the_seed_decides(tmp_path: Path, capsys: Any):
