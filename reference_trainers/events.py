@@ -46,6 +46,9 @@ SCHEMA = {
     "contributed": ("gradient", "local_step"),  # one gradient, and the global step it is for
     "applied": ("global_step", "value"),  # a variable after an aggregate was applied to it
     "timed": ("told", "steps", "wall_s", "cpu_s"),  # steps in a row, with events or without
+    # one operation on tensors of so many bytes, again and again: when each began and ended
+    "collective": ("op", "bytes", "begins_s", "ends_s", "wrong"),  # wrong: value, None if right
+    "limit": ("what", "bytes", "begins_s", "ends_s"),  # what the same path or memory can do
     # of the harness
     "spawned": ("pid",),
     "fault_started": ("fault",),
