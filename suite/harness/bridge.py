@@ -2,7 +2,8 @@
 
 Run by hosts.py with the pid of the cluster's keeper, whose user and network namespace it enters:
 there it may do all of this, whoever it is outside. A host's link is a veth pair; the bridge's end
-of it is a port. Requests and answers are JSON lines; it ends when its standard input does.
+of it is a port. Requests and answers are JSON lines; it ends when its standard input does. Without
+a pid it only tries whether links can be given delay and loss here, and exits 0 if so.
 """
 
 from __future__ import annotations
@@ -146,6 +147,18 @@ STATES: dict[str, Callable[[Link], None]] = {
 }
 
 
+def try_netem() -> int:
+    """In namespaces of this process's own: whether the kernel has the queue of delay and loss."""
+    isolation.enter_namespaces()
+    with IPRoute() as ip:
+        try:
+            Ends(ip, "lo").impair(**DELAY)
+        except NotBuiltIn as error:
+            print(error, file=sys.stderr)
+            return 1
+    return 0
+
+
 def main() -> int:
     namespaces = Path("/proc") / sys.argv[1] / "ns"
     ip: IPRoute | None = None
@@ -173,4 +186,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main() if sys.argv[1:] else try_netem())

@@ -15,6 +15,9 @@ from types import MappingProxyType
 
 import numpy as np
 
+from suite.harness import backends
+from suite.harness.errors import CheckFailed
+from suite.harness.rates import Rate
 from suite.harness.run import Event, Run
 
 GB = 1e9  # bytes
@@ -29,6 +32,19 @@ FACTORS: Mapping[str, Callable[[int], float]] = MappingProxyType(
         "reduce_scatter": lambda n: (n - 1) / n,
         "broadcast": lambda n: 1.0,
     }
+)
+
+# What TensorFlow calls its implementations in the log, in front of the operation's own name.
+NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "all_reduce": "Reduce",
+        "all_gather": "Gather",
+        "reduce_scatter": "ReduceScatter",
+        "broadcast": "Broadcast",
+    }
+)
+IMPLEMENTATIONS: Mapping[str, str] = MappingProxyType(
+    {"Ring": "ring", "Nccl": "nccl", "HierarchicalTree": "tree"}
 )
 
 
@@ -156,3 +172,55 @@ def named(op: str, size_bytes: int, link: str = "", setting: str = "") -> str:
     """The `variant` of a measurement: "all_reduce 1024 B", "... over 1gbit", "... with x=1"."""
     over = f" over {link}" if link else ""
     return f"{op} {size_bytes} B{over}" + (f" with {setting}" if setting else "")
+
+
+def implementation(run: Run, op: str) -> str:
+    """Which one TensorFlow really chose for this operation: ring, nccl, tree or none.
+
+    Several, joined by `+`, where it was not the same every time.
+    """
+    names = {name for worker in run.workers for name in backends.ASSIGNED.findall(run.log(worker))}
+    found = (name.removesuffix(NAMES[op]) for name in names if name.endswith(NAMES[op]))
+    return "+".join(sorted(IMPLEMENTATIONS.get(name, name.lower()) for name in found)) or "none"
+
+
+# --- links of a known speed -------------------------------------------------------------------
+
+TOLERANCE = 0.05  # of clocks, and of what a token bucket counts
+REACHED = 0.9  # of the nominal rate: headers of 66 bytes on 1,448 of data take 4.4 %
+FASTER = 1.5  # times as fast as the link must be what should fill it
+
+
+def link_is_as_fast_as_asked(shaped: Limits, whole: Limits, rate: Rate) -> None:
+    """Plain TCP is never faster than the link, nor much slower if the machine itself is faster.
+
+    CheckFailed where it is; `whole` is the same path before it was shaped.
+    """
+    share = shaped.tcp_gb_per_s / rate.gb_per_s
+    told = f"plain TCP reached {share:.3f} of {rate.gb_per_s:g} GB/s"
+    if share > 1 + TOLERANCE:
+        raise CheckFailed(f"{told}: the link is not held to its rate")
+    if whole.tcp_gb_per_s > FASTER * rate.gb_per_s and share < REACHED:
+        raise CheckFailed(f"{told}, and {whole.tcp_gb_per_s:.3g} GB/s over the whole link")
+
+
+def no_faster_than_the_link(made: Collective, rate: Rate) -> None:
+    """No iteration took less than its bytes need over such links; CheckFailed says which did."""
+    least_s = made.least_s(rate.bytes_per_s, rate.burst_bytes)
+    fastest_s = float(made.whole_s.min())
+    if fastest_s * (1 + TOLERANCE) < least_s:
+        raise CheckFailed(
+            f"{made.op} of {made.size_bytes} bytes took {fastest_s:.4g} s over links that need "
+            f"{least_s:.4g} s for it at {rate.gb_per_s:g} GB/s"
+        )
+
+
+def steps_no_faster_than_the_link(steps_per_s: float, gradient_bytes: int, rate: Rate) -> float:
+    """Steps per second that links of that rate allow two synchronous workers at most.
+
+    CheckFailed where there were more: each step all-reduces all gradients.
+    """
+    most_per_s = rate.bytes_per_s / (FACTORS["all_reduce"](2) * gradient_bytes)
+    if steps_per_s > most_per_s * (1 + TOLERANCE):
+        raise CheckFailed(f"{steps_per_s:.4g} steps/s, where the links allow {most_per_s:.4g}")
+    return most_per_s
