@@ -16,6 +16,8 @@ from markupsafe import Markup, escape
 
 from reports import (
     charts,
+    collective_charts,
+    collectives,
     conformance,
     curves,
     faults,
@@ -70,6 +72,7 @@ def _content(run: RunFrames) -> Mapping[str, Any]:
         "verdicts": rows,
         "approaches": sorted({row["approach"] for row in rows}),
         "throughput": throughput.table(run),
+        "collectives": collectives.tables(run),
         "faults": faults.table(run),
         "timelines": _by_approach(pictures),
         "timelines_legend": Markup(timelines.legend()) if pictures else "",
@@ -78,6 +81,9 @@ def _content(run: RunFrames) -> Mapping[str, Any]:
         "curves": curves.table(shown),
         "measured": measured.table(run),
         "throughput_chart": Markup(charts.throughput_chart(numbers)),
+        "collective_charts": [
+            (name, Markup(svg)) for name, svg in collective_charts.drawn(numbers)
+        ],
         "startup_chart": Markup(charts.startup_chart(numbers)),
         "curves_charts": [(name, Markup(svg)) for name, svg in charts.curves_charts(shown)],
     }

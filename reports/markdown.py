@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from reports import (
+    collectives,
     conformance,
     curves,
     faults,
@@ -80,8 +81,8 @@ def _lines(run: RunFrames) -> Iterator[str]:
     yield from _findings(conformance.findings(run.verdicts))
     yield from _table(throughput.table(run))
     shown, struck = curves.of(run), faults.table(run)
-    if struck.rows:
-        yield from _folded(struck.title, _table(struck, titled=False))
+    for table in (*collectives.tables(run), *([struck] if struck.rows else [])):
+        yield from _folded(table.title, _table(table, titled=False))
     tables = published.table(run), startup.table(run), curves.table(shown), measured.table(run)
     for table in tables:
         yield from _folded(table.title, _table(table, titled=False))

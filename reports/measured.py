@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from reports import faults, published, startup, throughput
+from reports import collectives, faults, published, startup, throughput
 from reports.conformance import approach
 from reports.frame import RunFrames
 from reports.groups import backends, circumstances, grouped, whole
@@ -42,7 +42,8 @@ def others(measurements: pd.DataFrame) -> pd.DataFrame:
     """The rows that no other report shows."""
     shown = startup.rows(measurements)["metric"].unique()
     known = (*throughput.METRICS, *faults.METRICS, *published.METRICS, *shown)
-    return measurements.loc[~measurements["metric"].isin(known)]
+    others = measurements.loc[~measurements["metric"].isin(known)]
+    return others.loc[~others["metric"].str.startswith(collectives.PREFIXES)]
 
 
 def table(run: RunFrames) -> Table:

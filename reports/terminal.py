@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Console
 
 from reports import (
+    collectives,
     conformance,
     curves,
     faults,
@@ -34,16 +35,17 @@ FACTS = ("TensorFlow", "Keras", "Python", "Network", "Data", "Seed", "Took")
 def summary(run: RunFrames, console: Console, *, full: bool = False) -> None:
     """Print one run: conformance, what did not pass, throughput, counts, where the report is.
 
-    `full` adds every fact of the run, published figures, start-up, the ends of the training curves,
-    all other numbers, and every reason in full.
+    `full` adds every fact of the run, collectives of all sizes, published figures, start-up, the ends
+    of the training curves, all other numbers, and every reason in full.
     """
     out = Printer(console)
     _print_facts(run, out, full)
     _print_matrix(conformance.matrix(run.verdicts), out)
     _print_findings(conformance.findings(run.verdicts), out, full)
-    struck = faults.table(run)
-    tables = [throughput.table(run), *([struck] if struck.rows else [])]
+    short = [] if full else [collectives.brief(run)]
+    tables = [throughput.table(run), *(t for t in (*short, faults.table(run)) if t.rows)]
     if full:
+        tables += collectives.tables(run)
         tables += [published.table(run), startup.table(run), measured.table(run)]
         tables += [curves.table(curves.of(run))]
     for table in tables:

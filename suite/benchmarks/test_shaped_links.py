@@ -59,7 +59,8 @@ def test_training_over_shaped_links(launch: Launch, record: Record) -> None:
         record("shaped_steps_per_s", steps_per_s, "1/s", "higher", **columns)
         for rate in filter(None, [RATES.get(link)]):
             most = steps_no_faster_than_the_link(steps_per_s, weight_bytes(run), rate)
-            record("shaped_steps_limit_per_s", most, "1/s", "none", **columns)
+            record("shaped_steps_limit_per_s", most, "1/s", **columns)
+            record("limit_link_gb_per_s", rate.gb_per_s, "GB/s", **columns)
 
 
 @pytest.mark.cases(families=("mwms",), fit=True)
