@@ -15,15 +15,15 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from reports import collectives
 from reports.charts import DASHES, MARKERS
 from reports.collectives import LOOPBACK
-from reports.figures import COLOURS, INK, figure
+from reports.figures import COLOURS, figure
 from reports.groups import backends
 from reports.text import figure as digits
 from reports.text import plural
 
 LIMIT = "#66707d"
 BY_SIZE = (
-    "busbw by size of the whole tensor, median over clusters. Grey lines: one plain TCP stream over "
-    "the same path, and memcpy, in the same run."
+    "busbw by size of the whole tensor, median over clusters. Grey lines: one plain TCP stream "
+    "over the same path, and memcpy, in the same run."
 )
 BY_LINK = (
     "The same over links held to a speed; thin lines of the same colour: that speed, which busbw "
@@ -62,7 +62,10 @@ def _by_size(summary: Summary, limits: Mapping[str, float]) -> str:
             for place, case in enumerate(cases):
                 points = [row for row in own if _case(row) == case]
                 _line(ax, place, points, f"{case[0]}, {case[1]}")
-            for metric, name in (("limit_tcp_gb_per_s", "TCP"), ("limit_memcpy_gb_per_s", "memcpy")):
+            for metric, name in (
+                ("limit_tcp_gb_per_s", "TCP"),
+                ("limit_memcpy_gb_per_s", "memcpy"),
+            ):
                 if metric in limits:
                     _limit(ax, limits[metric], f"{name} {digits(limits[metric])}")
             _finish(ax, own, plural(workers, "worker"))
@@ -130,7 +133,9 @@ def _by_bandwidth(trained: Trained, held: Mapping[str, float]) -> str:
             colour = COLOURS[place % len(COLOURS)]
             ax.plot(across, most, color=colour, linewidth=0.9)
             mark, dash = MARKERS[place % len(MARKERS)], DASHES[place % len(DASHES)]
-            ax.plot(across, steps, mark, linestyle=dash, color=colour, linewidth=1.6, label=approach)
+            ax.plot(
+                across, steps, mark, linestyle=dash, color=colour, linewidth=1.6, label=approach
+            )
             for link in by_link.keys() - held.keys():
                 _limit(ax, by_link[link]["shaped_steps_per_s"], f"{link} link")
         ax.set_xscale("log")

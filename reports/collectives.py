@@ -38,8 +38,9 @@ VALUES = {
 }
 NOTE = (
     "asked, got: backend (tree: how broadcast goes on CPU). n: clusters; medians over them. Time: "
-    "from the last rank's begin to the last one's end. skew: between the ranks' ends. Sizes: of the "
-    "whole tensor; GB/s: 1e9 bytes. busbw as in nccl-tests; of TCP: its share of one plain TCP stream."
+    "from the last rank's begin to the last one's end. skew: between the ranks' ends. Sizes: of "
+    "the whole tensor; GB/s: 1e9 bytes. busbw as in nccl-tests; of TCP: its share of one plain TCP "
+    "stream over the same path."
 )
 COLUMNS = (
     Column("size"),
@@ -60,10 +61,12 @@ def rows(measurements: pd.DataFrame) -> pd.DataFrame:
     """The measurements that this report shows, with what `variant` says in columns of their own."""
     shown = measurements.loc[measurements["metric"].str.startswith(PREFIXES)]
     parts = shown["variant"].fillna("").str.extract(f"^{OF}$").fillna("")
-    sizes = pd.to_numeric(parts["size_bytes"], errors="coerce")
-    links = parts["link"].replace("", LOOPBACK)
+    sizes = parts["size_bytes"].replace("", "0").astype(int)
     return shown.assign(
-        op=parts["op"], link=links, setting=parts["setting"], size_bytes=sizes.fillna(0).astype(int)
+        op=parts["op"],
+        size_bytes=sizes,
+        link=parts["link"].replace("", LOOPBACK),
+        setting=parts["setting"],
     )
 
 

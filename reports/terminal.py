@@ -35,8 +35,8 @@ FACTS = ("TensorFlow", "Keras", "Python", "Network", "Data", "Seed", "Took")
 def summary(run: RunFrames, console: Console, *, full: bool = False) -> None:
     """Print one run: conformance, what did not pass, throughput, counts, where the report is.
 
-    `full` adds every fact of the run, collectives of all sizes, published figures, start-up, the ends
-    of the training curves, all other numbers, and every reason in full.
+    `full` adds every fact of the run, all sizes of collectives, published figures, start-up, the
+    ends of the training curves, all other numbers, and every reason in full.
     """
     out = Printer(console)
     _print_facts(run, out, full)

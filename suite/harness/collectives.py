@@ -1,10 +1,10 @@
 """From the times of collectives to the numbers that are quoted of them; pure functions over a Run.
 
-algbw and busbw are those of nccl-tests (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md): bytes by
-time, and that times a factor that makes it comparable with the speed of one rank's link. Its time of
-an iteration is the mean over the ranks; here it is from the last rank's begin to the last rank's
-end, on the one clock that all ranks of a machine have: what one rank waits for another to set out is
-not the operation's.
+algbw and busbw are those of nccl-tests (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md): bytes
+by time, and that times a factor that makes it comparable with the speed of one rank's link. Its
+time of an iteration is the mean over the ranks; here it is from the last rank's begin to the last
+rank's end, on the one clock that all ranks of a machine have: what one rank waits for another to
+set out is not the operation's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FACTORS: Mapping[str, Callable[[int], float]] = MappingProxyType(
         "all_reduce": lambda n: 2 * (n - 1) / n,
         "all_gather": lambda n: (n - 1) / n,
         "reduce_scatter": lambda n: (n - 1) / n,
-        "broadcast": lambda n: 1.0,
+        "broadcast": lambda _: 1.0,
     }
 )
 
@@ -53,8 +53,8 @@ class Collective:
     """One operation on one size over `ranks` ranks, warm-up left out.
 
     Arrays are float64 [iterations], in seconds. `times_s`: from the last begin to the last end.
-    `whole_s`: from the first begin, when data may first have moved. `skews_s`: from the first rank's
-    end to the last one's. `warm_up`: how many iterations were left out before.
+    `whole_s`: from the first begin, when data may first have moved. `skews_s`: from the first
+    rank's end to the last one's. `warm_up`: how many iterations were left out before.
     """
 
     op: str
@@ -117,9 +117,9 @@ def _together(events: Sequence[Event]) -> Collective:
     if len(times_s) < AT_LEAST:
         raise ValueError(f"{op} of {size} bytes was timed {len(times_s)} times, not {AT_LEAST}")
     left_out = warm_up(times_s)
+    begins, ends, times_s = begins[:, left_out:], ends[:, left_out:], times_s[left_out:]
     whole_s, skews_s = ends.max(axis=0) - begins.min(axis=0), np.ptp(ends, axis=0)
-    kept = (array[left_out:] for array in (times_s, whole_s, skews_s))
-    return Collective(op, size, len(events), *kept, left_out)
+    return Collective(op, size, len(events), times_s, whole_s, skews_s, left_out)
 
 
 def warm_up(times_s: Sequence[float] | np.ndarray, at_least: int = AT_LEAST) -> int:

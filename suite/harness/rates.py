@@ -1,4 +1,4 @@
-"""How fast a link of a cluster's hosts can be made: rows that bridge.py sets and tests compare with.
+"""How fast a link of a cluster's hosts can be: rows that bridge.py sets and tests compare with.
 
 Standard library only: bridge.py, which is run by path, reads them too.
 """
@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-# A token bucket (tc-tbf(8)) must hold what passes between two ticks of the kernel's clock. So many a
-# second most kernels have at least, and all that have high-resolution timers do with less.
+# A token bucket (tc-tbf(8)) must hold what passes between two ticks of the kernel's clock. Most
+# kernels have so many a second or more; those with high-resolution timers do with less.
 HZ = 250
 # One packet before TCP's segmentation is undone: less than that a bucket cannot let pass whole.
 LARGEST_PACKET = 64 * 1024 + 512  # bytes

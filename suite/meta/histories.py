@@ -325,7 +325,11 @@ def collectives(launch: FakeCase) -> Run:
     told: list[tuple[str, str, Mapping[str, Any]]] = []
     for task, op, size in product(TASKS, ("all_reduce", "broadcast"), (1024, 4096)):
         wrong = None
-        if launch.defect == "halves_one_value" and (task, op, size) == (TASKS[1], "broadcast", 4096):
+        if launch.defect == "halves_one_value" and (task, op, size) == (
+            TASKS[1],
+            "broadcast",
+            4096,
+        ):
             wrong = {"iteration": 3, "position": 17, "got": 8.5, "wanted": 17.0}
         fields = {"op": op, "bytes": size, "begins_s": [0.0], "ends_s": [1.0], "wrong": wrong}
         told.append((task, "collective", fields))

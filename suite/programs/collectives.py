@@ -1,7 +1,7 @@
 """Times TensorFlow's collectives in a MultiWorkerMirroredStrategy cluster, and checks every result.
 
-all_reduce and all_gather go through the replica context, as in a program of one's own; broadcast and
-reduce_scatter exist as raw operations only. What a rank gives depends on rank, position and
+all_reduce and all_gather go through the replica context, as in a program of one's own; broadcast
+and reduce_scatter exist as raw operations only. What a rank gives depends on rank, position and
 iteration, in whole numbers that float32 holds exactly, so that any misplaced, stale or half-reduced
 part is found by comparing for equality. Ranks set out together from a reduction of one number that
 is not timed.
@@ -36,7 +36,7 @@ class Ranks(object):
         self.size = size
         self.rank = rank
         # A resource that all raw operations name is what keeps their order the same on all ranks.
-        self.token = tf.Variable(0.0)
+        self.token = tf.Variable(tf.zeros([]))
 
     def group(self, key):
         return {"group_size": self.size, "group_key": GROUP_KEY, "instance_key": key}
@@ -49,11 +49,11 @@ class Ranks(object):
 # --- the operations: what is called, what this rank gives, what it must get -------------------
 
 
-def all_reduce(ranks, tensors, key):
+def all_reduce(_ranks, tensors, _key):
     return tf.distribute.get_replica_context().all_reduce("SUM", tensors)
 
 
-def all_gather(ranks, tensors, key):
+def all_gather(_ranks, tensors, _key):
     return [tf.distribute.get_replica_context().all_gather(t, axis=0) for t in tensors]
 
 
@@ -95,7 +95,7 @@ def all_parts(ranks, base, k):
     return np.concatenate([p * (i + 1) + k for i, p in enumerate(np.split(base, ranks.size))])
 
 
-def of_root(ranks, base, k):
+def of_root(_ranks, base, k):
     return base + k
 
 
@@ -123,9 +123,7 @@ class Timed(object):
         # A GPU's kernels may still run when a function has returned; CPU's do not.
         on_gpu = tf.config.list_logical_devices("GPU")
         self.settle = tf.test.experimental.sync_devices if on_gpu else lambda: None
-        self.agree = self.function(
-            lambda tensors, key: tf.distribute.get_replica_context().all_reduce("SUM", tensors)
-        )
+        self.agree = self.function(lambda tensors, key: all_reduce(ranks, tensors, key))
 
     def function(self, body):
         """A tf.function of (list of tensors, key) that runs `body` in the replica."""

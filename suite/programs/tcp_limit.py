@@ -93,7 +93,8 @@ def main():
     events = EventWriter(role.task)
 
     def tell(what, timed):
-        events.write("limit", what=what, **dict(zip(("bytes", "begins_s", "ends_s"), timed)))
+        taken, begins, ends = timed
+        events.write("limit", what=what, bytes=taken, begins_s=begins, ends_s=ends)
 
     host, port = next(iter(role.cluster.values()))[0].rsplit(":", 1)
     if role.index == 0:
