@@ -20,8 +20,9 @@ from suite.benchmarks.linked import (
     measured_limits,
 )
 from suite.benchmarks.test_throughput import must_be_what_was_asked
+from suite.harness import checks
 from suite.harness.cases import Case
-from suite.harness.collectives import Limits, implementation, named, timed
+from suite.harness.collectives import Collective, Limits, implementation, named, timed
 from suite.harness.run import Run
 from suite.harness.session import Launch, Session
 
@@ -36,22 +37,32 @@ ROUNDS = 5
 Record = Callable[..., None]
 
 
-def record_all(record: Record, run: Run, limits: Limits, link: str = LOOPBACK) -> None:
-    """All numbers of a run's collectives, with the limits of its path beside them."""
+def judged(run: Run) -> list[Collective]:
+    """The numbers of each operation and size, when all of their results were right."""
+    checks.backend_as_requested(run)
+    checks.collective_is_known(run)
+    checks.collective_results_are_right(run)
+    return timed(run)
+
+
+def record_all(record: Record, run: Run, limits: Limits, link: str = LOOPBACK) -> list[Collective]:
+    """Judge and record a run's collectives, with the limits of its path beside them."""
+    made = judged(run)
     for metric, value, unit, better in limits.measurements():
         record(metric, value, unit, better, workers=2, variant=f"over {link}")
     workers = len(run.workers)
-    for made in timed(run):
+    for one in made:
         columns = {
             "workers": workers,
             "replicas": workers,
-            "variant": named(made.op, made.size_bytes, "" if link == LOOPBACK else link),
-            "collective": implementation(run, made.op),
+            "variant": named(one.op, one.size_bytes, "" if link == LOOPBACK else link),
+            "collective": implementation(run, one.op),
         }
-        for metric, value, unit, better in made.measurements():
+        for metric, value, unit, better in one.measurements():
             record(metric, value, unit, better, **columns)
-        share = made.busbw_gb_per_s / limits.tcp_gb_per_s
+        share = one.busbw_gb_per_s / limits.tcp_gb_per_s
         record("collective_share_of_tcp", share, "1", "higher", **columns)
+    return made
 
 
 @pytest.mark.claim("mwms/communication")
@@ -103,7 +114,7 @@ def test_settings_of_all_reduce(launch: Launch, record: Record) -> None:
                 tensors=TENSORS,
                 seconds=EACH_S,
             )
-            (taken[setting.name],) = (made.busbw_gb_per_s for made in timed(run))
+            (taken[setting.name],) = (made.busbw_gb_per_s for made in judged(run))
         for setting in SETTINGS:
             ratio = taken[setting.name] / taken[DEFAULT.name]
             variant = named("all_reduce", TUNED_BYTES, setting=setting.name)
