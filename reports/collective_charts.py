@@ -5,6 +5,7 @@ Both axes of each are logarithmic, for sizes and speeds go over orders of magnit
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -129,7 +130,8 @@ def _by_bandwidth(trained: Trained, held: Mapping[str, float]) -> str:
             links = sorted(held.keys() & by_link.keys(), key=lambda link: held[link])
             across = [8 * held[link] for link in links]
             steps = [by_link[link]["shaped_steps_per_s"] for link in links]
-            most = [by_link[link]["shaped_steps_limit_per_s"] for link in links]
+            # Where there were more steps than that, the check failed before it was written down.
+            most = [by_link[link].get("shaped_steps_limit_per_s", math.nan) for link in links]
             colour = COLOURS[place % len(COLOURS)]
             ax.plot(across, most, color=colour, linewidth=0.9)
             mark, dash = MARKERS[place % len(MARKERS)], DASHES[place % len(DASHES)]
