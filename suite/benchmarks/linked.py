@@ -64,14 +64,19 @@ def collected(
     workers: int = 2,
     link: str = LOOPBACK,
     setting: Setting = DEFAULT,
+    backend: str = "",
     **flags: Any,
 ) -> Run:
-    """One fresh cluster times this operation on these sizes in bytes, and checks what it gets."""
+    """One fresh cluster times this operation on these sizes in bytes, and checks what it gets.
+
+    `backend`: to ask for, instead of the case's.
+    """
     trainer = probes.program(launch, "collectives", flags=("backend",))
     given = {**probes.NOT_TAKEN, "op": op, "sizes": ",".join(map(str, sizes)), **setting.flags}
     given |= {name.replace("_", "-"): value for name, value in flags.items()}
-    jobs, hosts = (("worker", workers),), link != LOOPBACK
-    with launch(trainer, jobs=jobs, flags=given, env=setting.env, on_hosts=hosts) as cluster:
+    how: dict[str, Any] = {"backend": backend} if backend else {}
+    how |= {"jobs": (("worker", workers),), "env": setting.env, "on_hosts": link != LOOPBACK}
+    with launch(trainer, flags=given, **how) as cluster:
         linked(cluster, link)
         cluster.start()
         return cluster.complete()

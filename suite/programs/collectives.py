@@ -30,16 +30,19 @@ MISSING = re.compile("collective implementation|OpKernel|not implemented|no attr
 
 
 class Ranks(object):
-    """What the operations need to know of the group: its size, this rank, keys and a token."""
+    """What the operations need to know of the group: its size, this rank, the backend, a token."""
 
-    def __init__(self, size, rank):
+    def __init__(self, size, rank, backend):
         self.size = size
         self.rank = rank
+        self.backend = backend
         # A resource that all raw operations name is what keeps their order the same on all ranks.
         self.token = tf.Variable(tf.zeros([]))
 
     def group(self, key):
-        return {"group_size": self.size, "group_key": GROUP_KEY, "instance_key": key}
+        """What every raw operation is called with."""
+        keys = {"group_key": GROUP_KEY, "instance_key": key}
+        return dict(keys, group_size=self.size, communication_hint=self.backend)
 
     def part(self, values):
         """This rank's of as many equal parts as there are ranks."""
@@ -247,7 +250,7 @@ def main():
         backend=args.backend,
         replicas=size,
     )
-    ranks = Ranks(size, role.workers.index(role.task))
+    ranks = Ranks(size, role.workers.index(role.task), args.backend)
     timed = Timed(strategy, ranks, args.op, args)
     timed.mean(0.0)
     for wanted_bytes in args.sizes:
