@@ -30,12 +30,12 @@ class Setting:
 
 def channel(option: str, value: int) -> Setting:
     """An option of gRPC's channels, by which a rank asks for what another has (grpc_channel.cc)."""
-    return Setting(f"{option}={value}", env={"TF_GRPC_DEFAULT_OPTIONS": f"grpc.{option}={value}"})
+    return Setting(f"{option}={value}", env={"TF_GRPC_DEFAULT_OPTIONS": f"{option}={value}"})
 
 
 DEFAULT = Setting("default")
-# The first three are arguments of CommunicationOptions and tf.config.threading, and what follows is
-# read from the environment by TensorFlow's gRPC channels and by their worker cache, per process.
+# Arguments of CommunicationOptions, then of tf.config.threading; the others TensorFlow's worker cache
+# and its gRPC channels read from the environment, once in each process.
 SETTINGS = (
     Setting("bytes_per_pack=1 MiB", {"bytes-per-pack": MIB}),
     Setting("bytes_per_pack=4 MiB", {"bytes-per-pack": 4 * MIB}),
@@ -44,8 +44,8 @@ SETTINGS = (
     Setting("inter_op=8", {"inter-op": 8}),
     Setting("intra_op=1", {"intra-op": 1}),
     Setting("TF_GRPC_WORKER_CACHE_THREADS=8", env={"TF_GRPC_WORKER_CACHE_THREADS": "8"}),
-    channel("http2.lookahead_bytes", 16 * MIB),
-    channel("http2.max_frame_size", 16 * MIB - 1),
+    channel("grpc.http2.lookahead_bytes", 16 * MIB),
+    channel("grpc.http2.max_frame_size", 16 * MIB - 1),
 )
 
 
