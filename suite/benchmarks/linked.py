@@ -34,8 +34,8 @@ def channel(option: str, value: int) -> Setting:
 
 
 DEFAULT = Setting("default")
-# Arguments of CommunicationOptions, then of tf.config.threading; the others TensorFlow's worker cache
-# and its gRPC channels read from the environment, once in each process.
+# Arguments of CommunicationOptions, then of tf.config.threading; the others are read from the
+# environment by the worker cache and the gRPC channels of TensorFlow, once in each process.
 SETTINGS = (
     Setting("bytes_per_pack=1 MiB", {"bytes-per-pack": MIB}),
     Setting("bytes_per_pack=4 MiB", {"bytes-per-pack": 4 * MIB}),
