@@ -47,6 +47,9 @@ SCHEMA = {
     "applied": ("global_step", "value"),  # a variable after an aggregate was applied to it
     "timed": ("told", "steps", "wall_s", "cpu_s"),  # steps in a row, with events or without
     "warm": ("steps",),  # its steps have stopped becoming faster, after so many
+    # one operation on tensors of so many bytes, again and again: when each began and ended
+    "collective": ("op", "bytes", "begins_s", "ends_s", "wrong"),  # wrong: value, None if right
+    "limit": ("what", "bytes", "begins_s", "ends_s"),  # what the same path or memory can do
     # of the harness
     "spawned": ("pid",),
     "fault_started": ("fault",),

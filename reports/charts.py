@@ -19,14 +19,13 @@ from reports.curves import Curve
 from reports.figures import COLOURS, INK, figure, label
 from reports.frame import RunFrames
 from reports.groups import circumstances, grouped, whole
-from reports.sections import Charts
 from reports.text import plural
 
 MARKERS = ("o", "s", "^", "D", "v", "P")
 DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 2, 2)), (0, (1, 1)), (0, (8, 3)))
 
 
-def throughput_chart(run: RunFrames) -> Charts:
+def throughput_chart(run: RunFrames) -> list[tuple[str, str]]:
     """Steps/s and examples/s of every case, with interval and each process."""
     cases = throughput.summarise(run.measurements).to_dict("records")
     if not cases:
@@ -78,7 +77,7 @@ def _finish_bars(ax: Axes, labels: Sequence[str], title: str) -> None:
     ax.set_title(title)
 
 
-def scaling_chart(run: RunFrames) -> Charts:
+def scaling_chart(run: RunFrames) -> list[tuple[str, str]]:
     """Speed-up by workers, a line for each model, a picture for each approach."""
     approaches: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for row in scaling.summarise(run.measurements):
@@ -107,7 +106,7 @@ def _speed_ups(name: str, curves: dict[str, list[tuple[float, float]]]) -> str:
     return drawn[0]
 
 
-def startup_chart(run: RunFrames) -> Charts:
+def startup_chart(run: RunFrames) -> list[tuple[str, str]]:
     """For each metric that compares variants, every sample, median and interval."""
     numbers = run.measurements
     variants = startup.rows(numbers).groupby("metric")["variant"].nunique()
@@ -143,7 +142,7 @@ def _same(key: Any, row: Any) -> bool:
     return all(str(key[name]) == str(row[name]) for name in startup.KEYS)
 
 
-def curves_charts(run: RunFrames) -> Charts:
+def curves_charts(run: RunFrames) -> list[tuple[str, str]]:
     """Of each trainer: loss per step, loss and accuracy per epoch."""
     trainers: dict[str, list[Curve]] = {}
     for curve in curves.of(run):

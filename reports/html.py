@@ -69,11 +69,11 @@ def _content(run: RunFrames) -> Mapping[str, Any]:
     }
 
 
-def _sections(run: RunFrames) -> Iterator[tuple[Section, Table, list[tuple[str, Markup]]]]:
+def _sections(run: RunFrames) -> Iterator[tuple[Section, list[Table], list[tuple[str, Markup]]]]:
     for section in SECTIONS:
-        table = section.table(run)
-        if table.rows or section.always:
-            yield section, table, [(name, Markup(svg)) for name, svg in section.drawn(run)]
+        tables = section.shown(run)
+        if tables:
+            yield section, tables, [(name, Markup(svg)) for name, svg in section.drawn(run)]
 
 
 def _by_approach(pictures: Iterable[Picture]) -> list[tuple[str, list[Picture]]]:

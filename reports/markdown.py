@@ -72,11 +72,13 @@ def _lines(run: RunFrames) -> Iterator[str]:
     yield from _matrix(conformance.matrix(run.verdicts))
     yield from _findings(conformance.findings(run.verdicts))
     for section in SECTIONS:
-        table = section.table(run)
-        if section.brief and len(table.rows) <= SHORT:
-            yield from _table(table) if table.rows or section.always else ()
-        elif table.rows or section.always:
-            yield from folded(table.title, _table(table, titled=False))
+        brief, tables = section.shown(run, brief=True), section.shown(run)
+        in_view = [table for table in brief if len(table.rows) <= SHORT]
+        for table in in_view:
+            yield from _table(table)
+        for table in tables:
+            if table not in in_view:
+                yield from folded(table.title, _table(table, titled=False))
     yield from folded("Every verdict", _verdicts(run))
     yield from folded("About this run", _facts(facts))
 

@@ -1,102 +1,126 @@
 """What a report shows of a run's numbers, a row each; terminal, Markdown and page lay it out.
 
-A new report is a module with a `table` and a row here. Charts are named, not imported: Matplotlib
+A new report is a module with a table and a row here. Charts are named, not imported: Matplotlib
 takes a second to import, and only the page draws.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 
 import pandas as pd
 
-from reports import curves, faults, measured, paired, published, scaling, startup, throughput
+from reports import (
+    collectives,
+    curves,
+    faults,
+    measured,
+    paired,
+    published,
+    scaling,
+    startup,
+    throughput,
+)
 from reports.frame import RunFrames
 from reports.table import Table
 
-# A picture: its heading, "" where there is only one, and the SVG.
-Charts = Sequence[tuple[str, str]]
+Tables = Callable[[RunFrames], Sequence[Table]]
 
 
 @dataclass(frozen=True)
 class Section:
     """One report: `name` is its anchor on the page, `title` its heading there.
 
-    `rows`: the measurements that it shows; the last section has what is in none. `charts`: a
-    function of charts.py that takes a run, and `caption` what it draws. `always`: there also
-    without rows, to say why; `brief`: in the summary of a run, and in full view in Markdown.
+    `tables`: what it shows; `brief`: what of it stands in the summary of a run, and in full view in
+    Markdown, none if empty. `rows`: the measurements that it shows; the last section has what is in
+    none. `charts`: a function in this package, of a run, that gives heading and SVG of each, and
+    `caption` what all of them draw. `always`: there also without rows, to say why.
     """
 
     name: str
     title: str
-    table: Callable[[RunFrames], Table]
+    tables: Tables
+    brief: Tables = lambda _: ()
     rows: Callable[[pd.DataFrame], pd.DataFrame] = lambda measurements: measurements.iloc[:0]
     charts: str = ""
     caption: str = ""
     always: bool = True
-    brief: bool = False
 
-    def drawn(self, run: RunFrames) -> Charts:
-        """Its charts; none where there is nothing to draw."""
+    def shown(self, run: RunFrames, brief: bool = False) -> list[Table]:
+        """Its tables that have rows, or say why they have none."""
+        tables = self.brief(run) if brief else self.tables(run)
+        return [table for table in tables if table.rows or self.always]
+
+    def drawn(self, run: RunFrames) -> Iterable[tuple[str, str]]:
+        """Heading, "" where there is only one, and SVG of each chart."""
         if not self.charts:
             return []
-        return getattr(import_module("reports.charts"), self.charts)(run)
+        module, _, function = self.charts.partition(".")
+        return getattr(import_module(f"reports.{module}"), function)(run)
 
 
-def shown(measurements: pd.DataFrame) -> Collection[str]:
+def elsewhere(measurements: pd.DataFrame) -> Collection[str]:
     """Metrics that have a section of their own."""
     return {metric for row in SECTIONS for metric in row.rows(measurements)["metric"].unique()}
 
 
+def one(table: Callable[[RunFrames], Table]) -> Tables:
+    return lambda run: (table(run),)
+
+
+THROUGHPUT, SCALING = one(throughput.table), one(scaling.table)
+PAIRED, FAULTS = one(paired.of_run), one(faults.table)
 SECTIONS = (
     Section(
         "throughput",
         "Throughput",
-        throughput.table,
+        THROUGHPUT,
+        THROUGHPUT,
         throughput.rows,
-        "throughput_chart",
+        "charts.throughput_chart",
         "Bar: mean over separate processes. Whisker: 95 % interval. Dots: the processes.",
-        brief=True,
     ),
     Section(
         "scaling",
         "Scaling",
-        scaling.table,
+        SCALING,
+        SCALING,
         scaling.rows,
-        "scaling_chart",
+        "charts.scaling_chart",
         "Speed-up over one process without a strategy. Grey: as many times as there are workers.",
         always=False,
-        brief=True,
     ),
     Section(
-        "paired",
-        "In turns",
-        paired.of_run,
-        paired.rows,
+        "collectives",
+        "Collectives",
+        collectives.tables,
+        one(collectives.brief),
+        collectives.rows,
+        "collective_charts.drawn",
         always=False,
-        brief=True,
     ),
-    Section("faults", "Faults", faults.table, faults.rows, always=False, brief=True),
+    Section("paired", "In turns", PAIRED, PAIRED, paired.rows, always=False),
+    Section("faults", "Faults", FAULTS, FAULTS, faults.rows, always=False),
     Section(
         "curves",
         "Training curves",
-        lambda run: curves.table(curves.of(run)),
-        charts="curves_charts",
+        one(lambda run: curves.table(curves.of(run))),
+        charts="charts.curves_charts",
     ),
-    Section("published", "Published figures", published.table, published.rows),
+    Section("published", "Published figures", one(published.table), rows=published.rows),
     Section(
         "startup",
         "Start-up and memory",
-        startup.table,
-        startup.rows,
-        "startup_chart",
-        "Dots: single values. Upright stroke: median. Line: its 95 % interval.",
+        one(startup.table),
+        rows=startup.rows,
+        charts="charts.startup_chart",
+        caption="Dots: single values. Upright stroke: median. Line: its 95 % interval.",
     ),
     Section(
         "measured",
         "Other measurements",
-        lambda run: measured.table(run, shown(run.measurements)),
+        one(lambda run: measured.table(run, elsewhere(run.measurements))),
     ),
 )

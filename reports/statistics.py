@@ -53,13 +53,13 @@ def _decimals(value: float, digits: int) -> int:
     return max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else digits - 1
 
 
-def mean(values: Iterable[float]) -> Estimate:
+def mean(values: Iterable[float], confidence: float = CONFIDENCE) -> Estimate:
     """Mean with Student's t interval; two values are the least that give one."""
     listed = [float(value) for value in values]
     centre, count = fmean(listed), len(listed)
     if count < 2:
         return Estimate(count, centre, math.nan, math.nan)
-    half = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2)) * stdev(listed) / math.sqrt(count)
+    half = float(stdtrit(count - 1, (1 + confidence) / 2)) * stdev(listed) / math.sqrt(count)
     return Estimate(count, centre, centre - half, centre + half)
 
 

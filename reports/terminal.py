@@ -33,10 +33,8 @@ def summary(run: RunFrames, console: Console, *, full: bool = False) -> None:
     _print_matrix(conformance.matrix(run.verdicts), out)
     _print_findings(conformance.findings(run.verdicts), out, full)
     for section in SECTIONS:
-        if full or section.brief:
-            table = section.table(run)
-            if table.rows or section.always:
-                _print_table(table, out)
+        for table in section.shown(run, brief=not full):
+            _print_table(table, out)
     out.line()
     style = "bold green" if header.passed(run) else "bold red"
     outcome = f"Run {run.run_id} {header.outcome(run)}".replace(", ", ",\n").split("\n")

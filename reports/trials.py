@@ -64,7 +64,7 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Pool:
-    """The pairs of all comparisons of identical code in one set-up; `most`: those of one of them."""
+    """The pairs of all comparisons of identical code in one set-up; `most`: of one of them."""
 
     name: str
     comparisons: int

@@ -2,11 +2,13 @@
 
 Run by hosts.py with the pid of the cluster's keeper, whose user and network namespace it enters:
 there it may do all of this, whoever it is outside. A host's link is a veth pair; the bridge's end
-of it is a port. Requests and answers are JSON lines; it ends when its standard input does.
+of it is a port. Requests and answers are JSON lines; it ends when its standard input does. Without
+a pid it only tries whether links can be given delay and loss here, and exits 0 if so.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from collections.abc import Callable
@@ -15,14 +17,22 @@ from typing import Any
 
 # Run by path: this directory is first on sys.path.
 import isolation
+import rates
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 from pyroute2.netlink.rtnl import TC_H_ROOT
 
 BRIDGE = "bridge"
 PREFIX = 24
-# A link as over a bad wide-area network: a token bucket, see tc-tbf(8).
-NARROW = {"rate": "20mbit", "burst": 32 * 1024, "limit": 256 * 1024}  # the last two in bytes
+# What tc-netem(8) does to each direction of a link: a continent away, or a bad cable.
+DELAY = {"delay": 10_000, "limit": 100_000}  # microseconds, packets
+LOSS = {"loss": 1.0, "limit": 100_000}  # percent, packets
+# How the kernel says that it was built without a kind of queue.
+NOT_BUILT_IN = (errno.ENOENT, errno.EOPNOTSUPP)
+
+
+class NotBuiltIn(Exception):
+    """This kernel cannot do that to a link."""
 
 
 def index_of(ip: IPRoute, name: str) -> int:
@@ -64,11 +74,21 @@ class Ends:
     def drop(self) -> None:
         self._queue("blackhole")
 
-    def narrow(self) -> None:
-        self._queue("tbf", **NARROW)
+    def slow_down(self, rate: rates.Rate) -> None:
+        speed = f"{rate.bits_per_s:.0f}bit"
+        self._queue("tbf", rate=speed, burst=rate.burst_bytes, limit=rate.limit_bytes)
+
+    def impair(self, **options: float) -> None:
+        self._queue("netem", **options)
 
     def _queue(self, kind: str, **options: Any) -> None:
-        self.ip.tc("add", kind, index=self.index, handle=0x10000, parent=TC_H_ROOT, **options)
+        self.heal()
+        try:
+            self.ip.tc("add", kind, index=self.index, handle=0x10000, parent=TC_H_ROOT, **options)
+        except NetlinkError as error:
+            if error.code in NOT_BUILT_IN:
+                raise NotBuiltIn(f"this kernel has no {kind} queue: {error}") from error
+            raise
         self.hurt = True
 
 
@@ -99,14 +119,44 @@ def mute(link: Link) -> None:
     link.host.drop()
 
 
-def narrow(link: Link) -> None:
-    link.port.narrow()
-    link.host.narrow()
+def delay(link: Link) -> None:
+    """What is sent arrives late, in either direction."""
+    for end in (link.port, link.host):
+        end.impair(**DELAY)
+
+
+def loss(link: Link) -> None:
+    """Some of what is sent, in either direction, does not arrive."""
+    for end in (link.port, link.host):
+        end.impair(**LOSS)
+
+
+def at(rate: rates.Rate) -> Callable[[Link], None]:
+    """A state in which no more than that passes, in either direction."""
+
+    def slow(link: Link) -> None:
+        for end in (link.port, link.host):
+            end.slow_down(rate)
+
+    return slow
 
 
 STATES: dict[str, Callable[[Link], None]] = {
-    state.__name__: state for state in (whole, cut, drop, deaf, mute, narrow)
+    **{state.__name__: state for state in (whole, cut, drop, deaf, mute, delay, loss)},
+    **{name: at(rate) for name, rate in rates.RATES.items()},
 }
+
+
+def try_netem() -> int:
+    """In namespaces of this process's own: whether the kernel has the queue of delay and loss."""
+    isolation.enter_namespaces()
+    with IPRoute() as ip:
+        try:
+            Ends(ip, "lo").impair(**DELAY)
+        except NotBuiltIn as error:
+            print(error, file=sys.stderr)
+            return 1
+    return 0
 
 
 def main() -> int:
@@ -114,7 +164,7 @@ def main() -> int:
     ip: IPRoute | None = None
     links: dict[str, Link] = {}
     for line in sys.stdin:
-        request, problem = json.loads(line), None
+        request, answer = json.loads(line), {}
         try:
             if ip is None:
                 isolation.join(namespaces / "user", isolation.CLONE_NEWUSER)
@@ -127,11 +177,13 @@ def main() -> int:
                 links[request["task"]] = Link(ip, number, pid, request["address"])
             else:
                 STATES[request["state"]](links[request["task"]])
+        except NotBuiltIn as error:
+            answer = {"unsupported": str(error)}
         except (OSError, KeyError, NetlinkError) as error:
-            problem = f"{type(error).__name__}: {error}"
-        print(json.dumps({"error": problem}), flush=True)
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer), flush=True)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main() if sys.argv[1:] else try_netem())

@@ -8,7 +8,7 @@ passes in spite of one: the table can only be true or red.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -44,6 +44,7 @@ KINDS: dict[str, type] = {
     "gpu": bool,
     "real_mnist": bool,
     "namespaces": bool,
+    "netem": bool,
     "status": str,
     "reason": str,
     "message": str,
@@ -70,6 +71,7 @@ class Row:
     gpu: bool | None = None  # only on machines with (or without) one for each worker
     real_mnist: bool | None = None  # only where the data are (or are not) what documents print of
     namespaces: bool | None = None  # only where clusters have (or have not) a network of their own
+    netem: bool | None = None  # only on kernels that can (or cannot) give links delay and loss
     excepted: tuple[str, ...] = ()  # tests that "*" does not mean
 
     @classmethod
@@ -102,6 +104,7 @@ class Row:
         gpu: bool,
         real_mnist: bool,
         namespaces: bool,
+        netem: Callable[[], bool],
     ) -> bool:
         """Whether the row speaks of this test under these versions, on this machine and data."""
         return (
@@ -115,6 +118,7 @@ class Row:
             and self.namespaces in (None, namespaces)
             and version_in(tensorflow, self.tensorflow)
             and keras_in(keras, self.keras)
+            and (self.netem is None or self.netem == netem())  # last: it has to be tried
         )
 
     @property
@@ -164,17 +168,19 @@ class Expectations:
         gpu: bool = False,
         real_mnist: bool = False,
         namespaces: bool = True,
+        netem: Callable[[], bool] = lambda: True,
     ) -> Row | None:
         """The heaviest row for this test, the earlier of equals; None where all is promised.
 
         `test` is a test function's name, `scene` that of what it plays, `keras` a label as
         "tf_keras 2.21.0" or "none", `gpu` whether every worker has one, `real_mnist` whether
         published figures can be compared with, `namespaces` whether clusters have a network of
-        their own.
+        their own; `netem`, asked only where it counts, whether links can have delay and loss.
         """
         case = (trainer, test, backend, tensorflow, keras)
         here = {"gpu": gpu, "real_mnist": real_mnist, "namespaces": namespaces}
-        found = [row for row in self.rows if row.applies(*case, scene=scene, **here)]
+        here_too = {"scene": scene, "netem": netem}
+        found = [row for row in self.rows if row.applies(*case, **here, **here_too)]
         return max(found, key=lambda row: row.weight, default=None)
 
     def check_against(

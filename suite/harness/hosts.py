@@ -63,7 +63,10 @@ class Hosts:
             self._ask(op="join", task=task, pid=self.pids[task], address=host)
 
     def set(self, task: str, state: str) -> None:
-        """Put the task's link into this state; it is in it when this returns."""
+        """Put the task's link into this state; it is in it when this returns.
+
+        Unsupported, with the reason, for a state that this kernel was not built for.
+        """
         self._ask(op="set", task=task, state=state)
 
     def close(self) -> None:
@@ -86,7 +89,10 @@ class Hosts:
         answer = self.process.stdout.readline() if ready else ""
         if not answer:
             raise HarnessError(f"the bridge of the cluster does not answer to {request}")
-        problem = json.loads(answer).get("error")
+        told = json.loads(answer)
+        if lacking := told.get("unsupported"):
+            raise Unsupported(f"link of {request['task']}: {lacking}")
+        problem = told.get("error")
         if problem and request["op"] == "join":
             raise Unsupported(f"hosts of their own: {problem}")
         if problem:

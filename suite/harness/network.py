@@ -83,6 +83,16 @@ def probe(python: str = sys.executable) -> Network:
     )
 
 
+@cache
+def has_netem(python: str = sys.executable) -> bool:
+    """Whether links of a cluster's hosts can be given delay and loss; tried, once, when asked."""
+    try:
+        tried = subprocess.run([python, str(hosts.PROGRAM)], capture_output=True, timeout=PROBE_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return tried.returncode == 0
+
+
 def addresses(tasks: Sequence[str], ports: Sequence[int] | None = None) -> dict[str, str]:
     """Task to "127.0.0.1:port"; without leased ports those of a private network."""
     chosen = ports if ports is not None else range(FIRST_PORT, FIRST_PORT + len(tasks))

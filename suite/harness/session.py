@@ -22,7 +22,7 @@ from suite.harness.data import Dataset
 from suite.harness.engine import Engine
 from suite.harness.environments import Interpreter
 from suite.harness.expectations import Expectations, Row
-from suite.harness.network import NAMESPACE
+from suite.harness.network import NAMESPACE, has_netem
 from suite.harness.once import Once
 from suite.harness.options import Settings
 
@@ -66,6 +66,7 @@ class Session:
             gpu=len(self.engine.gpus) >= len(workers),
             real_mnist=self.dataset.real_mnist,
             namespaces=self.engine.network.kind == NAMESPACE,
+            netem=has_netem,
         )
 
     def outcome(self, case: Case, scene: Scene) -> Any:

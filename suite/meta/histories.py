@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -319,6 +320,22 @@ def aggregates(launch: FakeCase) -> Run:
     return history(*made, **{"replicas-to-aggregate": 2})
 
 
+def collectives(launch: FakeCase) -> Run:
+    """Two operations on two sizes, one of which one rank may have got wrong."""
+    told: list[tuple[str, str, Mapping[str, Any]]] = []
+    for task, op, size in product(TASKS, ("all_reduce", "broadcast"), (1024, 4096)):
+        wrong = None
+        if launch.defect == "halves_one_value" and (task, op, size) == (
+            TASKS[1],
+            "broadcast",
+            4096,
+        ):
+            wrong = {"iteration": 3, "position": 17, "got": 8.5, "wanted": 17.0}
+        fields = {"op": op, "bytes": size, "begins_s": [0.0], "ends_s": [1.0], "wrong": wrong}
+        told.append((task, "collective", fields))
+    return history(*told)
+
+
 # Named as the check that reads it.
 MADE_UP: Mapping[str, Callable[[Any], Any]] = {
     "files_sharded": files,
@@ -340,4 +357,5 @@ MADE_UP: Mapping[str, Callable[[Any], Any]] = {
     "predictions_agree": predictions,
     "mode_is_required": without_mode,
     "there_or_gone": removed,
+    "collective_results_are_right": collectives,
 }

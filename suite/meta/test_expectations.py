@@ -65,6 +65,25 @@ def test_nccl_is_unsupported_only_where_there_is_no_gpu():
     assert expectations.match(*case, gpu=True) is None
 
 
+def test_delay_and_loss_are_unsupported_where_the_kernel_cannot_and_tried_only_then():
+    expectations, asked = Expectations.load(), []
+
+    def status(test: str, netem: bool, namespaces: bool = True) -> str:
+        found = expectations.match(
+            *("keras_multi_worker_mirrored", test, "auto", "2.21.0", "tf_keras 2.21.0"),
+            namespaces=namespaces,
+            netem=lambda: asked.append(test) or netem,
+        )
+        return found.message if found else ""
+
+    test = "test_all_reduce_over_bad_links"
+    assert status("test_all_reduce_over_shaped_links", netem=False) == ""
+    assert asked == []
+    assert "netem" in status(test, netem=False)
+    assert status(test, netem=True) == ""
+    assert "namespaces" in status(test, netem=False, namespaces=False)
+
+
 def test_without_namespaces_what_is_done_to_links_and_disks_is_unsupported():
     expectations = Expectations.load()
     for scene, namespaces, status in (

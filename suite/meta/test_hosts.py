@@ -10,10 +10,14 @@ from pathlib import Path
 import pytest
 
 from reference_trainers import Trainer
+from suite.benchmarks.linked import linked, streamed
 from suite.harness import hosts, network
 from suite.harness.cluster import Cluster
+from suite.harness.collectives import Limits, limits, link_is_as_fast_as_asked
 from suite.harness.engine import Engine
 from suite.harness.errors import HarnessError, Unsupported
+from suite.harness.process import ROOT
+from suite.harness.rates import RATES
 from suite.harness.run import Run
 from suite.meta import fakes
 
@@ -136,6 +140,48 @@ def test_a_narrow_link_takes_its_time(engine, tmp_path):
         cluster.start("worker/1")
         took = cluster.wait_for("took", "worker/0")
         assert took["seconds"] > 0.5 * 512 * 1024 * 8 / 20e6  # at 20 Mbit/s
+
+
+def plain_tcp(engine: Engine, link: str) -> Limits:
+    """What the program of the benchmarks finds over links in this state."""
+    trainer = fakes.bare(ROOT / "suite/programs/tcp_limit.py", (("worker", 2),))
+    flags = {"seconds": 0.3}
+    with start(engine, trainer, on_hosts=True, flags=flags) as cluster:
+        linked(cluster, link)
+        return limits(streamed(cluster))
+
+
+@needs_namespaces
+def test_a_link_is_as_fast_as_it_is_held_to(engine):
+    link = "200mbit"  # which any machine is faster than
+    whole, shaped = plain_tcp(engine, hosts.WHOLE), plain_tcp(engine, link)
+    link_is_as_fast_as_asked(shaped, whole, RATES[link])
+
+
+@needs_namespaces
+def test_a_link_that_was_slowed_down_twice_is_as_fast_as_the_second_time(engine, tmp_path):
+    with start(engine, row(tmp_path, CHATTER), on_hosts=True) as cluster:
+        for state in ("narrow", "1gbit", "drop", "200mbit", "whole"):
+            cluster.link("worker/1", state)
+        cluster.start()
+        cluster.wait_for("got", "worker/1")
+
+
+@needs_namespaces
+@pytest.mark.parametrize("state", ["delay", "loss"])
+@pytest.mark.skipif(ISOLATED and network.has_netem(), reason="this kernel can do it")
+def test_what_the_kernel_cannot_do_to_a_link_is_unsupported(engine, tmp_path, state):
+    with (
+        start(engine, row(tmp_path, CHATTER), on_hosts=True) as cluster,
+        pytest.raises(Unsupported, match=r"link of worker/1: this kernel has no netem queue"),
+    ):
+        cluster.link("worker/1", state)
+
+
+@needs_namespaces
+@pytest.mark.skipif(not network.has_netem(), reason="this kernel has no netem queue")
+def test_a_delay_is_what_every_answer_waits_for(engine):
+    assert plain_tcp(engine, "delay").tcp_ping_p50_s > 0.04  # 10 ms at each of four ends
 
 
 @needs_namespaces

@@ -14,6 +14,7 @@ from suite.harness.checks.callbacks import (
 from suite.harness.checks.communication import (
     backend_as_requested,
     collective_is_known,
+    collective_results_are_right,
 )
 from suite.harness.checks.completion import (
     epochs_accounted,
@@ -147,6 +148,7 @@ __all__ = [
     "cluster_as_given",
     "cluster_restores_the_latest",
     "collective_is_known",
+    "collective_results_are_right",
     "converges_to_baseline",
     "coordinator_goes_on",
     "copies_are_in_step",

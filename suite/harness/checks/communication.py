@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from suite.harness.checks.registry import check, equal, require, same
+from suite.harness.checks.registry import check, equal, require, same, some
 from suite.harness.run import Run
 
 ACTUAL = ("ring", "nccl")
@@ -23,3 +23,17 @@ def backend_as_requested(run: Run) -> None:
     """Every worker asked TensorFlow for the backend that the run asked it for."""
     joined = {e.task: e["backend"] for e in run.of("joined")}
     equal("requested backend", same("requested backend", joined), run.backend)
+
+
+@check
+def collective_results_are_right(run: Run) -> None:
+    """Each rank got of each operation exactly what the ranks' values come to, every time."""
+    for worker in run.workers:
+        for event in some(f"collective of {worker}", run.of("collective", worker)):
+            wrong = event["wrong"] or {}
+            require(
+                not wrong,
+                f"{event['op']} of {event['bytes']} bytes gave {worker} {wrong.get('got')!r} at "
+                f"position {wrong.get('position')} in iteration {wrong.get('iteration')}, "
+                f"not {wrong.get('wanted')!r}",
+            )

@@ -1,0 +1,125 @@
+"""TensorFlow's collectives: every result checked, time by size, and how far from the path's limit.
+
+A quick look in every run, all of it with -m long. One cluster is one figure; the limits (plain TCP
+over the same path, memcpy) are measured beside each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from suite.benchmarks.linked import (
+    DEFAULT,
+    KIB,
+    LOOPBACK,
+    MIB,
+    SETTINGS,
+    collected,
+    measured_limits,
+)
+from suite.benchmarks.test_throughput import must_be_what_was_asked
+from suite.harness import checks
+from suite.harness.cases import Case
+from suite.harness.collectives import Collective, Limits, implementation, named, timed
+from suite.harness.run import Run
+from suite.harness.session import Launch, Session
+
+QUICK_SIZES = (KIB, 256 * KIB, 4 * MIB)  # bytes
+QUICK_S = 0.3  # of each
+SIZES = tuple(KIB * 4**k for k in range(9))  # to 64 MiB
+EACH_S = 0.4
+WORKERS = (2, 4)
+# A gradient in as many tensors as a small model has variables, so that there is something to pack.
+TUNED_BYTES, TENSORS = 8 * MIB, 16
+ROUNDS = 5
+Record = Callable[..., None]
+
+
+def judged(run: Run) -> list[Collective]:
+    """The numbers of each operation and size, when all of their results were right."""
+    checks.backend_as_requested(run)
+    checks.collective_is_known(run)
+    checks.collective_results_are_right(run)
+    return timed(run)
+
+
+def record_all(record: Record, run: Run, limits: Limits, link: str = LOOPBACK) -> list[Collective]:
+    """Judge and record a run's collectives, with the limits of its path beside them."""
+    made = judged(run)
+    for metric, value, unit, better in limits.measurements():
+        record(metric, value, unit, better, workers=2, variant=f"over {link}")
+    workers = len(run.workers)
+    for one in made:
+        columns = {
+            "workers": workers,
+            "replicas": workers,
+            "variant": named(one.op, one.size_bytes, "" if link == LOOPBACK else link),
+            "backend": run.backend,
+            "collective": implementation(run, one.op),
+        }
+        for metric, value, unit, better in one.measurements():
+            record(metric, value, unit, better, **columns)
+        share = one.busbw_gb_per_s / limits.tcp_gb_per_s
+        record("collective_share_of_tcp", share, "1", "higher", **columns)
+    return made
+
+
+@pytest.mark.claim("mwms/communication")
+@pytest.mark.cases(families=("mwms",), fit=True)
+@pytest.mark.timing
+def test_all_reduce_is_right_at_every_size(launch: Launch, record: Record) -> None:
+    limits = measured_limits(launch, seconds=QUICK_S)
+    record_all(record, collected(launch, "all_reduce", QUICK_SIZES, seconds=QUICK_S), limits)
+
+
+@pytest.mark.claim("mwms/communication")
+@pytest.mark.cases(families=("mwms",), fit=True, backends="each")
+@pytest.mark.timing
+@pytest.mark.full
+@pytest.mark.parametrize("op", ["all_reduce", "all_gather", "broadcast"])
+def test_collectives_by_size(
+    case: Case, launch: Launch, session: Session, record: Record, op: str
+) -> None:
+    for workers in WORKERS:
+        run = collected(launch, op, SIZES, workers=workers, seconds=EACH_S)
+        record_all(record, run, measured_limits(launch))
+        # What is another backend in truth is measured often enough under that one's name.
+        must_be_what_was_asked(case, run.collective, session)
+
+
+@pytest.mark.cases(families=("mwms",), fit=True)
+@pytest.mark.timing
+@pytest.mark.full
+def test_reduce_scatter_by_size(launch: Launch, record: Record) -> None:
+    """Asked for by NCCL, which alone has one."""
+    for workers in WORKERS:
+        how = {"workers": workers, "backend": "nccl", "seconds": EACH_S}
+        run = collected(launch, "reduce_scatter", SIZES, **how)
+        record_all(record, run, measured_limits(launch))
+
+
+@pytest.mark.cases(families=("mwms",), fit=True)
+@pytest.mark.timing
+@pytest.mark.full
+def test_settings_of_all_reduce(launch: Launch, record: Record) -> None:
+    """Each against the default of its round, in fresh clusters; what is best is for the report."""
+    for repeat in range(ROUNDS):
+        taken = {}
+        first = repeat * len(SETTINGS) // ROUNDS  # nobody is always the last of a round
+        for setting in (DEFAULT, *SETTINGS[first:], *SETTINGS[:first]):
+            run = collected(
+                launch,
+                "all_reduce",
+                [TUNED_BYTES],
+                setting=setting,
+                tensors=TENSORS,
+                seconds=EACH_S,
+            )
+            (taken[setting.name],) = (made.busbw_gb_per_s for made in judged(run))
+        for setting in SETTINGS:
+            ratio = taken[setting.name] / taken[DEFAULT.name]
+            variant = named("all_reduce", TUNED_BYTES, setting=setting.name)
+            columns = {"workers": 2, "variant": variant, "repeat": repeat}
+            record("collective_times_default", ratio, "1", "higher", **columns)

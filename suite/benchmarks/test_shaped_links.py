@@ -1,0 +1,91 @@
+"""Collectives and training over links of a known speed, each beside what physics allows at most.
+
+Each worker is on a host of its own, behind a link that a token bucket slows down (see bridge.py).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from suite.benchmarks.linked import MIB, collected, linked, measured_limits
+from suite.benchmarks.test_collectives import Record, record_all
+from suite.harness import staging
+from suite.harness.collectives import (
+    link_is_as_fast_as_asked,
+    no_faster_than_the_link,
+    steps_no_faster_than_the_link,
+)
+from suite.harness.hosts import WHOLE
+from suite.harness.measurement import timed_steps
+from suite.harness.rates import RATES
+from suite.harness.run import Run
+from suite.harness.scenarios import start_of
+from suite.harness.session import Launch
+
+LINKS = ("10gbit", "1gbit", "200mbit")
+SIZES = (MIB, 16 * MIB)  # bytes
+EACH_S = 0.4
+STREAM_S = 1.0
+STEPS, WARM_UP = 20, 5
+
+
+@pytest.mark.cases(families=("mwms",), fit=True)
+@pytest.mark.timing
+@pytest.mark.full
+def test_all_reduce_over_shaped_links(launch: Launch, record: Record) -> None:
+    whole = measured_limits(launch, WHOLE, STREAM_S)
+    record_all(record, collected(launch, "all_reduce", SIZES, link=WHOLE), whole, WHOLE)
+    for link in LINKS:
+        shaped, rate = measured_limits(launch, link, STREAM_S), RATES[link]
+        run = collected(launch, "all_reduce", SIZES, link=link, seconds=EACH_S)
+        made = record_all(record, run, shaped, link)
+        record("limit_link_gb_per_s", rate.gb_per_s, "GB/s", variant=f"over {link}", workers=2)
+        link_is_as_fast_as_asked(shaped, whole, rate)
+        for one in made:
+            no_faster_than_the_link(one, rate)
+
+
+@pytest.mark.cases(families=("mwms",), fit=False)
+@pytest.mark.timing
+@pytest.mark.full
+def test_training_over_shaped_links(launch: Launch, record: Record) -> None:
+    """Throughput against bandwidth, and the most steps that the gradients leave room for."""
+    trained_over(launch, record, WHOLE)
+    for link in LINKS:
+        steps_per_s, gradient_bytes = trained_over(launch, record, link)
+        columns, rate = {"workers": 2, "variant": f"over {link}"}, RATES[link]
+        most_per_s = steps_no_faster_than_the_link(steps_per_s, gradient_bytes, rate)
+        record("shaped_steps_limit_per_s", most_per_s, "1/s", **columns)
+        record("limit_link_gb_per_s", rate.gb_per_s, "GB/s", **columns)
+
+
+@pytest.mark.cases(families=("mwms",), fit=True)
+@pytest.mark.timing
+@pytest.mark.full
+@pytest.mark.parametrize("link", ["delay", "loss"])
+def test_all_reduce_over_bad_links(launch: Launch, record: Record, link: str) -> None:
+    """Every result is right, whatever it takes."""
+    shaped = measured_limits(launch, link, STREAM_S)
+    run = collected(launch, "all_reduce", SIZES, link=link, seconds=EACH_S)
+    record_all(record, run, shaped, link)
+
+
+def trained_over(launch: Launch, record: Record, link: str) -> tuple[float, int]:
+    """Train the document's model on two hosts; steps per second, and bytes of a gradient."""
+    model = launch.case.trainer.model
+    flags = staging.work(launch, model=model, epochs=1, steps_per_epoch=STEPS, dump_weights=True)
+    with launch(flags=flags, on_hosts=True) as cluster:
+        linked(cluster, link)
+        cluster.start()
+        run = cluster.complete()
+    steps_per_s = timed_steps(run, WARM_UP).steps_per_s
+    variant = f"over {link}"
+    record("shaped_steps_per_s", steps_per_s, "1/s", "higher", workers=2, variant=variant)
+    return steps_per_s, weight_bytes(run)
+
+
+def weight_bytes(run: Run) -> int:
+    """Of all weights that are trained, as the run began with them; a gradient has as many."""
+    with np.load(start_of(run)) as arrays:
+        return sum(arrays[name].nbytes for name in arrays.files)

@@ -1,0 +1,226 @@
+"""From the times of collectives to the numbers that are quoted of them; pure functions over a Run.
+
+algbw and busbw are those of nccl-tests (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md): bytes
+by time, and that times a factor that makes it comparable with the speed of one rank's link. Its
+time of an iteration is the mean over the ranks; here it is from the last rank's begin to the last
+rank's end, on the one clock that all ranks of a machine have: what one rank waits for another to
+set out is not the operation's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from suite.harness import backends
+from suite.harness.errors import CheckFailed
+from suite.harness.rates import Rate
+from suite.harness.run import Event, Run
+
+GB = 1e9  # bytes
+AT_LEAST = 10  # timed iterations that must be left when the warm-up is out
+
+# Of n ranks: algbw times this is busbw. Bytes are the whole tensor's: what each rank gives, except
+# of all_gather, where they are what each gets.
+FACTORS: Mapping[str, Callable[[int], float]] = MappingProxyType(
+    {
+        "all_reduce": lambda n: 2 * (n - 1) / n,
+        "all_gather": lambda n: (n - 1) / n,
+        "reduce_scatter": lambda n: (n - 1) / n,
+        "broadcast": lambda _: 1.0,
+    }
+)
+
+# What TensorFlow calls its implementations in the log, in front of the operation's own name.
+NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "all_reduce": "Reduce",
+        "all_gather": "Gather",
+        "reduce_scatter": "ReduceScatter",
+        "broadcast": "Broadcast",
+    }
+)
+IMPLEMENTATIONS: Mapping[str, str] = MappingProxyType(
+    {"Ring": "ring", "Nccl": "nccl", "HierarchicalTree": "tree"}
+)
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One operation on one size over `ranks` ranks, warm-up left out.
+
+    Arrays are float64 [iterations], in seconds. `times_s`: from the last begin to the last end.
+    `whole_s`: from the first begin, when data may first have moved. `skews_s`: from the first
+    rank's end to the last one's. `warm_up`: how many iterations were left out before.
+    """
+
+    op: str
+    size_bytes: int
+    ranks: int
+    times_s: np.ndarray
+    whole_s: np.ndarray
+    skews_s: np.ndarray
+    warm_up: int
+
+    @property
+    def moved_bytes(self) -> float:
+        """What the busiest rank has to send, or to take, in one iteration."""
+        return FACTORS[self.op](self.ranks) * self.size_bytes
+
+    @property
+    def algbw_gb_per_s(self) -> float:
+        return self.size_bytes / float(np.median(self.times_s)) / GB
+
+    @property
+    def busbw_gb_per_s(self) -> float:
+        return self.moved_bytes / float(np.median(self.times_s)) / GB
+
+    def measurements(self) -> Iterator[tuple[str, float, str, str]]:
+        """(metric, value, unit, better) of everything that is reported about one operation."""
+        p50_s, p99_s = np.percentile(self.times_s, (50, 99))
+        yield "collective_time_p50_s", float(p50_s), "s", "lower"
+        yield "collective_time_p99_s", float(p99_s), "s", "lower"
+        spread = float(np.std(self.times_s, ddof=1) / np.mean(self.times_s))
+        yield "collective_time_cv", spread, "1", "lower"
+        yield "collective_skew_p50_s", float(np.median(self.skews_s)), "s", "lower"
+        yield "collective_iterations", float(len(self.times_s)), "1", "none"
+        yield "collective_algbw_gb_per_s", self.algbw_gb_per_s, "GB/s", "higher"
+        yield "collective_busbw_gb_per_s", self.busbw_gb_per_s, "GB/s", "higher"
+
+    def least_s(self, bytes_per_s: float, burst_bytes: float = 0.0) -> float:
+        """What one iteration takes at least over links of that speed, seconds.
+
+        `burst_bytes`: what such a link lets pass at once when it was idle before.
+        """
+        return max(0.0, self.moved_bytes - burst_bytes) / bytes_per_s
+
+
+def timed(run: Run) -> list[Collective]:
+    """Each operation and size that all ranks have timed, in the order in which they did.
+
+    ValueError where ranks have timed different things, or too few iterations.
+    """
+    by_rank = [run.of("collective", worker) for worker in run.workers]
+    made = [[(e["op"], e["bytes"], len(e["begins_s"])) for e in events] for events in by_rank]
+    if not made[0] or any(other != made[0] for other in made):
+        raise ValueError(f"the ranks have timed different things: {made}")
+    return [_together(events) for events in zip(*by_rank, strict=True)]
+
+
+def _together(events: Sequence[Event]) -> Collective:
+    begins, ends = (np.array([e[key] for e in events]) for key in ("begins_s", "ends_s"))
+    times_s = ends.max(axis=0) - begins.max(axis=0)
+    op, size = events[0]["op"], events[0]["bytes"]
+    if len(times_s) < AT_LEAST:
+        raise ValueError(f"{op} of {size} bytes was timed {len(times_s)} times, not {AT_LEAST}")
+    left_out = warm_up(times_s)
+    begins, ends, times_s = begins[:, left_out:], ends[:, left_out:], times_s[left_out:]
+    whole_s, skews_s = ends.max(axis=0) - begins.min(axis=0), np.ptp(ends, axis=0)
+    return Collective(op, size, len(events), times_s, whole_s, skews_s, left_out)
+
+
+def warm_up(times_s: Sequence[float] | np.ndarray, at_least: int = AT_LEAST) -> int:
+    """How many values at the beginning to leave out, at most half and with `at_least` left.
+
+    The number for which the standard error of the mean of the rest is smallest (MSER: K. P. White,
+    "An effective truncation heuristic for bias reduction in simulation output", Simulation 69,
+    1997): it goes up with each good value that is given away, and down with each slow one.
+    """
+    values = np.asarray(times_s, dtype=float)
+    most = min(len(values) // 2, len(values) - at_least)
+    errors = [np.var(values[k:]) / (len(values) - k) for k in range(max(0, most) + 1)]
+    return int(np.argmin(errors))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the path and the memory can do without TensorFlow; units as the names say."""
+
+    tcp_gb_per_s: float  # one way, one stream
+    tcp_ping_p50_s: float  # there and back, one byte
+    memcpy_gb_per_s: float
+
+    def measurements(self) -> Iterator[tuple[str, float, str, str]]:
+        yield "limit_tcp_gb_per_s", self.tcp_gb_per_s, "GB/s", "higher"
+        yield "limit_tcp_ping_p50_s", self.tcp_ping_p50_s, "s", "lower"
+        yield "limit_memcpy_gb_per_s", self.memcpy_gb_per_s, "GB/s", "higher"
+
+
+def limits(run: Run) -> Limits:
+    """From what suite/programs/tcp_limit.py has told; ValueError where some of it is missing."""
+    found = {e["what"]: e for e in run.of("limit")}
+    if missing := {"tcp_stream", "tcp_ping", "memcpy"} - found.keys():
+        raise ValueError(f"the limits lack {', '.join(sorted(missing))}")
+    stream, ping, copy = (found[what] for what in ("tcp_stream", "tcp_ping", "memcpy"))
+    trips_s = np.array(ping["ends_s"]) - np.array(ping["begins_s"])
+    copies_s = np.array(copy["ends_s"]) - np.array(copy["begins_s"])
+    copied = float(np.median(np.array(copy["bytes"]) / copies_s)) / GB
+    return Limits(_stream_gb_per_s(stream), float(np.median(trips_s)), copied)
+
+
+def _stream_gb_per_s(stream: Event) -> float:
+    """The steady part's: TCP begins slowly, or with a burst where the link was idle."""
+    taken, begins, ends = (np.array(stream[k]) for k in ("bytes", "begins_s", "ends_s"))
+    steady = warm_up((ends - begins) / np.maximum(taken, 1))
+    return float(taken[steady:].sum() / (ends[-1] - begins[steady])) / GB
+
+
+def named(op: str, size_bytes: int, link: str = "", setting: str = "") -> str:
+    """The `variant` of a measurement: "all_reduce 1024 B", "... over 1gbit", "... with x=1"."""
+    over = f" over {link}" if link else ""
+    return f"{op} {size_bytes} B{over}" + (f" with {setting}" if setting else "")
+
+
+def implementation(run: Run, op: str) -> str:
+    """Which one TensorFlow really chose for this operation: ring, nccl, tree or none.
+
+    Several, joined by `+`, where it was not the same every time.
+    """
+    names = {name for worker in run.workers for name in backends.ASSIGNED.findall(run.log(worker))}
+    found = (name.removesuffix(NAMES[op]) for name in names if name.endswith(NAMES[op]))
+    return "+".join(sorted(IMPLEMENTATIONS.get(name, name.lower()) for name in found)) or "none"
+
+
+# --- links of a known speed -------------------------------------------------------------------
+
+TOLERANCE = 0.05  # of clocks, and of what a token bucket counts
+REACHED = 0.9  # of the nominal rate: headers of 66 bytes on 1,448 of data take 4.4 %
+FASTER = 1.5  # times as fast as the link must be what should fill it
+
+
+def link_is_as_fast_as_asked(shaped: Limits, whole: Limits, rate: Rate) -> None:
+    """Plain TCP is never faster than the link, nor much slower if the machine itself is faster.
+
+    CheckFailed where it is; `whole` is the same path before it was shaped.
+    """
+    share = shaped.tcp_gb_per_s / rate.gb_per_s
+    told = f"plain TCP reached {share:.3f} of {rate.gb_per_s:g} GB/s"
+    if share > 1 + TOLERANCE:
+        raise CheckFailed(f"{told}: the link is not held to its rate")
+    if whole.tcp_gb_per_s > FASTER * rate.gb_per_s and share < REACHED:
+        raise CheckFailed(f"{told}, and {whole.tcp_gb_per_s:.3g} GB/s over the whole link")
+
+
+def no_faster_than_the_link(made: Collective, rate: Rate) -> None:
+    """No iteration took less than its bytes need over such links; CheckFailed says which did."""
+    least_s = made.least_s(rate.bytes_per_s, rate.burst_bytes)
+    fastest_s = float(made.whole_s.min())
+    if fastest_s * (1 + TOLERANCE) < least_s:
+        raise CheckFailed(
+            f"{made.op} of {made.size_bytes} bytes took {fastest_s:.4g} s over links that need "
+            f"{least_s:.4g} s for it at {rate.gb_per_s:g} GB/s"
+        )
+
+
+def steps_no_faster_than_the_link(steps_per_s: float, gradient_bytes: int, rate: Rate) -> float:
+    """Steps per second that links of that rate allow two synchronous workers at most.
+
+    CheckFailed where there were more: each step all-reduces all gradients.
+    """
+    most_per_s = rate.bytes_per_s / (FACTORS["all_reduce"](2) * gradient_bytes)
+    if steps_per_s > most_per_s * (1 + TOLERANCE):
+        raise CheckFailed(f"{steps_per_s:.4g} steps/s, where the links allow {most_per_s:.4g}")
+    return most_per_s

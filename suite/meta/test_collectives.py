@@ -1,0 +1,164 @@
+"""Numbers of collectives, from times that are known; and links found too fast or too slow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from suite.harness.collectives import (
+    Collective,
+    Limits,
+    implementation,
+    limits,
+    link_is_as_fast_as_asked,
+    no_faster_than_the_link,
+    steps_no_faster_than_the_link,
+    timed,
+    warm_up,
+)
+from suite.harness.errors import CheckFailed
+from suite.harness.rates import RATES, Rate
+from suite.harness.run import Event, Run, in_order
+from suite.meta.fakes import WORKERS
+
+TWELVE = [0.5 * i for i in range(12)]  # when iterations began, s
+GIGABYTE = 10**9
+LINK = Rate(8e9, burst_bytes=10**6, limit_bytes=10**7)  # 1 GB/s
+
+
+def made_up(times: Sequence[tuple[Sequence[float], Sequence[float]]], op="all_reduce") -> Run:
+    """A run whose ranks began and ended operations on a gigabyte at these times."""
+    tasks = tuple(f"worker/{i}" for i in range(len(times)))
+    events = [
+        Event("collective", 0.0, task, 0, collective(op, list(begins), list(ends)))
+        for task, (begins, ends) in zip(tasks, times, strict=True)
+    ]
+    return Run(WORKERS, tasks, tasks, "ring", "none", in_order(events))
+
+
+def collective(op: str, begins: list[float], ends: list[float]) -> dict[str, object]:
+    return {"op": op, "bytes": GIGABYTE, "begins_s": begins, "ends_s": ends, "wrong": None}
+
+
+def later(times: Sequence[float], seconds: float) -> list[float]:
+    return [time_s + seconds for time_s in times]
+
+
+def test_time_is_from_the_last_begin_to_the_last_end():
+    early = (TWELVE, later(TWELVE, 0.1875))
+    late = (later(TWELVE, 0.0625), later(TWELVE, 0.25))
+    (made,) = timed(made_up([early, late]))
+    assert made.times_s == pytest.approx([0.1875] * 12)
+    assert made.whole_s == pytest.approx([0.25] * 12)
+    assert made.skews_s == pytest.approx([0.0625] * 12)
+
+
+@pytest.mark.parametrize(
+    ("op", "ranks", "factor"),
+    [
+        ("all_reduce", 2, 1.0),
+        ("all_reduce", 4, 1.5),
+        ("all_gather", 4, 0.75),
+        ("reduce_scatter", 4, 0.75),
+        ("broadcast", 4, 1.0),
+    ],
+)
+def test_busbw_is_that_of_nccl_tests(op: str, ranks: int, factor: float):
+    (made,) = timed(made_up([(TWELVE, later(TWELVE, 0.25))] * ranks, op))
+    values = {metric: value for metric, value, _, _ in made.measurements()}
+    assert values["collective_algbw_gb_per_s"] == pytest.approx(4.0)
+    assert values["collective_busbw_gb_per_s"] == pytest.approx(4.0 * factor)
+    assert values["collective_time_p50_s"] == pytest.approx(0.25)
+    assert values["collective_time_cv"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_slow_beginnings_are_left_out():
+    steady = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0] * 4
+    assert warm_up([9.0, 4.0, *steady]) == 2
+
+
+def test_what_is_steady_is_kept():
+    assert warm_up([1.0] * 30) == 0
+    assert warm_up([9.0] * 3 + [1.0] * 8) == 1, "ten must be left"
+
+
+def test_ranks_that_timed_different_things_are_no_measurement():
+    whole, half = (TWELVE, later(TWELVE, 0.2)), (TWELVE[:11], later(TWELVE[:11], 0.2))
+    with pytest.raises(ValueError, match="the ranks have timed different things"):
+        timed(made_up([whole, half]))
+    with pytest.raises(ValueError, match="the ranks have timed different things"):
+        timed(Run(WORKERS, ("worker/0",), ("worker/0",), "ring", "none", ()))
+    with pytest.raises(ValueError, match="all_reduce of 1000000000 bytes was timed 9 times"):
+        timed(made_up([(TWELVE[:9], later(TWELVE[:9], 0.2))] * 2))
+
+
+def test_the_implementation_is_that_of_the_operation(tmp_path: Path):
+    """Each run reduces as well, to set out together."""
+    log = tmp_path / "log"
+    names = ("HierarchicalTreeBroadcast", "RingReduce")
+    log.write_text("\n".join(f"AssignCollectiveType {name}" for name in names))
+    run = replace(made_up([(TWELVE, TWELVE)]), logs={("worker/0", 0): log})
+    assert implementation(run, "broadcast") == "tree"
+    assert implementation(run, "all_reduce") == "ring"
+    assert implementation(run, "all_gather") == "none"
+
+
+def limits_run(*told: tuple[str, list[int], list[float], list[float]]) -> Run:
+    fields = ("what", "bytes", "begins_s", "ends_s")
+    events = (Event("limit", 0.0, "worker/0", 0, dict(zip(fields, e, strict=True))) for e in told)
+    return Run(WORKERS, ("worker/0",), ("worker/0",), "none", "none", tuple(events))
+
+
+def test_limits_are_of_the_steady_stream():
+    begins = [0.0, *(1.0 + 0.01 * i for i in range(20))]  # it takes a second to begin
+    stream = ("tcp_stream", [10**7] * 21, begins, later(begins[1:], 0.0) + [1.2])
+    ping = ("tcp_ping", [1, 1, 1], [0.0, 1.0, 2.0], [0.1, 1.2, 2.3])
+    copy = ("memcpy", [GIGABYTE] * 3, [0.0, 1.0, 2.0], [0.5, 1.5, 2.5])
+    found = limits(limits_run(stream, ping, copy))
+    assert found.tcp_gb_per_s == pytest.approx(1.0)
+    assert found.tcp_ping_p50_s == pytest.approx(0.2)
+    assert found.memcpy_gb_per_s == pytest.approx(2.0)
+    with pytest.raises(ValueError, match="the limits lack memcpy, tcp_ping"):
+        limits(limits_run(stream))
+
+
+def reached(gb_per_s: float) -> Limits:
+    return Limits(gb_per_s, tcp_ping_p50_s=1e-5, memcpy_gb_per_s=5.0)
+
+
+def test_a_link_that_is_too_fast_or_too_slow_is_found():
+    link_is_as_fast_as_asked(reached(0.955), reached(3.0), LINK)
+    with pytest.raises(CheckFailed, match="not held to its rate"):
+        link_is_as_fast_as_asked(reached(1.06), reached(3.0), LINK)
+    with pytest.raises(CheckFailed, match="3 GB/s over the whole link"):
+        link_is_as_fast_as_asked(reached(0.85), reached(3.0), LINK)
+    link_is_as_fast_as_asked(reached(0.85), reached(1.2), LINK)  # the machine is no faster
+
+
+def took(seconds: float) -> Collective:
+    times_s = np.array([seconds + 1.0] * 9 + [seconds])
+    return Collective("all_reduce", GIGABYTE, 2, times_s, times_s, times_s, 0)
+
+
+def test_an_iteration_faster_than_the_link_is_found():
+    no_faster_than_the_link(took(0.999), LINK)  # less the burst, a gigabyte takes 0.999 s
+    no_faster_than_the_link(took(0.96), LINK)
+    with pytest.raises(CheckFailed, match=r"took 0\.94 s over links that need 0\.999 s"):
+        no_faster_than_the_link(took(0.94), LINK)
+
+
+def test_more_steps_than_the_link_has_room_for_are_found():
+    assert steps_no_faster_than_the_link(9.0, 10**8, LINK) == pytest.approx(10.0)
+    with pytest.raises(CheckFailed, match=r"10\.6 steps/s, where the links allow 10"):
+        steps_no_faster_than_the_link(10.6, 10**8, LINK)
+
+
+def test_a_bucket_holds_what_passes_in_a_tick_and_a_packet():
+    for rate in (rate for name, rate in RATES.items() if name != "narrow"):
+        assert rate.burst_bytes >= rate.bytes_per_s / 250
+        assert rate.burst_bytes >= 64 * 1024
+        assert rate.limit_bytes > rate.burst_bytes

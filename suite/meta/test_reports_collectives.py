@@ -1,0 +1,184 @@
+"""The report of collectives: a made-up run stands in its tables and pictures, whole and once."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from reports import (
+    collective_charts,
+    collectives,
+    frame,
+    html,
+    markdown,
+    measured,
+    sections,
+    store,
+    terminal,
+)
+from reports.table import Table
+from suite.harness.collectives import named
+from suite.meta import made_up_run
+
+TEST = made_up_run.test_id("benchmarks", "collectives", "collectives_by_size", "ring")
+SIZES = tuple(1024 * 4**k for k in range(9))  # bytes
+LINKS = {"10gbit": 1.25, "1gbit": 0.125, "200mbit": 0.025}  # GB/s
+ASKED = {"auto": "ring", "ring": "ring"}
+UNITS = {"p50_s": "s", "p99_s": "s", "skew_s": "s", "algbw": "GB/s", "busbw": "GB/s"}
+# Times the default, of each round.
+SETTINGS = {"a": (1.20, 1.22, 1.18, 1.21, 1.19), "b": (1.00, 1.02, 0.98, 1.01, 0.99)}
+
+
+def row(metric: str, value: float, unit: str, **columns: Any) -> dict[str, Any]:
+    given = {"trainer": made_up_run.MULTI, "workers": 2, "backend": "auto", "collective": ""}
+    better = "none"
+    own = {"metric": metric, "value": value, "unit": unit, "better": better}
+    return {**made_up_run.COMMON, "test": TEST, **given, **own, **columns}
+
+
+def timed(op: str, size: int, link: str = "", **columns: Any) -> Iterator[dict[str, Any]]:
+    """One operation on one size that takes 100 µs and 1 ns a byte."""
+    p50_s = 1e-4 + 1e-9 * size
+    busbw = size / p50_s / 1e9
+    values = {"p50_s": p50_s, "p99_s": 2 * p50_s, "cv": 0.05, "skew_s": 1e-5}
+    values |= {"algbw": busbw, "busbw": busbw, "share": busbw / 2}
+    for short, value in values.items():
+        metric, unit = collectives.VALUES[short], UNITS.get(short, "1")
+        yield row(metric, value, unit, variant=named(op, size, link), **columns)
+
+
+def measurements() -> Iterator[dict[str, Any]]:
+    for workers in (2, 4):
+        for op in ("all_reduce", "broadcast"):
+            for backend, collective in ASKED.items():
+                got = "tree" if op == "broadcast" else collective
+                for size in SIZES:
+                    columns = {"workers": workers, "backend": backend, "collective": got}
+                    yield from timed(op, size, **columns)
+    for link, gb_per_s in {"loopback": 2.0, "whole": 1.5, **LINKS}.items():
+        yield row("limit_tcp_gb_per_s", 0.955 * gb_per_s, "GB/s", variant=f"over {link}")
+        yield row("limit_tcp_ping_p50_s", 2e-5, "s", variant=f"over {link}")
+        yield row("limit_memcpy_gb_per_s", 5.0, "GB/s", variant=f"over {link}")
+    yield row("shaped_steps_per_s", 7.5, "1/s", variant="over whole")
+    for link, gb_per_s in LINKS.items():
+        variant = f"over {link}"
+        yield row("limit_link_gb_per_s", gb_per_s, "GB/s", variant=variant)
+        yield row("shaped_steps_per_s", min(7.5, 70 * gb_per_s), "1/s", variant=variant)
+        yield row("shaped_steps_limit_per_s", 90 * gb_per_s, "1/s", variant=variant)
+        yield from timed("all_reduce", SIZES[5], link, collective="ring")
+    for setting, ratios in SETTINGS.items():
+        for repeat, ratio in enumerate(ratios):
+            variant = named("all_reduce", SIZES[5], setting=setting)
+            yield row(collectives.SETTING, ratio, "1", variant=variant, repeat=repeat)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> frame.RunFrames:
+    directory = tmp_path_factory.mktemp("collectives")
+    verdicts = [made_up_run.verdict(made_up_run.MULTI, "collectives", "collectives_by_size")]
+    store.write(directory, {**made_up_run.INFO, "exit_code": 0}, [*measurements()], verdicts)
+    return frame.load(directory)
+
+
+def cells(table: Table, group: str, first: str) -> dict[str, str]:
+    """The cells of a row, by their column."""
+    found = [r.cells for r in table.rows if r.group == group and r.cells[0] == first]
+    return dict(zip((c.name for c in table.columns), found[0], strict=True))
+
+
+def test_each_size_of_each_operation_stands_in_the_table(run):
+    table = collectives.table(run)
+    assert len(table.rows) == 2 * 2 * 2 * len(SIZES) + len(LINKS)
+    assert cells(table, "broadcast, 4 workers", "1 MiB") == {
+        "size": "1 MiB",
+        "asked": "auto",
+        "got": "tree",
+        "n": "1",
+        "p50 ms": "1.15",
+        "p99 ms": "2.30",
+        "CV %": "5.0",
+        "skew ms": "0.010",
+        "algbw GB/s": "0.913",
+        "busbw GB/s": "0.913",
+        "of TCP %": "46",
+    }
+    assert cells(table, "all_reduce, 2 workers, over 1gbit", "1 MiB")["got"] == "ring"
+
+
+def test_the_summary_has_the_largest_sizes_only(run):
+    table = collectives.brief(run)
+    assert {row.cells[0] for row in table.rows} == {"1 MiB", "64 MiB"}  # of the links one size
+    assert len(table.rows) == 2 * 2 * 2 + len(LINKS)
+
+
+def test_limits_stand_beside_what_a_link_was_held_to(run):
+    group = "plain TCP between two workers, and memcpy"
+    found = cells(collectives.limits(run), group, "200mbit")
+    assert (found["held to GB/s"], found["TCP GB/s"], found["of it %"]) == (
+        "0.0250",
+        "0.0239",
+        "95.5",
+    )
+    assert cells(collectives.limits(run), group, "loopback")["held to GB/s"] == ""
+
+
+def test_the_best_setting_is_named_with_its_interval(run):
+    table = collectives.settings(run)
+    assert table.note.startswith("Best here: a, 1.200 ±0.0")
+    assert [row.cells[0] for row in table.rows] == ["a", "b"]
+
+
+def test_no_setting_is_best_that_cannot_be_told_apart(run):
+    shown = run.measurements.loc[~run.measurements["variant"].str.endswith("with a")]
+    table = collectives.settings(frame.RunFrames(run.directory, run.info, shown, run.verdicts))
+    assert table.note.startswith("No setting is told apart from the default")
+
+
+def test_training_stands_beside_what_its_link_allows(run):
+    found = cells(collectives.training(run), f"{made_up_run.MULTI} · tf_keras 2.21.0", "200mbit")
+    assert (found["steps/s"], found["allowed steps/s"], found["of it %"]) == (
+        "1.75",
+        "2.25",
+        "77.8",
+    )
+
+
+def test_nothing_of_it_is_shown_again_among_the_other_numbers(run):
+    assert measured.table(run, sections.elsewhere(run.measurements)).rows == ()
+
+
+def test_every_page_has_all_of_it(run):
+    titles = [table.title for table in collectives.tables(run)]
+    assert len(titles) == 4
+    page, text = html.render(run), markdown.render(run)
+    assert [title for title in titles if title not in page or title not in text] == []
+    captions = [caption for caption, _ in collective_charts.drawn(run)]
+    assert len(captions) == 3
+    assert [caption for caption in captions if caption not in page] == []
+
+
+def test_pictures_name_operations_limits_and_links(run):
+    by_size, by_link, by_bandwidth = (svg for _, svg in collective_charts.drawn(run))
+    told = ("broadcast, auto", "2 workers", "4 workers", "64 MiB", "TCP 1.91", "memcpy 5.00")
+    assert [words for words in told if words not in by_size] == []
+    assert "all_reduce, 2 workers, over 200mbit" in by_link
+    assert "whole link" in by_bandwidth
+
+
+@pytest.mark.parametrize(("full", "shown"), [(False, "largest size"), (True, "1e9 bytes")])
+def test_the_terminal_says_little_unless_asked(run, full: bool, shown: str):
+    out = io.StringIO()
+    terminal.summary(run, Console(file=out, width=100, color_system=None), full=full)
+    assert shown in " ".join(out.getvalue().split())
+
+
+def test_a_run_without_collectives_has_nothing_of_it(tmp_path: Path):
+    run = frame.load(made_up_run.write_small(tmp_path))
+    assert collectives.tables(run) == []
+    assert list(collective_charts.drawn(run)) == []
+    assert collectives.brief(run).rows == ()

@@ -1,0 +1,267 @@
+"""Times TensorFlow's collectives in a MultiWorkerMirroredStrategy cluster, and checks every result.
+
+all_reduce and all_gather go through the replica context, as in a program of one's own; broadcast
+and reduce_scatter exist as raw operations only. What a rank gives depends on rank, position and
+iteration, in whole numbers that float32 holds exactly, so that any misplaced, stale or half-reduced
+part is found by comparing for equality. Ranks set out together from a reduction of one number that
+is not timed.
+"""
+
+import os
+import re
+import sys
+import time
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+
+import numpy as np
+import tensorflow as tf
+
+from reference_trainers import roles, workload
+from reference_trainers.events import EventWriter
+
+NAME = "collectives"
+PRIME = 4093  # values repeat after so many: no chunk of a ring begins like another
+ITERATION_VALUES = 61  # and after so many iterations
+GROUP_KEY = 1000  # of the raw operations; the strategy counts its own from 1
+PROBED = 3  # iterations by whose time the number of the others is chosen
+MISSING = re.compile("collective implementation|OpKernel|not implemented|no attribute|[Uu]nsupport")
+
+
+class Ranks(object):
+    """What the operations need to know of the group: its size, this rank, the backend, a token."""
+
+    def __init__(self, size, rank, backend):
+        self.size = size
+        self.rank = rank
+        self.backend = backend
+        # A resource that all raw operations name is what keeps their order the same on all ranks.
+        self.token = tf.Variable(tf.zeros([]))
+
+    def group(self, key):
+        """What every raw operation is called with."""
+        keys = {"group_key": GROUP_KEY, "instance_key": key}
+        return dict(keys, group_size=self.size, communication_hint=self.backend)
+
+    def part(self, values):
+        """This rank's of as many equal parts as there are ranks."""
+        return np.split(values, self.size)[self.rank]
+
+
+# --- the operations: what is called, what this rank gives, what it must get -------------------
+
+
+def all_reduce(_ranks, tensors, _key):
+    return tf.distribute.get_replica_context().all_reduce("SUM", tensors)
+
+
+def all_gather(_ranks, tensors, _key):
+    return [tf.distribute.get_replica_context().all_gather(t, axis=0) for t in tensors]
+
+
+def broadcast(ranks, tensors, key):
+    (tensor,) = tensors
+    if ranks.rank == 0:
+        return [tf.raw_ops.CollectiveBcastSendV2(input=tensor, **ranks.group(key))]
+    shape = tf.shape(tensor)
+    return [tf.raw_ops.CollectiveBcastRecvV2(T=tensor.dtype, shape=shape, **ranks.group(key))]
+
+
+def reduce_scatter(ranks, tensors, key):
+    (tensor,) = tensors
+    how = {"merge_op": "Add", "final_op": "Id", "ordering_token": [ranks.token.handle]}
+    return [tf.raw_ops.CollectiveReduceScatterV2(input=tensor, **how, **ranks.group(key))]
+
+
+def own(ranks, base, k):
+    return base * (ranks.rank + 1) + k
+
+
+def own_part(ranks, base, k):
+    return own(ranks, ranks.part(base), k)
+
+
+def roots(ranks, base, k):
+    return base + k if ranks.rank == 0 else np.zeros_like(base)
+
+
+def total(ranks, base, k):
+    return base * (ranks.size * (ranks.size + 1) // 2) + ranks.size * k
+
+
+def part_of_total(ranks, base, k):
+    return total(ranks, ranks.part(base), k)
+
+
+def all_parts(ranks, base, k):
+    return np.concatenate([p * (i + 1) + k for i, p in enumerate(np.split(base, ranks.size))])
+
+
+def of_root(_ranks, base, k):
+    return base + k
+
+
+OPS = {
+    "all_reduce": (all_reduce, own, total),
+    "all_gather": (all_gather, own_part, all_parts),
+    "broadcast": (broadcast, roots, of_root),
+    "reduce_scatter": (reduce_scatter, own, part_of_total),
+}
+
+
+# --- timing -----------------------------------------------------------------------------------
+
+
+class Timed(object):
+    """Runs one operation in a strategy; see the module's docstring."""
+
+    def __init__(self, strategy, ranks, op, args):
+        self.strategy = strategy
+        self.ranks = ranks
+        self.op, self.give, self.want = OPS[op]
+        self.name = op
+        self.args = args
+        self.key = 0
+        # A GPU's kernels may still run when a function has returned; CPU's do not.
+        on_gpu = tf.config.list_logical_devices("GPU")
+        self.settle = tf.test.experimental.sync_devices if on_gpu else lambda: None
+        self.agree = self.function(lambda tensors, key: all_reduce(ranks, tensors, key))
+
+    def function(self, body):
+        """A tf.function of (list of tensors, key) that runs `body` in the replica."""
+        strategy = self.strategy
+
+        @tf.function
+        def run(tensors, key):
+            # The values come in on no device in particular; a collective wants to know.
+            return strategy.run(lambda t, k: body([tf.identity(x) for x in t], k), (tensors, key))
+
+        return run
+
+    def mean(self, value):
+        """The mean over all ranks, the same bits on each; nobody goes on before all are here."""
+        (found,) = self.agree([tf.constant(value)], tf.constant(0))
+        return float(found.numpy()) / self.ranks.size
+
+    def sized(self, wanted_bytes):
+        """Time this size; the fields of its event."""
+        count = max(1, wanted_bytes // 4 // self.ranks.size) * self.ranks.size
+        base = (np.arange(count) % PRIME).astype(np.float32)
+        run = self.function(lambda tensors, key: self.op(self.ranks, tensors, key))
+        begins, ends, wrongs, began_s = [], [], [], 0.0
+        for _ in range(PROBED):
+            began_s = time.monotonic()
+            wrongs.append(self.once(run, base, begins, ends))
+        each_s = self.mean(time.monotonic() - began_s)  # of the last, with what is not timed
+        more = int(self.args.seconds / each_s) - PROBED
+        for _ in range(min(max(more, self.args.at_least), self.args.at_most)):
+            wrongs.append(self.once(run, base, begins, ends))
+        wrong = next(filter(None, wrongs), None)  # the first; nobody stops, the others would wait
+        return {"bytes": count * 4, "begins_s": begins, "ends_s": ends, "wrong": wrong}
+
+    def once(self, run, base, begins, ends):
+        """One iteration; what was wrong with its result, or None."""
+        k, self.key = self.key % ITERATION_VALUES, self.key + 1
+        given = np.array_split(self.give(self.ranks, base, np.float32(k)), self.args.tensors)
+        tensors, key = [tf.constant(array) for array in given], tf.constant(self.key)
+        self.mean(0.0)
+        begins.append(time.monotonic())
+        got = run(tensors, key)
+        self.settle()
+        ends.append(time.monotonic())
+        found = np.concatenate([tensor.numpy() for tensor in got])
+        return first_wrong(found, self.want(self.ranks, base, np.float32(k)), len(ends))
+
+
+def first_wrong(found, wanted, iteration):
+    """Where two arrays begin to differ and by what, or None."""
+    if found.shape != wanted.shape:
+        return {"iteration": iteration, "position": -1, "got": found.size, "wanted": wanted.size}
+    differ = found != wanted
+    if not differ.any():
+        return None
+    at = int(differ.argmax())
+    values = {"got": float(found[at]), "wanted": float(wanted[at])}
+    return dict(values, iteration=iteration, position=at)
+
+
+# --- the program ------------------------------------------------------------------------------
+
+
+def parsed():
+    parser = workload.OneLineParser(prog=NAME, description=__doc__)
+    add, whole = parser.add_argument, workload.number(int, 1)
+    add("--backend", **workload.OPTIONAL_FLAGS["backend"])
+    add("--op", choices=sorted(OPS), default="all_reduce", help="(default: all_reduce)")
+    sizes = {"type": lambda text: [whole(size) for size in text.split(",")], "default": [1024]}
+    add("--sizes", metavar="BYTES,...", help="of the tensors (default: 1024)", **sizes)
+    seconds = workload.number(float, 0, above=True)
+    add("--seconds", type=seconds, default=0.5, metavar="S", help="for each size (default: 0.5)")
+    add("--at-least", type=whole, default=10, metavar="N", help="iterations (default: 10)")
+    add("--at-most", type=whole, default=500, metavar="N", help="(default: 500)")
+    add("--tensors", type=whole, default=1, metavar="N", help="all_reduce: as so many tensors")
+    bytes_per_pack = workload.number(int, 0)
+    add("--bytes-per-pack", type=bytes_per_pack, default=0, metavar="N", help="0: all in one")
+    add("--timeout-seconds", type=seconds, metavar="S", help="of a collective (default: none)")
+    add("--inter-op", type=whole, metavar="N", help="threads that run operations side by side")
+    add("--intra-op", type=whole, metavar="N", help="threads within an operation")
+    args = parser.parse_args()
+    if args.tensors > 1 and args.op != "all_reduce":
+        raise workload.BadInput("--tensors goes with all_reduce, not with %s" % args.op)
+    return args
+
+
+def communication(args):
+    experimental = tf.distribute.experimental
+    return experimental.CommunicationOptions(
+        bytes_per_pack=args.bytes_per_pack,
+        timeout_seconds=args.timeout_seconds,
+        implementation=experimental.CommunicationImplementation[args.backend.upper()],
+    )
+
+
+def say_unsupported(events, error):
+    """End with TensorFlow's own message if it cannot do this operation; return if it is another."""
+    said = [line.strip() for line in str(error).split("\n") if MISSING.search(line)]
+    if not said:
+        return
+    traceback.print_exc()
+    events.write("unsupported", reason="%s: %s" % (type(error).__name__, said[0]))
+    sys.stderr.flush()
+    os._exit(workload.UNSUPPORTED)  # the other ranks would be waited for
+
+
+def main():
+    args = parsed()
+    role = roles.role_from_tf_config()
+    events = EventWriter(role.task)
+    if args.inter_op:
+        tf.config.threading.set_inter_op_parallelism_threads(args.inter_op)
+    if args.intra_op:
+        tf.config.threading.set_intra_op_parallelism_threads(args.intra_op)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=communication(args))
+    size = strategy.num_replicas_in_sync
+    events.write(
+        "joined",
+        cluster=role.cluster,
+        workers=len(role.workers),
+        chief=role.chief,
+        backend=args.backend,
+        replicas=size,
+    )
+    ranks = Ranks(size, role.workers.index(role.task), args.backend)
+    timed = Timed(strategy, ranks, args.op, args)
+    timed.mean(0.0)
+    for wanted_bytes in args.sizes:
+        try:
+            fields = timed.sized(wanted_bytes)
+        except (tf.errors.OpError, AttributeError) as error:
+            say_unsupported(events, error)
+            raise
+        events.write("collective", op=args.op, **fields)
+    timed.mean(0.0)  # who leaves first takes the connections of the others along
+
+
+if __name__ == "__main__":
+    workload.run(main, NAME)
