@@ -29,6 +29,8 @@ COLUMNS = (
     Column("speed-up", right=True),
     Column("efficiency", right=True),
     Column("communication", right=True),
+    Column("formed s", right=True),
+    Column("first step s", right=True),
     Column("CPU s", right=True),
     Column("peak MiB", right=True),
 )
@@ -36,8 +38,9 @@ NOTE = (
     "batch: of a worker. n: passes, minutes apart; a rate is their mean ± 95 % interval. speed-up: "
     "over one process without a strategy, by examples/s, efficiency: that by the workers; all of "
     "them share this machine. communication: what a step takes longer than that of as many "
-    "processes that train side by side without a word. CPU: of all tasks, tracing included; peak: "
-    "the resident set of the task that had the most."
+    "processes that train side by side without a word. formed: from the last task's start until "
+    "all have joined; first step: from there until all have made one, tracing included. CPU: of "
+    "all tasks, from their start on; peak: the resident set of the task that had the most."
 )
 
 
@@ -100,7 +103,7 @@ def table(run: RunFrames) -> Table:
             figure(speed_up),
             MISSING if speed_up is None else f"{100 * speed_up / row['workers']:.0f} %",
             f"{100 * fmean(share):.0f} %" if share else MISSING,
-            figure(fmean(values["cpu_s"])),
+            *(figure(fmean(values[name])) for name in ("formation_s", "first_step_s", "cpu_s")),
             figure(fmean(values["peak_memory_mib"])),
         )
         heading = approach(row["trainer"], row["keras"])

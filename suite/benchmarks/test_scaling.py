@@ -18,7 +18,8 @@ import pytest
 from reference_trainers import BY_NAME
 from suite.benchmarks.training import Trained, side_by_side
 from suite.harness.measurement import timed_steps
-from suite.harness.staging import Launch
+from suite.harness.run import Run
+from suite.harness.staging import Launch, complete, work
 
 STEP = "scaling_step_s"
 WORKERS = (1, 2, 4)
@@ -64,10 +65,18 @@ class Way:
 ALONE = Way("alone", False, "single_process")
 APART = Way("apart", False)
 TOGETHER = Way("together", True)
+# What comes before the steps: from one event to another, by the last task that told it.
+PHASES = (("formation", "spawned", "joined"), ("first_step", "joined", "step"))
 SETTINGS = (
     *(Setting("weak", workers, BATCH) for workers in WORKERS),
     *(Setting("strong", workers, BATCH // workers) for workers in WORKERS[1:]),
 )
+
+
+def took(run: Run, begins: str, ends: str) -> float:
+    """Seconds from when all tasks had told the one event to when all had told the other, first."""
+    moments = [max(run.of(name, task)[0].time_s for task in run.workers) for name in (begins, ends)]
+    return moments[1] - moments[0]
 
 
 def measure(launch: Launch, size: Size, setting: Setting, way: Way) -> list[Trained]:
@@ -90,8 +99,36 @@ def numbers(all_of_it: list[Trained], size: Size) -> Iterator[tuple[str, float, 
     examples_per_s = sum(one.examples_per_s for one in steps)
     yield "scaling_examples_per_s", examples_per_s, "examples/s", "higher"
     yield "scaling_cpu_s", sum(one.cpu_s for one in all_of_it), "s", "lower"
+    for name, begins, ends in PHASES:
+        yield (
+            f"scaling_{name}_s",
+            max(took(one.run, begins, ends) for one in all_of_it),
+            "s",
+            "lower",
+        )
     memory_mib = max(one.peak_memory_mib for one in all_of_it)
     yield "scaling_peak_memory_mib", memory_mib, "MiB", "lower"
+
+
+@pytest.mark.cases(families=("mwms",), fit=False, flavours="first", flags=("save-every",))
+@pytest.mark.timing
+@pytest.mark.full
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: size.model)
+def test_saving_by_size(launch: Launch, record, size: Size) -> None:
+    """A checkpoint saved after the last step, and restored by the same cluster started again."""
+    for repeat in range(PASSES):
+        for workers in WORKERS[:2]:
+            flags = work(launch, epochs=1, steps_per_epoch=2, model=size.model, save_every=0)
+            directory = launch.directory / f"{workers}-{repeat}"
+            how = {"flags": flags, "workers": workers, "model_dir": directory}
+            saved, restored = complete(launch, **how), complete(launch, **how)
+            columns = {"repeat": repeat, "workers": workers, "variant": size.model}
+            for name, run, event in (
+                ("save", saved, "checkpoint_saved"),
+                ("restore", restored, "restored"),
+            ):
+                seconds = max(e["seconds"] for e in run.of(event))
+                record(f"saving_{name}_s", seconds, "s", "lower", **columns)
 
 
 @pytest.mark.claim("mwms/local-overhead")

@@ -181,17 +181,11 @@ def run_pytest(
     **how: Any,
 ) -> subprocess.CompletedProcess[str]:
     """A session of its own over the stage's tests, nobody's worker."""
-    path = os.pathsep.join([str(ROOT), str(stage / "site")])
     plugins = ["-p", "suite.meta.fake_rows", "-p", "suite.harness.plugin", "-p", "no:cacheprovider"]
     return subprocess.run(
         [*before, sys.executable, "-m", "pytest", "--rootdir", str(stage), *plugins, test]
         + list(arguments),
-        env={
-            **{k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")},
-            "PYTHONPATH": path,
-            "FAKE_EXPECTATIONS": str(stage / "expectations.toml"),
-            "TFDC_OFFLINE": "1",
-        },
+        env=_environment(stage),
         cwd=stage,
         capture_output=True,
         text=True,
@@ -199,6 +193,30 @@ def run_pytest(
         check=False,
         **how,
     )
+
+
+def run_module(
+    stage: Path, module: str, arguments: Sequence[str]
+) -> subprocess.CompletedProcess[str]:
+    """`python -m module`, where pytest, should it start one, finds the stage's packages."""
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        env={**_environment(stage), "PYTEST_ADDOPTS": "-p suite.meta.fake_rows"},
+        cwd=stage,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def _environment(stage: Path) -> dict[str, str]:
+    return {
+        **{k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")},
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(stage / "site")]),
+        "FAKE_EXPECTATIONS": str(stage / "expectations.toml"),
+        "TFDC_OFFLINE": "1",
+    }
 
 
 def small_files() -> None:

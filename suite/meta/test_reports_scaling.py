@@ -28,7 +28,7 @@ def rows() -> Iterator[dict[str, Any]]:
             "variant": f"cnn, weak, batch 64, {way}",
         }
         values = {"examples_per_s": rate, "step_s": 64 * workers / rate, "cpu_s": 3.0}
-        values |= {"peak_memory_mib": 512.0}
+        values |= {"peak_memory_mib": 512.0, "formation_s": 0.2, "first_step_s": 2.5}
         values |= {"communication_share": 0.25} if (workers, way) == (2, "together") else {}
         for repeat in (0, 1):
             for metric, value in values.items():

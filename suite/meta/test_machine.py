@@ -1,0 +1,41 @@
+"""How undisturbed a measurement was: other work on our processors is told from our own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from suite.harness.machine import Watch
+from suite.harness.waiting import wait_until
+
+SPINS = "import os\nprint('ready', flush=True)\nwhile os.times().user < 60: pass"
+
+
+@pytest.fixture
+def busy() -> Iterator[int]:
+    """The pid of a process that uses a processor."""
+    process = subprocess.Popen([sys.executable, "-c", SPINS], stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    process.stdout.readline()
+    yield process.pid
+    process.kill()
+    process.communicate()
+
+
+def used_s(pid: int) -> float:
+    import psutil
+
+    return psutil.Process(pid).cpu_times().user
+
+
+def test_other_work_is_foreign_and_our_own_is_not(busy: int):
+    with Watch() as other, Watch() as own:
+        began_s = used_s(busy)
+        wait_until("some work", lambda: used_s(busy) > began_s + 0.5, 60)
+        own.own([busy])
+    assert other.foreign > own.foreign
+    assert 0 <= other.steal < 1
+    assert other.foreign - own.foreign > 0.01

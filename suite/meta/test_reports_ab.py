@@ -1,0 +1,152 @@
+"""`python -m reports ab`: judging what was measured in turns, confirming it, what it passes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from reports import __main__ as command
+from reports import ab, frame, store
+from reports.effects import Answer
+from reports.frame import BadInput
+from suite.meta import made_up_run
+from suite.meta.sessions import run_module
+from suite.meta.test_reports_paired import turns
+
+
+def run_of(directory: Path, ratio: float, pairs: int = 12) -> frame.RunFrames:
+    """A run in which the new side takes `ratio` times as long."""
+    info = {**made_up_run.INFO, "run_id": directory.name, "exit_code": 0}
+    rows = [{**row, "run_id": directory.name} for row in turns(ratio, pairs)]
+    verdict = made_up_run.verdict(made_up_run.SINGLE, "paired", "paired", folder="benchmarks")
+    return store.write(directory, info, rows, [verdict])
+
+
+@pytest.mark.parametrize(
+    ("ratio", "pairs", "strict", "code", "answer"),
+    [
+        (1.05, 12, (), 1, "regression"),
+        (0.95, 12, (), 0, "improvement"),
+        (1.0, 12, ("--strict",), 0, "no change"),
+        (1.05, 2, (), 0, "cannot tell"),
+        (1.05, 2, ("--strict",), 3, "cannot tell"),
+    ],
+)
+def test_the_exit_code_follows_from_the_answers(
+    tmp_path: Path,
+    capsys: Any,
+    ratio: float,
+    pairs: int,
+    strict: tuple[str],
+    code: int,
+    answer: str,
+):
+    run_of(tmp_path / "run", ratio, pairs)
+    assert command.main(["ab", str(tmp_path / "run"), *strict]) == code
+    assert answer in capsys.readouterr().out
+
+
+def test_programs_get_every_number(tmp_path: Path, capsys: Any):
+    run_of(tmp_path / "run", 1.05)
+    command.main(["ab", str(tmp_path / "run"), "--format", "json"])
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["answer"] == "regression"
+    assert found["low"] < 1.05 < found["high"]
+    assert found["pairs"] == 12
+    assert found["base_step_s"] < found["new_step_s"]
+    assert (found["base"], found["new"]) == ("the same", "the same")
+
+
+def test_a_pull_request_gets_a_table(tmp_path: Path, capsys: Any):
+    run_of(tmp_path / "run", 1.05)
+    command.main(["ab", str(tmp_path / "run"), "--format", "md"])
+    assert "| regression |" in capsys.readouterr().out
+
+
+Measure = Callable[..., frame.RunFrames]
+
+
+@pytest.fixture
+def measure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Sequence[float]], list]:
+    """Measures these ratios, one after the other; gives what it was asked for."""
+
+    def with_ratios(ratios: Sequence[float]) -> list:
+        asked: list[tuple[Sequence[str], list[str]]] = []
+
+        def measured(arguments: Sequence[str], _: Path, tests: Iterable[str] = ()) -> Any:
+            asked.append((arguments, list(tests)))
+            return run_of(tmp_path / f"run-{len(asked)}", ratios[len(asked) - 1])
+
+        monkeypatch.setattr(ab, "measure", measured)
+        return asked
+
+    return with_ratios
+
+
+@pytest.mark.parametrize(
+    ("second", "answer", "code"), [(1.05, Answer.REGRESSION, 1), (1.0, Answer.CANNOT_TELL, 0)]
+)
+def test_a_change_stands_when_it_is_measured_twice(
+    measure: Any, capsys: Any, second: float, answer: Answer, code: int
+):
+    asked = measure([1.05, second])
+    assert command.main(["ab", "--base", "same", "--confirm"]) == code
+    assert answer.value in capsys.readouterr().out
+    (first, all_tests), (again, changed) = asked
+    assert first == again == ["--base", "same"]
+    assert not all_tests
+    assert len(changed) == 1
+
+
+def test_what_did_not_change_is_not_measured_again(measure: Any):
+    asked = measure([1.0])
+    command.main(["ab", "--base", "same", "--confirm"])
+    assert len(asked) == 1
+
+
+def test_options_go_to_pytest_as_they_are():
+    given = ["--base", "ring", "--new", "nccl", "--trainer", "a", "--trainer", "b", "--budget", "9"]
+    assert ab.passed_on(command.parser().parse_args(["ab", *given])) == given
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "--base: give what to compare with, as an interpreter, or `same`"),
+        (["run", "--base", "same"], "give runs that were measured, or --base to measure one"),
+        (["run", "--confirm"], "--confirm: measures again, which needs --base"),
+        (["other"], "nothing was compared in turns; measure with --base"),
+    ],
+)
+def test_what_cannot_be_is_one_line(
+    tmp_path: Path, monkeypatch: Any, capsys: Any, arguments: list[str], says: str
+):
+    run_of(tmp_path / "run", 1.05)
+    made_up_run.write_small(tmp_path / "other")
+    monkeypatch.chdir(tmp_path)
+    assert command.main(["ab", *arguments]) == 2
+    assert capsys.readouterr().err.splitlines()[0].startswith(f"python -m reports ab: {says}")
+
+
+def test_when_pytest_measures_nothing_there_is_nothing_to_judge(monkeypatch: Any, tmp_path: Path):
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=4))
+    with pytest.raises(BadInput, match="nothing was measured: pytest ended with exit code 4"):
+        ab.measure([], tmp_path / "run")
+
+
+def test_it_measures_and_judges(plugin_stage: Path):
+    """The whole of it, on a fake trainer: one pair, of which nothing can be told."""
+    how = ["--base", "same", "--trainer", "single_process", "--keras", "tf_keras", "--budget", "1"]
+    directory = plugin_stage / "ab"
+    done = run_module(plugin_stage, "reports", ["ab", *how, "--run-dir", str(directory)])
+    assert done.returncode == 0, done.stderr
+    assert "cannot tell" in done.stdout
+    assert frame.load(directory).counts["passed"] == 1
+    assert sys.executable not in done.stdout
