@@ -131,7 +131,6 @@ def test_saving_by_size(launch: Launch, record, size: Size) -> None:
                 record(f"saving_{name}_s", seconds, "s", "lower", **columns)
 
 
-@pytest.mark.claim("mwms/local-overhead")
 @pytest.mark.cases(families=("mwms",), fit=False, flavours="first")
 @pytest.mark.timing
 @pytest.mark.full

@@ -28,7 +28,7 @@ DEVICES = (1, 2, 4)
 WARM_UP = 10  # steps: tracing, the first buffers, the shuffle's first fill
 # Of asynchronous workers the number is global, and a step short; what one does before all are up
 # does not count. Where a step aggregates gradients it is one of each worker.
-STEPS = {"synchronous": 36, "asynchronous": 400, "coordinated": 100}
+STEPS = {"synchronous": 36, "asynchronous": 400, "coordinated": 60}
 
 
 def measured(launch: Launch, **flags: Any) -> Run:

@@ -19,7 +19,7 @@ from suite.harness.cluster import Cluster
 from suite.harness.engine import Engine
 from suite.harness.progress import Progress
 from suite.harness.waiting import Deadlines
-from suite.meta.sessions import SESSIONS, run_pytest, set_stage
+from suite.meta.sessions import SESSIONS, run_session, set_stage
 
 Sessions = Mapping[str, Future[subprocess.CompletedProcess[str]]]
 
@@ -71,7 +71,7 @@ def sessions(plugin_stage: Path) -> Iterator[Sessions]:
     """All of SESSIONS, one after the other, in the background."""
     with ThreadPoolExecutor(1) as pool:
         yield {
-            name: pool.submit(run_pytest, plugin_stage, **given(plugin_stage))
+            name: pool.submit(run_session, plugin_stage, **given(plugin_stage))
             for name, given in SESSIONS.items()
         }
 

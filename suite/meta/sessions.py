@@ -195,6 +195,11 @@ def run_pytest(
     )
 
 
+def run_session(stage: Path, **given: Any) -> subprocess.CompletedProcess[str]:
+    """One of SESSIONS: of pytest, or of another module that starts one."""
+    return run_module(stage, **given) if "module" in given else run_pytest(stage, **given)
+
+
 def run_module(
     stage: Path, module: str, arguments: Sequence[str]
 ) -> subprocess.CompletedProcess[str]:
@@ -250,7 +255,8 @@ def ahead(tests: str, *arguments: str) -> dict[str, Any]:
     return {"test": "test_ahead.py", "arguments": [*ONE_CASE, "-k", tests, *arguments]}
 
 
-# name -> stage -> what `run_pytest` is given. Each takes seconds, most of them on one core.
+TWO_SIDES = ("--base", "same", "--budget", "1", *ONE_CASE)
+# name -> stage -> what `run_session` is given. Each takes seconds, most of them on one core.
 SESSIONS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     "on two": lambda _: {"arguments": ["--run-dir", "run2", "-n", "2"]},
     "whole": lambda _: {"arguments": ["--run-dir", "run", "--seed", "11"]},
@@ -266,5 +272,9 @@ SESSIONS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     "ended early": lambda _: ahead(
         "ends_it or never", "-x", "--at-once", "2", "--run-dir", "early"
     ),
+    "two sides": lambda stage: {
+        "module": "reports",
+        "arguments": ["ab", *TWO_SIDES, "--run-dir", str(stage / "ab")],
+    },
     "bad input": lambda _: {"arguments": ["--workers", "0", "--run-dir", "none"]},
 }

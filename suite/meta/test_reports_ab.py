@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,8 +16,13 @@ from reports import ab, frame, store
 from reports.effects import Answer
 from reports.frame import BadInput
 from suite.meta import made_up_run
-from suite.meta.sessions import run_module
 from suite.meta.test_reports_paired import turns
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A terminal in which no answer is broken over two lines."""
+    monkeypatch.setenv("COLUMNS", "200")
 
 
 def run_of(directory: Path, ratio: float, pairs: int = 12) -> frame.RunFrames:
@@ -141,12 +145,10 @@ def test_when_pytest_measures_nothing_there_is_nothing_to_judge(monkeypatch: Any
         ab.measure([], tmp_path / "run")
 
 
-def test_it_measures_and_judges(plugin_stage: Path):
+@pytest.mark.xdist_group("sessions")
+def test_it_measures_and_judges(plugin_stage: Path, sessions: Any):
     """The whole of it, on a fake trainer: one pair, of which nothing can be told."""
-    how = ["--base", "same", "--trainer", "single_process", "--keras", "tf_keras", "--budget", "1"]
-    directory = plugin_stage / "ab"
-    done = run_module(plugin_stage, "reports", ["ab", *how, "--run-dir", str(directory)])
+    done = sessions["two sides"].result()
     assert done.returncode == 0, done.stderr
-    assert "cannot tell" in done.stdout
-    assert frame.load(directory).counts["passed"] == 1
-    assert sys.executable not in done.stdout
+    assert " ".join(done.stdout.split()).count("cannot tell") == 1
+    assert frame.load(plugin_stage / "ab").counts["passed"] == 1
