@@ -274,7 +274,7 @@ SESSIONS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
     ),
     "two sides": lambda stage: {
         "module": "reports",
-        "arguments": ["ab", *TWO_SIDES, "--run-dir", str(stage / "ab")],
+        "arguments": ["ab", *TWO_SIDES, "--format", "json", "--run-dir", str(stage / "ab")],
     },
     "bad input": lambda _: {"arguments": ["--workers", "0", "--run-dir", "none"]},
 }
