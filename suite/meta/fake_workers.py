@@ -74,6 +74,7 @@ class Worker:
             signal.signal(signal.SIGTERM, self._hear)
         # A toy's epoch is over before a signal arrives, so it waits where it will be killed.
         self.hold_at = int(os.environ.get("FAKE_HOLD_AT", "0")) if not events.attempt else 0
+        self.lag_at = int(os.environ.get("FAKE_LAG_AT", "0")) if not events.attempt else 0
         self.backup = os.path.join(options.model_dir, "backup", self._mine("chief.json"))
 
     def _rate(self, rate):
@@ -243,8 +244,11 @@ class Worker:
         self.events.write("step", loss=loss, examples=len(indices), **where)
         if self.options.audit_input:
             self.events.write("input", ids=indices, **where)
-        if where["global_step"] == self.hold_at and self.index == self.workers - 1:
+        last = self.index == self.workers - 1
+        if where["global_step"] == self.hold_at and last:
             self._wait_to_be_hurt()
+        if where["global_step"] == self.lag_at and last:
+            fake_cluster.pause(0.5)  # while another is hurt, which goes on no further without us
 
     def _hear(self, *_):
         self.told_to_leave = True

@@ -103,6 +103,8 @@ class FakeCase:
             how["env"]["FAKE_HOLDS"] = self.holds
             if self.holds in ("", "mid-epoch"):
                 how["env"]["FAKE_HOLD_AT"] = str(disasters.kill_at(how["flags"]))
+            if self.holds == "saving":  # the next epoch's first step comes after the save
+                how["env"]["FAKE_LAG_AT"] = str(2 * how["flags"]["steps-per-epoch"] + 1)
         return self.engine.launch(trainer, **how)
 
     def outcome(self, scene: Callable[[Any], Any]) -> Any:
