@@ -23,7 +23,7 @@ from suite.harness.session import Session
 from suite.harness.staging import Launch
 
 CLOCK = RecordedClock()
-PROCESSES = 2  # as many as a run of everything has the time for
+PROCESSES = {True: 4, False: 1}  # by whether it is a benchmark run; one of everything has no time
 DEVICES = (1, 2, 4)
 WARM_UP = 10  # steps: tracing, the first buffers, the shuffle's first fill
 # Of asynchronous workers the number is global, and a step short; what one does before all are up
@@ -57,7 +57,8 @@ def test_throughput(
     runs = [measured(launch)]
     # What is another backend in truth is measured often enough under that one's name.
     own = not backends.unmet(case.backend, runs[0].collective, session.engine.gpus)
-    runs += [measured(launch) for _ in range(PROCESSES - 1 if own else 0)]
+    more = PROCESSES[session.settings.full] - 1
+    runs += [measured(launch) for _ in range(more if own else 0)]
     timed = [timed_steps(run, WARM_UP) for run in runs]
     for repeat, (run, steps) in enumerate(zip(runs, timed, strict=True)):
         for metric, value, unit, better in steps.measurements():
@@ -81,7 +82,7 @@ def test_throughput(
 @pytest.mark.full
 def test_scaling_over_devices(launch: Launch, record) -> None:
     """A replica keeps its batch; logical CPUs share the cores, so nothing is asserted."""
-    for repeat in range(PROCESSES):
+    for repeat in range(PROCESSES[True]):
         for devices in DEVICES:
             steps = timed_steps(measured(launch, devices=devices), WARM_UP)
             columns = {"repeat": repeat, "variant": f"{devices} devices", "replicas": devices}

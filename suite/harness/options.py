@@ -37,6 +37,7 @@ class Settings:
     budget_s: float = 60.0  # of timed steps, of each side
     slow_down: float = 0.0  # planted in the new side, as a share of a step
     times: int = 1  # comparisons of each kind
+    full: bool = False  # a benchmark run, with all that a run of everything has no time for
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if not needs_tensorflow(config):
         return
     try:
-        settled = wiring.settle(options.read(config.option))
+        settings = replace(options.read(config.option), full=asks_for_benchmarks(config))
+        settled = wiring.settle(settings)
         progress = Progress(None)
         session = wiring.build(settled, progress)
     except BadInput as error:
@@ -163,13 +164,13 @@ def _left_out(config: pytest.Config, item: pytest.Item) -> bool:
         (case and not getattr(scene, "means", bool)(case))
         or ("case" in getattr(item, "fixturenames", ()) and case is None)
         or (item.get_closest_marker("long") and not config.option.markexpr)
-        or (item.get_closest_marker("full") and not _asks_for_benchmarks(config))
+        or (item.get_closest_marker("full") and not config.stash[SESSION].settings.full)
         or (item.get_closest_marker("timing") and is_parallel(config))
         or (item.get_closest_marker("paired") and not config.stash[SESSION].settings.base)
     )
 
 
-def _asks_for_benchmarks(config: pytest.Config) -> bool:
+def asks_for_benchmarks(config: pytest.Config) -> bool:
     """Whether only benchmarks are named, or an expression over markers picks what it wants."""
     directory = config.invocation_params.dir
     named = [(directory / argument.split("::")[0]).resolve() for argument in config.args]

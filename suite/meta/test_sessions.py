@@ -10,8 +10,9 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 
-from suite.harness import leaks, options, wiring
+from suite.harness import leaks, options, plugin, wiring
 from suite.harness.errors import BadInput
+from suite.harness.process import ROOT
 from suite.harness.run import read
 from suite.meta.sessions import run_pytest
 
@@ -207,6 +208,25 @@ def test_a_wrong_value_gives_one_line(given, message):
     with pytest.raises(BadInput, match=message) as caught:
         options.read(options_with(**given))  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("named", "markers", "full"),
+    [
+        (["suite/"], "", False),
+        (["suite/benchmarks", "suite/faults"], "", False),
+        (["suite/benchmarks"], "", True),
+        (["suite/benchmarks/test_scaling.py::test_saving_by_size"], "", True),
+        (["suite/"], "full", True),
+    ],
+)
+def test_a_benchmark_run_is_one_that_names_nothing_else(named, markers, full):
+    config = SimpleNamespace(
+        args=named,
+        option=SimpleNamespace(markexpr=markers),
+        invocation_params=SimpleNamespace(dir=ROOT),
+    )
+    assert plugin.asks_for_benchmarks(config) is full
 
 
 def test_bad_input_ends_pytest_with_4_before_anything_starts(plugin_stage, sessions):
