@@ -226,7 +226,7 @@ def test_a_benchmark_run_is_one_that_names_nothing_else(named, markers, full):
         option=SimpleNamespace(markexpr=markers),
         invocation_params=SimpleNamespace(dir=ROOT),
     )
-    assert plugin.asks_for_benchmarks(config) is full
+    assert plugin.asks_for_benchmarks(config) is full  # type: ignore[arg-type]
 
 
 def test_bad_input_ends_pytest_with_4_before_anything_starts(plugin_stage, sessions):
