@@ -81,7 +81,7 @@ GATE: tuple[Option, ...] = (
             "type": percent(100),
             "metavar": "PERCENT",
             "help": "standard deviation of a run's level from that of another hours apart; "
-            "default: what 5 or more runs in BASE show, else 5",
+            "default: what 5 or more runs in BASE show, else 23",
         },
     ),
     STRICT,

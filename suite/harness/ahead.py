@@ -14,8 +14,8 @@ MOST_AT_ONCE = 4  # a cluster may take 2 GiB
 
 
 def sensible() -> int:
-    """How many scenarios at once keep this machine's processors busy: two of them often wait."""
-    return min(len(os.sched_getaffinity(0)) + 2, MOST_AT_ONCE)
+    """How many scenarios at once keep this machine's processors busy: one of them often waits."""
+    return min(len(os.sched_getaffinity(0)) + 1, MOST_AT_ONCE)
 
 
 class Ahead:

@@ -51,7 +51,7 @@ CODES = [
     ("base slower --drift 1 --confirm same", 0),
     ("base slower --drift 1 --confirm same --strict", 3),
     ("slower base --drift 1", 0),
-    ("base slower", 1),
+    ("base slower", 0),
     ("base slower --drift 30", 0),
     ("base slower --drift 30 --strict", 3),
     ("base same", 0),
