@@ -91,7 +91,7 @@ def cluster_of(launch: Launch, how: dict[str, Any], own: dict[str, Any]) -> Clus
 def measured(launches: Sequence[Launch], number: int, slow_down: float, turns: int) -> Pair:
     """One pair, base and new; who has the first turn alternates with `number`."""
     with tempfile.TemporaryDirectory(prefix="turns-") as directory:
-        path = Path(directory) / "socket"  # short: the kernel takes 107 bytes
+        path = Path(directory) / "turn"
         how = {"count": turns, "turn": TURN_S}
         first = number % 2
         owns = [{"turns": path, "first": place == first} for place in (0, 1)]
@@ -104,8 +104,7 @@ def measured(launches: Sequence[Launch], number: int, slow_down: float, turns: i
                 for cluster in (base, new):
                     cluster.start()
                 clusters = {"base": base, "new": new}
-                for cluster in (base, new):
-                    _wait_for_turns(cluster, turns)
+                _wait_for_turns((base, new), turns)
                 watch.own([pid for c in clusters.values() for pid in c.pids.values()])
             runs = {name: cluster.run() for name, cluster in clusters.items()}
     told = {name: run.of("timed") for name, run in runs.items()}
@@ -118,20 +117,25 @@ def measured(launches: Sequence[Launch], number: int, slow_down: float, turns: i
     )
 
 
-def _wait_for_turns(cluster: Cluster, turns: int) -> None:
-    leader = cluster.drivers[0]
-    looked, told = 0, 0  # of the history, which may be long: it has all steps
+def _wait_for_turns(clusters: Sequence[Cluster], turns: int) -> None:
+    """Until both have had all; where one cannot, its error, and not that the other waits for it."""
+    looked = dict.fromkeys(range(len(clusters)), 0)  # of the history, which has all steps
+    told = dict(looked)
 
     def over() -> bool:
-        nonlocal looked, told
-        alive = leader in cluster.alive()
-        told += sum(event.name == "timed" for event in cluster.history[looked:])
-        looked = len(cluster.history)
-        return not alive or told >= turns
+        for place, cluster in enumerate(clusters):
+            if cluster.drivers[0] not in cluster.alive():
+                return True
+            news = cluster.history[looked[place] :]
+            looked[place] += len(news)
+            told[place] += sum(event.name == "timed" for event in news)
+        return min(told.values()) >= turns
 
     with contextlib.suppress(TimeoutError):
-        wait_until("all turns", over, cluster.deadlines.run_s, LOOK_S)
-    cluster.wait_for("timed", leader, at_least=turns)
+        wait_until("all turns", over, clusters[0].deadlines.run_s, LOOK_S)
+    ended_first = sorted(clusters, key=lambda cluster: cluster.drivers[0] in cluster.alive())
+    for cluster in ended_first:
+        cluster.wait_for("timed", cluster.drivers[0], at_least=turns)
 
 
 def measure(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from reference_trainers import BY_NAME
 from suite.harness import pairs, sides
 from suite.harness.cases import Case
 from suite.harness.environments import Interpreter
-from suite.harness.errors import BadInput, HarnessError
+from suite.harness.errors import BadInput, HarnessError, TrainerFailed
 from suite.harness.pairs import Pair
 from suite.meta.fakes import LOOP, SINGLE, FakeCase, data_file
 from suite.programs.paired_trainer import settled
@@ -31,16 +32,13 @@ def in_turns(path: Path, count: int) -> str:
 
     def take(name: str, first: bool) -> None:
         turns = Turns(str(path), first)
-        opened.set()
         for _ in range(count):
             turns.next()
             had.append(name)
         turns.give()
 
-    opened = threading.Event()
     first = threading.Thread(target=take, args=("a", True))
     first.start()
-    opened.wait()
     take("b", False)
     first.join()
     return "".join(had)
@@ -49,6 +47,16 @@ def in_turns(path: Path, count: int) -> str:
 @pytest.mark.parametrize(("count", "order"), [(1, "ab"), (2, "abba"), (5, "abbaabbaab")])
 def test_two_take_turns_as_abba(tmp_path: Path, count: int, order: str):
     assert in_turns(tmp_path / "socket", count) == order
+
+
+def test_whoever_fails_is_told_of_and_not_who_waits_for_it(fake_engine, tmp_path: Path):
+    base, new = sides_of(fake_engine, tmp_path, SINGLE)
+    broken = replace(new, trainer=replace(SINGLE, path=str(tmp_path / "missing.py")))
+    for both in ([base, broken], [broken, base]):
+        began_s = time.monotonic()
+        with pytest.raises(TrainerFailed, match=r"worker/0 ended before `timed`.*missing\.py"):
+            pairs.measured(both, 0, 0.0, turns=2)
+        assert time.monotonic() - began_s < fake_engine.deadlines.run_s / 2
 
 
 def test_warm_up_ends_when_steps_no_longer_become_faster():

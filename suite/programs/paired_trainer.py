@@ -115,7 +115,7 @@ def listen(task, tick):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", required=True, help="the trainer")
-    parser.add_argument("--turns", default="", help="of the task that leads: path of the socket")
+    parser.add_argument("--turns", default="", help="of the task that leads: path of the pipes")
     parser.add_argument("--first", action="store_true", help="has the first turn")
     parser.add_argument("--count", type=int, default=1, help="turns")
     parser.add_argument("--turn", type=float, default=0.0, help="seconds of each, at least")

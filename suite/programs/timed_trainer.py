@@ -85,7 +85,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", required=True, help="the trainer")
     parser.add_argument("--stretch", type=int, required=True, help="steps of the Supervisor's")
-    parser.add_argument("--turns", required=True, help="path of the socket")
+    parser.add_argument("--turns", required=True, help="path of the pipes")
     parser.add_argument("--first", action="store_true", help="has the first turn")
     parser.add_argument("--silent", action="store_true", help="without events")
     args, rest = parser.parse_known_args()

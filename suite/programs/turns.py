@@ -5,21 +5,23 @@ over two turns of each then weighs on both alike. Imported by programs beside it
 """
 
 import contextlib
-import socket
+import os
 
 
 class Turns(object):
-    """Whose turn it is, as a byte that goes to and fro; all turns are mine once the other ended."""
+    """Whose turn it is, as a byte that goes to and fro; all turns are mine once the other ended.
+
+    By two named pipes: whoever comes first waits for the other to open them.
+    """
 
     def __init__(self, path, first):
         self.first = first
         self.taken = 0
-        self.connection = socket.socket(socket.AF_UNIX)
-        if first:
-            self.connection.bind(path)
-            self.connection.listen(1)
-        else:
-            self.path = path
+        self.paths = [path + ".to-second", path + ".to-first"]
+        self.mine = self.others = -1
+        for name in self.paths:
+            with contextlib.suppress(FileExistsError):
+                os.mkfifo(name)
 
     def next(self):
         """Wait for my next turn, after giving it to the other where the order says so."""
@@ -33,15 +35,19 @@ class Turns(object):
 
     def give(self):
         """The turn is the other's; at the end of all of mine, too."""
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self.connection.sendall(b".")
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self.others, b".")
 
     def wait(self):
         """Until the other gives me the turn, or has ended."""
-        self.connection.recv(1)
+        os.read(self.mine, 1)
 
     def _meet(self):
+        # In the same order on both sides: each opening waits for its counterpart.
+        to_second, to_first = self.paths
         if self.first:
-            self.connection, _ = self.connection.accept()
+            self.others = os.open(to_second, os.O_WRONLY)
+            self.mine = os.open(to_first, os.O_RDONLY)
         else:
-            self.connection.connect(self.path)
+            self.mine = os.open(to_second, os.O_RDONLY)
+            self.others = os.open(to_first, os.O_WRONLY)
