@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from reports import frame, paired
-from reports.effects import Answer
+from reports.effects import CHANGED, Answer
 from reports.frame import BadInput, RunFrames
 from reports.options import STRICT, Option, formats
 from reports.paired import Series
@@ -27,7 +27,6 @@ from reports.table import Table
 ROOT = Path(__file__).resolve().parent.parent
 TEST = ROOT / "suite" / "benchmarks" / "test_paired.py"
 RUNS = ROOT / "reports" / "runs"
-CHANGED = (Answer.REGRESSION, Answer.IMPROVEMENT)
 # Options of pytest's, as they are: name -> what --help says.
 PASSED_ON = {
     "--base": "against what: an interpreter, a backend, a trainer, a Keras flavour, or same",

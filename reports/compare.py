@@ -16,13 +16,11 @@ import numpy as np
 from reports import drift as drifts
 from reports import effects
 from reports.drift import Drift
-from reports.effects import Answer, Effect
+from reports.effects import CHANGED, Answer, Effect
 from reports.frame import BadInput
 from reports.sides import Judged, Key, Series, Side
 from reports.text import plural
 from reports.verdicts import BY_NAME
-
-CHANGED = (Answer.REGRESSION, Answer.IMPROVEMENT)
 
 
 @dataclass(frozen=True)

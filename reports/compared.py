@@ -15,9 +15,9 @@ from typing import Any
 from rich.console import Console
 
 from reports import header, markdown, terminal
-from reports.compare import CHANGED, Comparison, SeriesAnswer, TestAnswer
+from reports.compare import Comparison, SeriesAnswer, TestAnswer
 from reports.conformance import approach
-from reports.effects import CONFIDENCE, Answer
+from reports.effects import CHANGED, CONFIDENCE, Answer
 from reports.groups import backends
 from reports.layout import Printer
 from reports.sides import Side

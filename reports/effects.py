@@ -40,6 +40,9 @@ class Answer(str, Enum):
     CANNOT_TELL = "cannot tell"
 
 
+CHANGED = (Answer.REGRESSION, Answer.IMPROVEMENT)
+
+
 @dataclass(frozen=True)
 class Effect:
     """A ratio NEW/BASE (geometric), its 95 % interval, and the p-value of "no change".

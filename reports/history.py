@@ -16,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports import changes, frame
+from reports import changes, frame, paired
 from reports.changes import Change
 from reports.conformance import SEPARATOR, approach, short_name
 from reports.frame import BadInput, RunFrames
@@ -25,7 +25,7 @@ from reports.histories import EVENTS
 from reports.text import plural
 
 # Half of a comparison: its values mean something beside their partners only.
-LEFT_OUT = ("paired_step_time_s",)
+LEFT_OUT = (paired.TIME,)
 KEYS = (
     "metric",
     "unit",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import median
 from typing import Any
 
@@ -63,7 +64,7 @@ class Series:
     start_up_s: float
     noisy: int
 
-    @property
+    @cached_property
     def effect(self) -> Effect:
         return effects.paired(self.log_ratios)
 

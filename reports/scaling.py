@@ -17,7 +17,7 @@ from reports.text import MISSING, figure
 
 PREFIX = "scaling_"
 KEYS = ("trainer", "keras", "backend", "workers", "variant")
-ALONE, APART, TOGETHER = "alone", "apart", "together"
+ALONE, TOGETHER = "alone", "together"  # of the ways in which its processes train
 COLUMNS = (
     Column("model"),
     Column("scaling"),

@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports import frame
+from reports import frame, paired
 from reports.frame import BadInput, RunFrames
 from reports.verdicts import worst
 
@@ -34,8 +34,6 @@ KEYS = (
     "unit",
     "better",
 )
-# Of turns that two interpreters took next to each other; `ab` compares them within their run.
-PAIRED = "paired_step_time_s"
 # The same Keras under another name since TensorFlow 2.16; no run has both.
 FLAVOURS = {"tf_keras": "keras2"}
 
@@ -114,7 +112,8 @@ def _machine(run: RunFrames) -> str:
 
 
 def _series(measurements: pd.DataFrame) -> dict[Key, Series]:
-    judged = (measurements["better"] != "none") & (measurements["metric"] != PAIRED)
+    # Turns that two sides took next to each other are compared within their run, by `ab`.
+    judged = (measurements["better"] != "none") & (measurements["metric"] != paired.TIME)
     found: dict[Key, dict[tuple[str, Any], list[float]]] = {}
     collectives: dict[Key, set[str]] = {}
     called: dict[Key, dict[str, Any]] = {}

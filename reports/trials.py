@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from reports import effects
-from reports.compare import CHANGED
 from reports.conformance import approach
-from reports.effects import Answer
+from reports.effects import CHANGED, Answer
 from reports.frame import BadInput, RunFrames
 from reports.groups import grouped
-from reports.sides import PAIRED
+from reports.paired import SIDES
+from reports.paired import TIME as PAIRED
 from reports.statistics import CONFIDENCE
 from reports.table import Column, Row, Table
 from reports.text import plural
@@ -28,7 +28,6 @@ from reports.text import plural
 # Slowdown of NEW and the part of such comparisons in which it has to be found.
 PLANTED: Mapping[float, float] = {0.05: 0.80, 0.10: 0.95}
 KEYS = ("run_id", "test", "trainer", "keras", "backend", "workers")
-SIDES = ("base", "new")
 SLOWER = " % slower"  # after the number, in the column `fault` of a side that was slowed down
 COLUMNS = (
     Column("recorded series"),

@@ -1,7 +1,7 @@
 """TensorFlow's collectives: every result checked, time by size, and how far from the path's limit.
 
-A quick look in every run, all of it with -m long. One cluster is one figure; the limits (plain TCP
-over the same path, memcpy) are measured beside each.
+A quick look in every run, all of it in a benchmark run. One cluster is one figure; the limits
+(plain TCP over the same path, memcpy) are measured beside each.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a cluster costs before it trains: time to its first all-reduce, and memory of a worker.
 
 TensorFlow's import is paid once by the zygote, not by each cluster, and stands apart. A second test
-(-m long) compares with TensorFlow's own multi_process_runner and with plain processes.
+(of a benchmark run) compares with TensorFlow's own multi_process_runner and with plain processes.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from suite.harness.machine import Watch
@@ -26,8 +27,6 @@ def busy() -> Iterator[int]:
 
 
 def used_s(pid: int) -> float:
-    import psutil
-
     return psutil.Process(pid).cpu_times().user
 
 

@@ -76,10 +76,10 @@ def sides_of(engine, directory: Path, trainer) -> list[FakeCase]:
 
 @pytest.mark.parametrize("trainer", [SINGLE, LOOP], ids=lambda row: row.name)
 def test_a_slowdown_is_in_the_ratio(fake_engine, tmp_path: Path, trainer):
-    found = pairs.measured(sides_of(fake_engine, tmp_path, trainer), 1, slow_down=1.0, turns=2)
+    found = pairs.measured(sides_of(fake_engine, tmp_path, trainer), 1, slow_down=4.0, turns=2)
     assert {name: len(times) for name, times in found.times_s.items()} == {"base": 2, "new": 2}
-    # On a busy machine it may be more: whoever spins loses the processor sooner than who waits.
-    assert np.median(found.log_ratios) > np.log(1.5)
+    # 5, but a fake's step is so short that a busy machine stretches either side's.
+    assert np.median(found.log_ratios) > np.log(2)
     assert min(found.start_up_s.values()) > 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reports import compare as gate
-from reports import drift, sides
+from reports import drift, paired, sides
 from reports.compare import Comparison
 from reports.frame import BadInput
 from suite.meta.made_up_pair import run, side, step_times, times, told
@@ -157,7 +157,7 @@ def test_several_values_of_one_process_are_one():
 def test_numbers_without_direction_and_turns_of_a_pair_are_left_out():
     extra = [
         *step_times({"none": times()}, better="none"),
-        *step_times({"a": times()}, metric=sides.PAIRED, variant="base"),
+        *step_times({"a": times()}, metric=paired.TIME, variant="base"),
     ]
     new = [*step_times({"a": times()}), *extra]
     found = compared(side("base", [*step_times({"a": times()}), *extra]), side("new", new))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from reports import __main__ as command
-from reports import effects, frame, sides, trials
+from reports import effects, frame, paired, trials
 from reports.effects import Answer
 from suite.meta import made_up_pair, made_up_run
 
@@ -21,11 +21,11 @@ def turns(own: float, burst: float, count: int = 12, length: int = 40) -> Iterat
     """Turns of pairs of processes that differ by `own`, one in twenty struck by `burst`."""
     rng = np.random.default_rng(7)
     for repeat in range(count):
-        for variant in trials.SIDES:
+        for variant in paired.SIDES:
             level = 0.02 * np.exp(rng.normal(0, own))
             noise = 0.01 * rng.standard_t(3, length) + burst * (rng.random(length) < 0.05)
             for value in level * np.exp(noise):
-                columns = {"variant": variant, "repeat": repeat, "metric": sides.PAIRED}
+                columns = {"variant": variant, "repeat": repeat, "metric": paired.TIME}
                 yield from turn(value, **columns)
 
 
