@@ -26,9 +26,10 @@ from suite.harness.sides import Side
 from suite.harness.staging import Launch
 from suite.harness.waiting import wait_until
 
-TURN_S = 0.25  # long against a hand-over, short against what disturbs
-TURNS = 12  # of each side in a pair
-LOOK_S = 0.1  # how often to look whether they are over: it takes CPU from what is timed
+TURN_S = 0.05  # long against a hand-over, short against what disturbs
+TURNS = 120  # of each side in a pair: timed for about as long as its start takes
+LEAST_TURNS = 12  # where the budget is so small that there would be few pairs
+LOOK_S = 0.25  # how often to look whether they are over: it takes CPU from what is timed
 TICK = {True: "executed", False: "step"}  # by whether a coordinator leads
 
 
@@ -38,7 +39,7 @@ class Pair:
 
     `start_up_s`: from the start until warm, import and tracing included, of both at once;
     `collective`: what TensorFlow really reduced by.
-    `steal`, `foreign`: see machine.Watch.
+    `steal`, `foreign`: see machine.Watch. `timed_s`: in all turns, of the side that was faster.
     """
 
     times_s: dict[str, list[float]]
@@ -46,6 +47,7 @@ class Pair:
     collective: dict[str, str]
     steal: float
     foreign: float
+    timed_s: float
 
     @property
     def log_ratios(self) -> np.ndarray:
@@ -114,6 +116,7 @@ def measured(launches: Sequence[Launch], number: int, slow_down: float, turns: i
         {name: run.collective for name, run in runs.items()},
         watch.steal,
         watch.foreign,
+        min(sum(event["wall_s"] for event in events) for events in told.values()),
     )
 
 
@@ -138,15 +141,14 @@ def _wait_for_turns(clusters: Sequence[Cluster], turns: int) -> None:
         cluster.wait_for("timed", cluster.drivers[0], at_least=turns)
 
 
-def measure(
-    launches: Sequence[Launch], budget_s: float, slow_down: float = 0.0, turns: int = TURNS
-) -> Iterator[Pair]:
+def measure(launches: Sequence[Launch], budget_s: float, slow_down: float = 0.0) -> Iterator[Pair]:
     """Pairs, until they are enough for the gate or `budget_s` of timed steps a side are spent."""
     from reports import effects  # with SciPy, which only what measures has to wait for
 
+    turns = min(TURNS, max(LEAST_TURNS, int(budget_s / TURN_S / effects.LEAST_PAIRS)))
     pairs: list[Pair] = []
     spent_s = 0.0
     while spent_s < budget_s and not effects.enough([pair.log_ratios for pair in pairs]):
         pairs.append(measured(launches, len(pairs), slow_down, turns))
-        spent_s += turns * TURN_S
+        spent_s += pairs[-1].timed_s
         yield pairs[-1]

@@ -85,18 +85,17 @@ def test_a_slowdown_is_in_the_ratio(fake_engine, tmp_path: Path, trainer):
 
 def pair(ratio: float) -> Pair:
     times = {"base": [1.0, 1.0, 1.0], "new": [ratio, ratio, 5.0]}
-    return Pair(times, {}, {}, 0.0, 0.0)
+    return Pair(times, {}, {}, 0.0, 0.0, timed_s=6.0)
 
 
 @pytest.mark.parametrize(
-    ("ratios", "turns", "measured"),
-    [((1.0, 1.001), 100, 8), ((1.0, 1.2), 9.5, 10), ((1.0, 1.2), 30, 30)],
+    ("ratios", "budget_s", "measured"),
+    [((1.0, 1.001), 600, 8), ((1.0, 1.2), 57, 10), ((1.0, 1.2), 180, 30)],
 )
 def test_it_measures_until_it_is_enough_or_the_budget_is_spent(
-    monkeypatch, ratios: tuple[float, float], turns: float, measured: int
+    monkeypatch, ratios: tuple[float, float], budget_s: float, measured: int
 ):
     monkeypatch.setattr(pairs, "measured", lambda _, number, *__: pair(ratios[number % 2]))
-    budget_s = turns * pairs.TURNS * pairs.TURN_S
     assert len(list(pairs.measure([], budget_s))) == measured
 
 
