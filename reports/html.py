@@ -7,6 +7,7 @@ addresses become links, since reasons and addresses are other people's text.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,11 @@ def render(run: RunFrames) -> str:
 
 def page(template: str, content: Mapping[str, Any]) -> str:
     """A page from one of the templates."""
+    return _environment().get_template(template).render(content)
+
+
+@cache
+def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -42,7 +48,7 @@ def page(template: str, content: Mapping[str, Any]) -> str:
     )
     environment.filters["breakable"] = _breakable
     environment.tests["web"] = lambda url: str(url).startswith(("https://", "http://"))
-    return environment.get_template(template).render(content)
+    return environment
 
 
 def _content(run: RunFrames) -> Mapping[str, Any]:

@@ -48,7 +48,7 @@ def must_be_what_was_asked(case: Case, collective: str, session: Session) -> Non
 
 
 @pytest.mark.claim("mwms/communication", "mwms/local-overhead")
-@pytest.mark.cases(events=("step",), backends="each")
+@pytest.mark.cases(events=("step",), backends="each", flavours="full")
 @pytest.mark.timing
 @pytest.mark.benchmark(group="step time", timer=CLOCK)
 def test_throughput(

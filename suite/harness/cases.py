@@ -52,7 +52,9 @@ class Needs:
     aggregates: bool | None = None  # a step applies gradients of whichever workers
     fit: bool | None = None  # trains by Keras' Model.fit
     backends: str = "first"  # of the row: only the first, or each
-    flavours: str = "each"  # of Keras: each, or only the first
+    flavours: str = (
+        "each"  # of Keras: each, only the first, or "full": each in a benchmark run only
+    )
 
     def met_by(self, row: Trainer) -> bool:
         return (
@@ -75,7 +77,9 @@ def select(
 ) -> list[Case]:
     """The cases of a test: rows that can, times the backends and flavours that were asked for."""
     found = []
-    flavours = tuple(flavours)[: 1 if needs.flavours == "first" else None]
+    flavours = tuple(flavours)
+    if needs.flavours == "first" or (needs.flavours == "full" and not settings.full):
+        flavours = flavours[:1]
     for row in rows:
         if (settings.trainers and row.name not in settings.trainers) or not needs.met_by(row):
             continue

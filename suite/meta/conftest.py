@@ -19,7 +19,7 @@ from suite.harness.cluster import Cluster
 from suite.harness.engine import Engine
 from suite.harness.progress import Progress
 from suite.harness.waiting import Deadlines
-from suite.meta.sessions import SESSIONS, run_session, set_stage
+from suite.meta.sessions import SESSIONS, set_stage
 
 Sessions = Mapping[str, Future[subprocess.CompletedProcess[str]]]
 
@@ -70,10 +70,7 @@ def plugin_stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sessions(plugin_stage: Path) -> Iterator[Sessions]:
     """All of SESSIONS, one after the other, in the background."""
     with ThreadPoolExecutor(1) as pool:
-        yield {
-            name: pool.submit(run_session, plugin_stage, **given(plugin_stage))
-            for name, given in SESSIONS.items()
-        }
+        yield {name: pool.submit(run, plugin_stage) for name, run in SESSIONS.items()}
 
 
 @pytest.fixture(scope="session", autouse=True)

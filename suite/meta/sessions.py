@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from suite.harness.process import ROOT
+from suite.meta import example
+
+Done = subprocess.CompletedProcess[str]
 
 TESTS = '''
 """Tests as the suite has them, one for each verdict."""
@@ -179,7 +182,7 @@ def run_pytest(
     test: str = "test_verdicts.py",
     before: Sequence[str] = (),
     **how: Any,
-) -> subprocess.CompletedProcess[str]:
+) -> Done:
     """A session of its own over the stage's tests, nobody's worker."""
     plugins = ["-p", "suite.meta.fake_rows", "-p", "suite.harness.plugin", "-p", "no:cacheprovider"]
     return subprocess.run(
@@ -195,14 +198,7 @@ def run_pytest(
     )
 
 
-def run_session(stage: Path, **given: Any) -> subprocess.CompletedProcess[str]:
-    """One of SESSIONS: of pytest, or of another module that starts one."""
-    return run_module(stage, **given) if "module" in given else run_pytest(stage, **given)
-
-
-def run_module(
-    stage: Path, module: str, arguments: Sequence[str]
-) -> subprocess.CompletedProcess[str]:
+def run_module(stage: Path, module: str, arguments: Sequence[str]) -> Done:
     """`python -m module`, where pytest, should it start one, finds the stage's packages."""
     return subprocess.run(
         [sys.executable, "-m", module, *arguments],
@@ -228,53 +224,50 @@ def small_files() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (6_000, 6_000))
 
 
-def on_a_small_disk(stage: Path) -> dict[str, Any]:
+def on_a_small_disk(stage: Path) -> Done:
     """A real one, which only this session sees."""
     small = stage / "small"
     small.mkdir()
     mount = f'mount -t tmpfs -o size=1m none {small} && exec "$@"'
-    return {
-        "arguments": [
-            "-k",
-            "single",
-            "--run-dir",
-            str(small / "run"),
-            "--basetemp",
-            str(small / "tmp"),
-        ],
-        "before": ["unshare", "-rm", "sh", "-c", mount, "sh"],
-    }
+    return run_pytest(
+        stage,
+        ["-k", "single", "--run-dir", str(small / "run"), "--basetemp", str(small / "tmp")],
+        before=["unshare", "-rm", "sh", "-c", mount, "sh"],
+    )
 
 
 ONE_CASE = ("--trainer", "single_process", "--keras", "tf_keras")
 FOR_WHAT_NEVER_COMES = ("--deadline-scale", "0.05")
 
 
-def ahead(tests: str, *arguments: str) -> dict[str, Any]:
+def ahead(tests: str, *arguments: str) -> Callable[[Path], Done]:
     """A session over some of the tests in AHEAD."""
-    return {"test": "test_ahead.py", "arguments": [*ONE_CASE, "-k", tests, *arguments]}
+    chosen = [*ONE_CASE, "-k", tests, *arguments]
+    return lambda stage: run_pytest(stage, chosen, "test_ahead.py")
 
 
-TWO_SIDES = ("--base", "same", "--budget", "1", *ONE_CASE)
-# name -> stage -> what `run_session` is given. Each takes seconds, most of them on one core.
-SESSIONS: Mapping[str, Callable[[Path], dict[str, Any]]] = {
-    "on two": lambda _: {"arguments": ["--run-dir", "run2", "-n", "2"]},
-    "whole": lambda _: {"arguments": ["--run-dir", "run", "--seed", "11"]},
-    "small files": lambda _: {
-        "arguments": ["-k", "test_is_idle and single", "--run-dir", "unwritten"],
-        "preexec_fn": small_files,
-    },
+def two_sides(stage: Path) -> Done:
+    """A paired comparison of a fake with itself."""
+    chosen = ["--base", "same", "--budget", "1", *ONE_CASE, "--format", "json"]
+    return run_module(stage, "reports", ["ab", *chosen, "--run-dir", str(stage / "ab")])
+
+
+# What runs on a stage, by name. Each takes seconds, most of them on one core.
+SESSIONS: Mapping[str, Callable[[Path], Done]] = {
+    **example.SESSIONS,
+    "on two": lambda stage: run_pytest(stage, ["--run-dir", "run2", "-n", "2"]),
+    "whole": lambda stage: run_pytest(stage, ["--run-dir", "run", "--seed", "11"]),
+    "small files": lambda stage: run_pytest(
+        stage,
+        ["-k", "test_is_idle and single", "--run-dir", "unwritten"],
+        preexec_fn=small_files,
+    ),
     "small disk": on_a_small_disk,
-    "ahead": lambda _: ahead("meet or timed or slow", "--at-once", "2", "--run-dir", "ahead"),
-    "one at a time": lambda _: ahead(
+    "ahead": ahead("meet or timed or slow", "--at-once", "2", "--run-dir", "ahead"),
+    "one at a time": ahead(
         "first", "--at-once", "1", "--run-dir", "in-turn", *FOR_WHAT_NEVER_COMES
     ),
-    "ended early": lambda _: ahead(
-        "ends_it or never", "-x", "--at-once", "2", "--run-dir", "early"
-    ),
-    "two sides": lambda stage: {
-        "module": "reports",
-        "arguments": ["ab", *TWO_SIDES, "--format", "json", "--run-dir", str(stage / "ab")],
-    },
-    "bad input": lambda _: {"arguments": ["--workers", "0", "--run-dir", "none"]},
+    "ended early": ahead("ends_it or never", "-x", "--at-once", "2", "--run-dir", "early"),
+    "two sides": two_sides,
+    "bad input": lambda stage: run_pytest(stage, ["--workers", "0", "--run-dir", "none"]),
 }

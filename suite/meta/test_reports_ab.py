@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reports import __main__ as command
-from reports import ab, frame, store
+from reports import ab, frame
 from reports.effects import Answer
 from reports.frame import BadInput
 from suite.meta import made_up_run
@@ -30,7 +30,7 @@ def run_of(directory: Path, ratio: float, pairs: int = 12) -> frame.RunFrames:
     info = {**made_up_run.INFO, "run_id": directory.name, "exit_code": 0}
     rows = [{**row, "run_id": directory.name} for row in turns(ratio, pairs)]
     verdict = made_up_run.verdict(made_up_run.SINGLE, "paired", "paired", folder="benchmarks")
-    return store.write(directory, info, rows, [verdict])
+    return made_up_run.write_numbers(directory, info, rows, [verdict])
 
 
 @pytest.mark.parametrize(

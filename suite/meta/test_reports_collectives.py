@@ -18,7 +18,6 @@ from reports import (
     markdown,
     measured,
     sections,
-    store,
     terminal,
 )
 from reports.table import Table
@@ -81,8 +80,8 @@ def measurements() -> Iterator[dict[str, Any]]:
 def run(tmp_path_factory: pytest.TempPathFactory) -> frame.RunFrames:
     directory = tmp_path_factory.mktemp("collectives")
     verdicts = [made_up_run.verdict(made_up_run.MULTI, "collectives", "collectives_by_size")]
-    store.write(directory, {**made_up_run.INFO, "exit_code": 0}, [*measurements()], verdicts)
-    return frame.load(directory)
+    info = {**made_up_run.INFO, "exit_code": 0}
+    return made_up_run.write_numbers(directory, info, [*measurements()], verdicts)
 
 
 def cells(table: Table, group: str, first: str) -> dict[str, str]:

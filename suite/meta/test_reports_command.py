@@ -17,7 +17,7 @@ import pytest
 
 import reports
 from reports import __main__ as command
-from reports import frame
+from reports import frame, html
 from suite.meta import made_up_run
 
 made_up = made_up_run.made_up
@@ -140,8 +140,7 @@ def test_show_as_markdown_is_the_run_s_own_report(made_up: Path, capsys: Any):
 
 def test_html_goes_into_the_run_or_to_a_file(tmp_path: Path, capsys: Any):
     directory = made_up_run.write_small(tmp_path / "run")
-    page = (directory / "report.html").read_text()
-    (directory / "report.html").unlink()
+    page = html.render(frame.load(directory))
     assert command.main(["html", str(directory)]) == 0
     assert command.main(["html", str(directory), "-o", str(tmp_path / "page.html")]) == 0
     printed = capsys.readouterr().out.split()

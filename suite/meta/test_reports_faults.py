@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reports import __main__ as command
-from reports import faults, frame, store
+from reports import faults, frame
 from suite.meta import made_up_run
 
 GROUP = "keras_multi_worker_mirrored · tf_keras 2.21.0"
@@ -45,7 +45,7 @@ def run_of(
     ]
     judged["events"] = [cluster]
     info = {**made_up_run.INFO, "run_id": directory.name, "leaks": list(leaks)}
-    return store.write(directory, info, numbers, [judged, other])
+    return made_up_run.write_numbers(directory, info, numbers, [judged, other])
 
 
 def test_several_runs_give_median_and_range(tmp_path: Path):

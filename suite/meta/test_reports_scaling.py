@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reports import charts, frame, scaling, store
+from reports import charts, frame, scaling
 from suite.meta import made_up_run
 
 LOOP = "custom_loop_multi_worker_mirrored"
@@ -44,7 +44,7 @@ def rows() -> Iterator[dict[str, Any]]:
 @pytest.fixture
 def run(tmp_path: Path) -> frame.RunFrames:
     verdict = made_up_run.verdict(made_up_run.SINGLE, "export", "loads")
-    return store.write(tmp_path / "run", {**made_up_run.INFO}, list(rows()), [verdict])
+    return made_up_run.write_numbers(tmp_path / "run", made_up_run.INFO, list(rows()), [verdict])
 
 
 def test_speed_up_is_over_one_process_alone(run: frame.RunFrames):

@@ -1,0 +1,81 @@
+"""The worked example of CONTRIBUTING.md, in copies of the project, examined by the suite."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from suite.harness.process import ROOT
+
+NAME = "softmax_regression"
+TABLE = "TRAINERS: Tuple[Trainer, ...] = (\n"
+UPDATE = "weights -= args.learning_rate"
+COPIED = ("conftest.py", "pyproject.toml", "reference_trainers", "reports", "suite")
+
+
+def blocks() -> list[str]:
+    """The Python of CONTRIBUTING.md, in order: the trainer's file, then its row."""
+    return re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.S)
+
+
+def copied(project: Path) -> Path:
+    """The project with the example in it; the example's own file."""
+    program, row, *_ = blocks()
+    project.mkdir()
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__", "runs", "evidence")
+            shutil.copytree(ROOT / name, project / name, ignore=ignored)
+        else:
+            shutil.copy(ROOT / name, project / name)
+    trainer = project / "reference_trainers" / f"{NAME}.py"
+    trainer.write_text(program)
+    table = project / "reference_trainers" / "__init__.py"
+    text = table.read_text()
+    assert text.count(TABLE) == 1
+    table.write_text(text.replace(TABLE, TABLE + row.rstrip() + ",\n"))
+    return trainer
+
+
+def learns(stage: Path) -> subprocess.CompletedProcess[str]:
+    """The example as it stands."""
+    copied(stage / "example")
+    return examined(stage, "example")
+
+
+def learns_nothing(stage: Path) -> subprocess.CompletedProcess[str]:
+    """The example, if it updated no weights."""
+    trainer = copied(stage / "idle-example")
+    text = trainer.read_text()
+    assert text.count(UPDATE) == 1
+    trainer.write_text(text.replace(UPDATE, f"weights -= 0 * {UPDATE.split()[-1]}"))
+    return examined(stage, "idle-example")
+
+
+SESSIONS: Mapping[str, Callable[[Path], subprocess.CompletedProcess[str]]] = {
+    "example": learns,
+    "idle example": learns_nothing,
+}
+
+
+def examined(stage: Path, name: str) -> subprocess.CompletedProcess[str]:
+    """The suite on the example's trainer and on scikit-learn's digits, less what takes timings."""
+    project = stage / name
+    asked = ["suite/conformance", "suite/faults", "--trainer", NAME]
+    asked += ["--run-dir", "run", "--seed", "7", "-p", "no:cacheprovider"]
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    path = os.pathsep.join([str(project), str(stage / "site")])
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *asked],
+        env={**kept, "PYTHONPATH": path, "TFDC_OFFLINE": "1"},
+        cwd=project,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
