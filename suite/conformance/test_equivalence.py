@@ -39,14 +39,14 @@ def test_any_number_of_replicas_equals_one_process(played):
 
 
 @pytest.mark.claim("mwms/xla")
-@pytest.mark.cases(flags=("jit",))
+@pytest.mark.cases(flags=("jit",), flavours="first")
 @plays(scenarios.compiled_gradients, scenarios.compiled_step_of_one)
 def test_what_xla_compiles_makes_the_same_steps(played):
     checks.equals_large_batch(played.run, played.reference)
 
 
 @pytest.mark.claim("mwms/xla")
-@pytest.mark.cases(flags=("jit",))
+@pytest.mark.cases(flags=("jit",), flavours="first")
 @plays(scenarios.compiled_step)
 def test_xla_compiles_the_step_of_several_replicas(played):
     checks.equals_large_batch(played.run, played.reference)

@@ -19,7 +19,7 @@ def test_one_task_is_chief(healthy):
 
 
 @pytest.mark.claim("cluster/chief", "cluster/tf-config")
-@pytest.mark.cases(families=("mwms",))
+@pytest.mark.cases(families=("mwms",), flavours="first")
 @plays(scenarios.chief_job)
 def test_a_chief_job_is_chief(played):
     checks.cluster_as_given(played)
@@ -28,7 +28,7 @@ def test_a_chief_job_is_chief(played):
 
 
 @pytest.mark.claim("cluster/waits-for-all", "ps1/chief-initialises")
-@pytest.mark.cases(distributed=True)
+@pytest.mark.cases(distributed=True, flavours="first")
 @plays(scenarios.late_worker)
 def test_no_step_before_the_last_task_is_up(played):
     checks.waits_for_all(played)
@@ -41,14 +41,14 @@ def test_each_task_logs_its_target(healthy):
 
 
 @pytest.mark.claim("cluster/static")
-@pytest.mark.cases(distributed=True)
+@pytest.mark.cases(distributed=True, flavours="first")
 @plays(scenarios.intruder)
 def test_a_stranger_cannot_join(played):
     checks.stranger_changes_nothing(played.run, played.stranger)
 
 
 @pytest.mark.claim("cluster/no-tf-config")
-@pytest.mark.cases(families=("mwms", "estimator"))
+@pytest.mark.cases(families=("mwms", "estimator"), flavours="first")
 @plays(scenarios.alone)
 def test_without_tf_config_it_is_a_cluster_of_one(played):
     checks.finished_as_asked(played)

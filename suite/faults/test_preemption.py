@@ -7,7 +7,7 @@ from suite.harness.cases import plays
 
 
 @pytest.mark.claim("mwms/preemption", "mwms/backup-preemption")
-@pytest.mark.cases(flags=("preemption",))
+@pytest.mark.cases(flags=("preemption",), flavours="first")
 @plays(disasters.preempted)
 def test_told_to_leave_all_save_leave_and_go_on(played, record):
     checks.leaves_after_saving(played.run)

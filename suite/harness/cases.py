@@ -52,9 +52,8 @@ class Needs:
     aggregates: bool | None = None  # a step applies gradients of whichever workers
     fit: bool | None = None  # trains by Keras' Model.fit
     backends: str = "first"  # of the row: only the first, or each
-    flavours: str = (
-        "each"  # of Keras: each, only the first, or "full": each in a benchmark run only
-    )
+    # Of Keras: each; first, for what is TensorFlow alone; full: each in a benchmark run.
+    flavours: str = "each"
 
     def met_by(self, row: Trainer) -> bool:
         return (
