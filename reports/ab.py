@@ -29,7 +29,7 @@ TEST = ROOT / "suite" / "benchmarks" / "test_paired.py"
 RUNS = ROOT / "reports" / "runs"
 # Options of pytest's, as they are: name -> what --help says.
 PASSED_ON = {
-    "--base": "against what: an interpreter, a backend, a trainer, a Keras flavour, or same",
+    "--base": "an interpreter, a backend, a trainer, a Keras flavour, documented, or same",
     "--new": "what is measured, of the same kind",
     "--trainer": "only this trainer (repeatable; default: all that tell of steps)",
     "--backend": "only this backend (repeatable)",

@@ -31,7 +31,7 @@ def test_paired(case: Case, launch: Launch, session: Session, record, time: int)
                 columns = {
                     "variant": side.name,
                     "repeat": number,
-                    "trainer": side.case.trainer.name,
+                    "trainer": side.trainer,
                     "backend": side.case.backend,
                     "collective": pair.collective[side.name],
                     "fault": planted if side.name == "new" else "",

@@ -52,8 +52,9 @@ class Cluster:
     disk_said: str | None = None  # what went wrong, by the keeper's last answer
 
     def __enter__(self) -> Cluster:
-        self.plan.events.mkdir(parents=True, exist_ok=True)
-        self.plan.logs.mkdir(parents=True, exist_ok=True)
+        # Anew: events are appended, and another cluster's would be taken for this one's.
+        self.plan.events.mkdir(parents=True)
+        self.plan.logs.mkdir(parents=True)
         self.keeper = self.connect()
         try:
             if self.plan.on_hosts:

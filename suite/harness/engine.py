@@ -52,8 +52,11 @@ class Engine:
     lock: Lock = field(default_factory=Lock)  # scenarios are played by several threads
 
     def apart(self, name: str, **changes: Any) -> Engine:
-        """Another engine of the same session, with zygotes and file names of its own; stop it."""
-        fresh: dict[str, Any] = {"zygotes": {}, "clusters": itertools.count(1), "lock": Lock()}
+        """Another engine of the same session, with zygotes of its own; stop it.
+
+        It goes on with the numbers of this one's clusters, so that no two have the same files.
+        """
+        fresh: dict[str, Any] = {"zygotes": {}, "lock": Lock()}
         return replace(self, prefix=self.prefix + name, **fresh, **changes)
 
     def warm(self, *flavours: str) -> None:

@@ -74,7 +74,7 @@ def add_options(parser: pytest.Parser) -> None:
     add("--spawn", default="fork", metavar="HOW", help="fork (default) or exec: plain processes")
     add("--deadline-scale", default="1", metavar="X", help="stretch every deadline by this factor")
     add("--at-once", metavar="N", help="scenarios played at once (default: by processors, 2 to 4)")
-    add("--base", metavar="WHAT", help="against what: an interpreter, a backend, a trainer, same")
+    add("--base", metavar="WHAT", help="an interpreter, a backend, a trainer, documented, same")
     add("--new", metavar="WHAT", help="what is measured against it, of the same kind")
     add("--budget", default="60", metavar="S", help="seconds of timed steps a side (default: 60)")
     add("--slow-down", default="0", metavar="PERCENT", help="slow the new side down, for a trial")

@@ -22,12 +22,13 @@ from suite.harness import probes, staging
 from suite.harness.cluster import Cluster
 from suite.harness.machine import Watch
 from suite.harness.session import Launch as SessionLaunch
-from suite.harness.sides import Side
+from suite.harness.sides import AS_DOCUMENTED, Side
 from suite.harness.staging import Launch
 from suite.harness.waiting import wait_until
 
 TURN_S = 0.05  # long against a hand-over, short against what disturbs
-TURNS = 120  # of each side in a pair: timed for about as long as its start takes
+# Of each side in a pair, or fewer in the same time, about as long as its start takes.
+TURNS = 120
 LEAST_TURNS = 12  # where the budget is so small that there would be few pairs
 LOOK_S = 0.25  # how often to look whether they are over: it takes CPU from what is timed
 TICK = {True: "executed", False: "step"}  # by whether a coordinator leads
@@ -83,6 +84,8 @@ def cluster_of(launch: Launch, how: dict[str, Any], own: dict[str, Any]) -> Clus
     coordinated = staging.coordinated(row)
     timed = probes.program(launch, "paired_trainer", flags=row.flags)
     flags = {**staging.endless_work(launch, model=row.model or None), "program": row.program}
+    if row.path == AS_DOCUMENTED:
+        flags["approach"] = row.name
     # Asynchronous workers would each need turns of their own; one alone is the same code.
     workers = None if row.synchronous or coordinated else 1
     cluster = launch(timed, workers=workers, flags={**flags, **how, "tick": TICK[coordinated]})
@@ -106,10 +109,13 @@ def measured(launches: Sequence[Launch], number: int, slow_down: float, turns: i
                 for cluster in (base, new):
                     cluster.start()
                 clusters = {"base": base, "new": new}
-                _wait_for_turns((base, new), turns)
+                _wait_for_turns((base, new))
                 watch.own([pid for c in clusters.values() for pid in c.pids.values()])
             runs = {name: cluster.run() for name, cluster in clusters.items()}
     told = {name: run.of("timed") for name, run in runs.items()}
+    # The slower side may have had its time a turn earlier.
+    both = min(len(events) for events in told.values())
+    told = {name: events[:both] for name, events in told.items()}
     return Pair(
         {name: [e["wall_s"] / e["steps"] for e in events] for name, events in told.items()},
         {name: run.of("warm")[0].time_s - began_s for name, run in runs.items()},
@@ -120,10 +126,10 @@ def measured(launches: Sequence[Launch], number: int, slow_down: float, turns: i
     )
 
 
-def _wait_for_turns(clusters: Sequence[Cluster], turns: int) -> None:
+def _wait_for_turns(clusters: Sequence[Cluster]) -> None:
     """Until both have had all; where one cannot, its error, and not that the other waits for it."""
     looked = dict.fromkeys(range(len(clusters)), 0)  # of the history, which has all steps
-    told = dict(looked)
+    through: set[int] = set()
 
     def over() -> bool:
         for place, cluster in enumerate(clusters):
@@ -131,14 +137,15 @@ def _wait_for_turns(clusters: Sequence[Cluster], turns: int) -> None:
                 return True
             news = cluster.history[looked[place] :]
             looked[place] += len(news)
-            told[place] += sum(event.name == "timed" for event in news)
-        return min(told.values()) >= turns
+            if any(event.name == "timed" and event["last"] for event in news):
+                through.add(place)
+        return len(through) == len(clusters)
 
     with contextlib.suppress(TimeoutError):
         wait_until("all turns", over, clusters[0].deadlines.run_s, LOOK_S)
     ended_first = sorted(clusters, key=lambda cluster: cluster.drivers[0] in cluster.alive())
     for cluster in ended_first:
-        cluster.wait_for("timed", cluster.drivers[0], at_least=turns)
+        cluster.wait_for("timed", cluster.drivers[0], where=lambda event: event["last"])
 
 
 def measure(launches: Sequence[Launch], budget_s: float, slow_down: float = 0.0) -> Iterator[Pair]:

@@ -15,12 +15,17 @@ from reference_trainers import BY_NAME
 from suite.harness import backends, environments
 from suite.harness.environments import Interpreter
 from suite.harness.errors import BadInput, HarnessError
+from suite.harness.process import ROOT
 from suite.harness.rows import FLAVOURS
 
 if TYPE_CHECKING:
     from suite.harness.cases import Case  # which needs the options, and these what stands here
 
 SAME = "same"
+DOCUMENTED = "documented"
+AS_DOCUMENTED = str(
+    ROOT / "suite" / "programs" / "as_documented.py"
+)  # has the ways of all documents
 # tf_keras is what Keras 2 has become: across versions one is the other's counterpart.
 COUNTERPARTS = {"keras2": "tf_keras", "tf_keras": "keras2"}
 
@@ -36,6 +41,7 @@ class Kind:
 
 KINDS = (
     Kind("same", "", (SAME,)),
+    Kind("document", "", (DOCUMENTED,)),
     Kind("trainer", "trainer", tuple(BY_NAME)),
     Kind("backend", "backend", tuple(backends.BY_NAME)),
     Kind("keras", "keras", FLAVOURS),
@@ -81,6 +87,12 @@ class Side:
     interpreter: Interpreter
 
     @property
+    def trainer(self) -> str:
+        """What trains, by name."""
+        row = self.case.trainer
+        return DOCUMENTED if row.path == AS_DOCUMENTED else row.name
+
+    @property
     def versions(self) -> Mapping[str, str]:
         """Columns of its measurements."""
         found = self.interpreter
@@ -94,6 +106,7 @@ def base_of(base: str, case: Case, interpreter: Interpreter) -> Side:
     if kind.name == "python":
         interpreter = environments.describe(base)
     changes: dict[str, Any] = {
+        "document": {"trainer": replace(case.trainer, path=AS_DOCUMENTED)},
         "trainer": {"trainer": BY_NAME.get(base)},
         "backend": {"backend": base},
         "keras": {"keras": base},

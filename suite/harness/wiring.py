@@ -58,11 +58,13 @@ def settle(settings: Settings) -> Settled:
 
 
 def run_directory(wanted: str | None) -> Path:
-    """A new directory for the run; BadInput when it cannot be written or holds a run already."""
+    """A new directory for the run; BadInput when it cannot be written or holds one, or a part."""
     name = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S") + f"-{os.getpid()}"
     directory = (Path(wanted) if wanted else RUNS / name).resolve()
     if (directory / "run.json").exists():
         raise BadInput(f"--run-dir {directory}: holds a finished run; give an empty directory")
+    if (directory / "events").exists():
+        raise BadInput(f"--run-dir {directory}: holds an interrupted run; give an empty directory")
     probe = directory / ".writable"
     try:
         directory.mkdir(parents=True, exist_ok=True)

@@ -247,8 +247,8 @@ def ahead(tests: str, *arguments: str) -> Callable[[Path], Done]:
 
 
 def two_sides(stage: Path) -> Done:
-    """A paired comparison of a fake with itself."""
-    chosen = ["--base", "same", "--budget", "1", *ONE_CASE, "--format", "json"]
+    """Two paired comparisons of a fake with itself."""
+    chosen = ["--base", "same", "--budget", "1", "--times", "2", *ONE_CASE, "--format", "json"]
     return run_module(stage, "reports", ["ab", *chosen, "--run-dir", str(stage / "ab")])
 
 

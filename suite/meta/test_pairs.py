@@ -26,16 +26,16 @@ HERE = Interpreter(sys.executable, "3.11", "2.21.0", keras="3.15", tf_keras="2.2
 ALONE = Case(BY_NAME["single_process"], "none", "tf_keras")
 
 
-def in_turns(path: Path, count: int) -> str:
-    """Who had each turn, of two that take `count` each."""
+def in_turns(path: Path, firsts: int, seconds: int) -> str:
+    """Who had each turn, of two that take so many."""
     had: list[str] = []
 
     def take(name: str, first: bool) -> None:
         turns = Turns(str(path), first)
-        for _ in range(count):
+        for _ in range(firsts if first else seconds):
             turns.next()
             had.append(name)
-        turns.give()
+        turns.leave()
 
     first = threading.Thread(target=take, args=("a", True))
     first.start()
@@ -46,7 +46,12 @@ def in_turns(path: Path, count: int) -> str:
 
 @pytest.mark.parametrize(("count", "order"), [(1, "ab"), (2, "abba"), (5, "abbaabbaab")])
 def test_two_take_turns_as_abba(tmp_path: Path, count: int, order: str):
-    assert in_turns(tmp_path / "socket", count) == order
+    assert in_turns(tmp_path / "turn", count, count) == order
+
+
+@pytest.mark.parametrize(("counts", "order"), [((1, 3), "abbb"), ((4, 1), "abaaa")])
+def test_who_has_left_keeps_nobody_waiting(tmp_path: Path, counts: tuple[int, int], order: str):
+    assert in_turns(tmp_path / "turn", *counts) == order
 
 
 def test_whoever_fails_is_told_of_and_not_who_waits_for_it(fake_engine, tmp_path: Path):
@@ -108,6 +113,7 @@ def options(**given) -> SimpleNamespace:
     [
         (None, None, {}),
         ("same", None, {}),
+        ("documented", None, {}),
         ("ring", "nccl", {"backend": ["nccl"]}),
         ("single_process", "keras_mirrored", {"trainer": ["keras_mirrored"]}),
         ("tf_keras", "keras3", {"keras": ["keras3"]}),
@@ -123,7 +129,12 @@ def test_the_new_side_is_chosen_by_the_option_of_its_kind(base, new, sets):
     [
         (None, "ring", {}, "--new ring: compared with what? give --base as well"),
         ("ring", "keras3", {}, "--base ring --new keras3: one is a backend, the other is not"),
-        ("rign", None, {}, "--base rign: no interpreter, and none of same, single_process"),
+        (
+            "rign",
+            None,
+            {},
+            "--base rign: no interpreter, and none of same, documented, single_process",
+        ),
         ("ring", "nccl", {"backend": ["auto"]}, "--new nccl: --backend is given as well"),
     ],
 )
@@ -149,3 +160,11 @@ def test_keras_2_is_the_counterpart_of_tf_keras(monkeypatch):
     assert sides.base_of(sys.executable, ALONE, HERE).case.keras == "keras2"
     with pytest.raises(HarnessError, match="has no keras3 to compare"):
         sides.base_of(sys.executable, replace(ALONE, keras="keras3"), HERE)
+
+
+def test_the_document_s_own_way_is_another_program_of_the_same_trainer():
+    new = sides.Side("new", ALONE, HERE)
+    base = sides.base_of("documented", ALONE, HERE)
+    assert (base.trainer, new.trainer) == ("documented", ALONE.trainer.name)
+    assert base.case.trainer.name == ALONE.trainer.name
+    assert Path(base.case.trainer.program).name == "as_documented.py"

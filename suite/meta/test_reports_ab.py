@@ -147,8 +147,10 @@ def test_when_pytest_measures_nothing_there_is_nothing_to_judge(monkeypatch: Any
 
 @pytest.mark.xdist_group("sessions")
 def test_it_measures_and_judges(plugin_stage: Path, sessions: Any):
-    """The whole of it, on a fake trainer: one pair, of which nothing can be told."""
+    """The whole of it, on a fake trainer, twice: too few pairs for anything to be told."""
     done = sessions["two sides"].result()
     assert done.returncode == 0, done.stderr
-    assert [one["answer"] for one in json.loads(done.stdout)] == ["cannot tell"]
-    assert frame.load(plugin_stage / "ab").counts["passed"] == 1
+    first, second = json.loads(done.stdout)
+    assert [one["answer"] for one in (first, second)] == ["cannot tell"] * 2
+    assert first["ratio"] != second["ratio"]  # each has measured for itself
+    assert frame.load(plugin_stage / "ab").counts["passed"] == 2

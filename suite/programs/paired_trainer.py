@@ -24,6 +24,7 @@ from reference_trainers.events import EventWriter
 
 WINDOW = 10  # steps over which a median is taken while it warms up
 FALLING = 0.97  # warm-up is over when a window is no less than so many times the one before
+LEAST_TURNS = 12
 WARM_UP_S = 10.0  # at most, since the first step: a machine with other work on it never settles
 
 
@@ -52,11 +53,15 @@ class Follow(object):
 
 
 class Lead(Follow):
-    """The clock of the task that leads."""
+    """The clock of the task that leads.
+
+    It has `count` turns of `turn_s` each, or where steps are longer, fewer in the same time.
+    """
 
     def __init__(self, turns, count, turn_s, slow_down):
         super(Lead, self).__init__(slow_down)
         self.turns, self.count, self.turn_s = turns, count, turn_s
+        self.timed_s = 0.0  # in all turns
         self.began_s = self.began_cpu_s = 0.0
         self.warm, self.warming = False, []  # the latter: seconds of each step so far
         self.steps = 0
@@ -65,7 +70,9 @@ class Lead(Follow):
         if self.warm:
             self.steps += steps
             if now_s - self.began_s >= self.turn_s:
-                self._end_turn(events, now_s)
+                # What is told has the results of steps, which may have been begun only.
+                events.flush()
+                self._end_turn(events, time.perf_counter())
         else:
             self._warm_up(events, now_s, steps)
 
@@ -84,9 +91,13 @@ class Lead(Follow):
 
     def _end_turn(self, events, now_s):
         wall_s, cpu_s = now_s - self.began_s, time.process_time() - self.began_cpu_s
-        events.write("timed", told=True, steps=self.steps, wall_s=wall_s, cpu_s=cpu_s)
-        if self.turns.taken == self.count:
-            self.turns.give()
+        self.timed_s += wall_s
+        enough = self.turns.taken >= LEAST_TURNS and self.timed_s >= self.count * self.turn_s
+        last = enough or self.turns.taken == self.count
+        took = {"steps": self.steps, "wall_s": wall_s, "cpu_s": cpu_s}
+        events.write("timed", told=True, last=last, **took)
+        if last:
+            self.turns.leave()
             threading.Event().wait()
         self._begin_turn()
 

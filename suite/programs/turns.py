@@ -9,7 +9,7 @@ import os
 
 
 class Turns(object):
-    """Whose turn it is, as a byte that goes to and fro; all turns are mine once the other ended.
+    """Whose turn it is, as a byte that goes to and fro; all turns are mine once the other has left.
 
     By two named pipes: whoever comes first waits for the other to open them.
     """
@@ -33,13 +33,18 @@ class Turns(object):
             self.wait()
         self.taken += 1
 
+    def leave(self):
+        """After the last turn of mine: all further ones are the other's."""
+        os.close(self.others)
+        os.close(self.mine)
+
     def give(self):
-        """The turn is the other's; at the end of all of mine, too."""
+        """The turn is the other's."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self.others, b".")
 
     def wait(self):
-        """Until the other gives me the turn, or has ended."""
+        """Until the other gives me the turn, or has left or ended."""
         os.read(self.mine, 1)
 
     def _meet(self):
