@@ -59,7 +59,7 @@ class Series:
     name: str  # approach and backend of the new side
     labels: Mapping[str, str]
     workers: str
-    log_ratios: Sequence[Sequence[float]]  # of each pair of processes
+    log_ratios: Sequence[np.ndarray]  # of each pair of processes
     step_s: Mapping[str, float]
     start_up_s: float
     noisy: int
@@ -85,11 +85,7 @@ KEYS = ("run_id", "test")
 def _series(test: str, found: pd.DataFrame) -> Series:
     timed = found.loc[found["metric"] == TIME]
     sides = {side: timed.loc[timed["variant"] == side] for side in SIDES}
-    logs = {side: dict(_turns(side_rows)) for side, side_rows in sides.items()}
-    lengths = [{pair: len(turns) for pair, turns in by_pair.items()} for by_pair in logs.values()]
-    if not lengths[0] or lengths[0] != lengths[1]:
-        raise BadInput(f"{test}: the turns of base and new are not in pairs")
-    pairs = [list(logs["new"][pair] - base) for pair, base in sorted(logs["base"].items())]
+    pairs = log_ratios(test, timed)
     noisy = set()
     for metric, most in NOISE.items():
         shares = found.loc[(found["metric"] == metric) & (found["value"] > most)]
@@ -104,6 +100,23 @@ def _series(test: str, found: pd.DataFrame) -> Series:
         start_up_s=_median(found.loc[found["metric"] == START_UP, "value"]),
         noisy=len(noisy),
     )
+
+
+def log_ratios(name: str, timed: pd.DataFrame) -> list[np.ndarray]:
+    """Of each pair of processes the log ratios of its turns, new to base, in order.
+
+    `timed`: rows of TIME of one comparison, which `name` is called in errors. BadInput where turns
+    are of neither side, take no time, or are not in pairs.
+    """
+    wrong = timed.loc[~timed["variant"].isin(SIDES) | ~(timed["value"] > 0)]
+    for _, row in wrong.iterrows():
+        told = f"variant {row['variant']!r} and value {row['value']:g}"
+        raise BadInput(f"{name}: a turn has {told}, not base or new and more than 0 s")
+    logs = {side: dict(_turns(timed.loc[timed["variant"] == side])) for side in SIDES}
+    lengths = [{pair: len(turns) for pair, turns in by_pair.items()} for by_pair in logs.values()]
+    if not lengths[0] or lengths[0] != lengths[1]:
+        raise BadInput(f"{name}: the turns of base and new are not in pairs")
+    return [logs["new"][pair] - base for pair, base in sorted(logs["base"].items())]
 
 
 def _median(values: Sequence[float]) -> float:

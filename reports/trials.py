@@ -8,9 +8,8 @@ a slowdown put in. Records that the gate was tuned on prove nothing: name only o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -19,8 +18,7 @@ from reports.conformance import approach
 from reports.effects import CHANGED, Answer
 from reports.frame import BadInput, RunFrames
 from reports.groups import grouped
-from reports.paired import SIDES
-from reports.paired import TIME as PAIRED
+from reports.paired import TIME, log_ratios
 from reports.statistics import CONFIDENCE
 from reports.table import Column, Row, Table
 from reports.text import plural
@@ -105,13 +103,16 @@ def recorded(runs: Sequence[RunFrames]) -> list[Recorded]:
     """The comparisons of all runs; BadInput where there is none, or one is not in pairs."""
     found = []
     for run in runs:
-        rows = run.measurements.loc[run.measurements["metric"] == PAIRED]
+        rows = run.measurements.loc[run.measurements["metric"] == TIME]
         if rows.empty:
-            raise BadInput(f"{run.directory} holds no {PAIRED}: not records of a paired comparison")
+            raise BadInput(f"{run.directory} holds no {TIME}: not records of a paired comparison")
         for key, part in grouped(rows, KEYS):
             backend = key["backend"] if key["backend"] != "none" else ""
             name = ", ".join(filter(None, (approach(key["trainer"], key["keras"]), backend)))
-            pairs = tuple(_pairs(f"{name} of {run.run_id}", part.to_dict("records")))
+            pairs = tuple(log_ratios(f"{name} of {run.run_id}", part))
+            if len(pairs) < 2:
+                told = f"{plural(len(pairs), 'pair')} of processes, at least 2 are needed"
+                raise BadInput(f"{name} of {run.run_id}: {told}")
             found.append(Recorded(name, _planted(part["fault"]), pairs))
     return found
 
@@ -119,25 +120,6 @@ def recorded(runs: Sequence[RunFrames]) -> list[Recorded]:
 def _planted(faults: Iterable[str]) -> float:
     told = {fault for fault in faults if fault.endswith(SLOWER)}
     return float(told.pop().removesuffix(SLOWER)) / 100 if told else 0.0
-
-
-def _pairs(name: str, rows: Iterable[Mapping[Any, Any]]) -> Iterator[np.ndarray]:
-    times: dict[Any, dict[str, list[float]]] = {}
-    for row in rows:
-        if row["variant"] not in SIDES or not row["value"] > 0:
-            told = f"variant {row['variant']!r} and value {row['value']:g}"
-            raise BadInput(f"{name}: a turn has {told}, not base or new and more than 0 s")
-        sides = times.setdefault(row["repeat"], {side: [] for side in SIDES})
-        sides[row["variant"]].append(row["value"])
-    if len(times) < 2:
-        raise BadInput(f"{name}: {plural(len(times), 'pair')} of processes, at least 2 are needed")
-    for repeat, sides in times.items():
-        # The time that was given to a pair may end between a turn and its neighbour's.
-        turns = min(map(len, sides.values()))
-        if not turns:
-            raise BadInput(f"{name}: pair {repeat} has turns of one side only")
-        base, new = (np.log(sides[side][:turns]) for side in SIDES)
-        yield new - base
 
 
 def pools(found: Iterable[Recorded]) -> list[Pool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 import time
@@ -19,6 +20,7 @@ from suite.harness.environments import Interpreter
 from suite.harness.errors import BadInput, HarnessError, TrainerFailed
 from suite.harness.pairs import Pair
 from suite.meta.fakes import LOOP, SINGLE, FakeCase, data_file
+from suite.programs import paired_trainer
 from suite.programs.paired_trainer import settled
 from suite.programs.turns import Turns
 
@@ -69,6 +71,42 @@ def test_warm_up_ends_when_steps_no_longer_become_faster():
     assert not settled(falling[:9])
     assert not settled(falling)
     assert settled(falling + [1.0] * 20)
+
+
+class Left(Exception):
+    """Whoever had all its turns would wait to be ended."""
+
+
+class MadeUpTurns:
+    """All of them at once."""
+
+    taken = 0
+
+    def next(self) -> None:
+        self.taken += 1
+
+    def leave(self) -> None:
+        raise Left
+
+
+def test_of_long_steps_there_are_fewer_turns_each_ends_when_its_steps_are_done(monkeypatch):
+    monkeypatch.setattr(paired_trainer, "settled", lambda _: True)
+    monkeypatch.setattr(paired_trainer.time, "perf_counter", itertools.count().__next__)
+    turns, told = MadeUpTurns(), []
+    events = SimpleNamespace(
+        flush=lambda: told.append("flush"), write=lambda name, **_: told.append(name)
+    )
+    lead = paired_trainer.Lead(turns, count=100, turn_s=0.4, slow_down=0.0)
+
+    def train() -> None:
+        while True:
+            lead.ticked(events, 1)
+
+    with pytest.raises(Left):
+        train()
+    # A step is of three seconds here, by a clock that goes on when it is looked at.
+    assert turns.taken == 14
+    assert told == ["warm", *["flush", "timed"] * 14]
 
 
 def sides_of(engine, directory: Path, trainer) -> list[FakeCase]:
