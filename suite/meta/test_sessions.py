@@ -162,6 +162,13 @@ def test_a_finished_run_is_not_written_over(plugin_stage, ended):
     assert (ended.directory / "run.json").read_text() == before
 
 
+def test_an_interrupted_run_is_not_added_to(plugin_stage):
+    (plugin_stage / "part" / "events").mkdir(parents=True)
+    done = run_pytest(plugin_stage, ["--run-dir", "part"])
+    assert done.returncode == 4
+    assert "holds an interrupted run; give an empty directory" in done.stderr
+
+
 def test_a_report_that_cannot_be_written_does_not_look_whole(plugin_stage, sessions):
     done = sessions["small files"].result()
     assert done.returncode == 4, done.stdout
