@@ -27,8 +27,9 @@ from suite.harness.staging import Launch
 from suite.harness.waiting import wait_until
 
 TURN_S = 0.05  # long against a hand-over, short against what disturbs
-# Of each side in a pair, or fewer in the same time, about as long as its start takes.
-TURNS = 120
+# Of each side in a pair, or fewer in the same time. With twice as many, pairs differ as much as
+# before (2.6 %): from there on it is processes that differ, and only more of them help.
+TURNS = 60
 LEAST_TURNS = 12  # where the budget is so small that there would be few pairs
 LOOK_S = 0.25  # how often to look whether they are over: it takes CPU from what is timed
 TICK = {True: "executed", False: "step"}  # by whether a coordinator leads
