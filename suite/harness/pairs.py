@@ -30,7 +30,7 @@ TURN_S = 0.05  # long against a hand-over, short against what disturbs
 # Of each side in a pair, or fewer in the same time. With twice as many, pairs differ as much as
 # before (2.6 %): from there on it is processes that differ, and only more of them help.
 TURNS = 60
-LEAST_TURNS = 12  # where the budget is so small that there would be few pairs
+LEAST_TURNS = 12  # however small the budget and long the steps
 LOOK_S = 0.25  # how often to look whether they are over: it takes CPU from what is timed
 TICK = {True: "executed", False: "step"}  # by whether a coordinator leads
 
@@ -98,7 +98,7 @@ def measured(launches: Sequence[Launch], number: int, slow_down: float, turns: i
     """One pair, base and new; who has the first turn alternates with `number`."""
     with tempfile.TemporaryDirectory(prefix="turns-") as directory:
         path = Path(directory) / "turn"
-        how = {"count": turns, "turn": TURN_S}
+        how = {"count": turns, "least": LEAST_TURNS, "turn": TURN_S}
         first = number % 2
         owns = [{"turns": path, "first": place == first} for place in (0, 1)]
         # Of all its tasks: one alone would be slow while the others compute, and cost less.

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
 SAME = "same"
 DOCUMENTED = "documented"
-AS_DOCUMENTED = str(
-    ROOT / "suite" / "programs" / "as_documented.py"
-)  # has the ways of all documents
+# The program that has the ways of all documents.
+AS_DOCUMENTED = str(ROOT / "suite" / "programs" / "as_documented.py")
 # tf_keras is what Keras 2 has become: across versions one is the other's counterpart.
 COUNTERPARTS = {"keras2": "tf_keras", "tf_keras": "keras2"}
 

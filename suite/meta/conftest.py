@@ -19,6 +19,7 @@ from suite.harness.cluster import Cluster
 from suite.harness.engine import Engine
 from suite.harness.progress import Progress
 from suite.harness.waiting import Deadlines
+from suite.meta import example
 from suite.meta.sessions import SESSIONS, set_stage
 
 Sessions = Mapping[str, Future[subprocess.CompletedProcess[str]]]
@@ -68,9 +69,12 @@ def plugin_stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def sessions(plugin_stage: Path) -> Iterator[Sessions]:
-    """All of SESSIONS, one after the other, in the background."""
+    """All of SESSIONS and the worked example's, one after the other, in the background."""
     with ThreadPoolExecutor(1) as pool:
-        yield {name: pool.submit(run, plugin_stage) for name, run in SESSIONS.items()}
+        yield {
+            name: pool.submit(run, plugin_stage)
+            for name, run in {**example.SESSIONS, **SESSIONS}.items()
+        }
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from suite.harness.process import ROOT
+from suite.meta.sessions import Done, environment
 
 NAME = "softmax_regression"
 TABLE = "TRAINERS: Tuple[Trainer, ...] = (\n"
@@ -42,13 +42,13 @@ def copied(project: Path) -> Path:
     return trainer
 
 
-def learns(stage: Path) -> subprocess.CompletedProcess[str]:
+def learns(stage: Path) -> Done:
     """The example as it stands."""
     copied(stage / "example")
     return examined(stage, "example")
 
 
-def learns_nothing(stage: Path) -> subprocess.CompletedProcess[str]:
+def learns_nothing(stage: Path) -> Done:
     """The example, if it updated no weights."""
     trainer = copied(stage / "idle-example")
     text = trainer.read_text()
@@ -57,22 +57,20 @@ def learns_nothing(stage: Path) -> subprocess.CompletedProcess[str]:
     return examined(stage, "idle-example")
 
 
-SESSIONS: Mapping[str, Callable[[Path], subprocess.CompletedProcess[str]]] = {
+SESSIONS: Mapping[str, Callable[[Path], Done]] = {
     "example": learns,
     "idle example": learns_nothing,
 }
 
 
-def examined(stage: Path, name: str) -> subprocess.CompletedProcess[str]:
+def examined(stage: Path, name: str) -> Done:
     """The suite on the example's trainer and on scikit-learn's digits, less what takes timings."""
     project = stage / name
     asked = ["suite/conformance", "suite/faults", "--trainer", NAME]
     asked += ["--run-dir", "run", "--seed", "7", "-p", "no:cacheprovider"]
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    path = os.pathsep.join([str(project), str(stage / "site")])
     return subprocess.run(
         [sys.executable, "-m", "pytest", *asked],
-        env={**kept, "PYTHONPATH": path, "TFDC_OFFLINE": "1"},
+        env=environment(stage, project),
         cwd=project,
         capture_output=True,
         text=True,

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from suite.harness.process import ROOT
-from suite.meta import example
 
 Done = subprocess.CompletedProcess[str]
 
@@ -188,7 +187,7 @@ def run_pytest(
     return subprocess.run(
         [*before, sys.executable, "-m", "pytest", "--rootdir", str(stage), *plugins, test]
         + list(arguments),
-        env=_environment(stage),
+        env=environment(stage),
         cwd=stage,
         capture_output=True,
         text=True,
@@ -202,7 +201,7 @@ def run_module(stage: Path, module: str, arguments: Sequence[str]) -> Done:
     """`python -m module`, where pytest, should it start one, finds the stage's packages."""
     return subprocess.run(
         [sys.executable, "-m", module, *arguments],
-        env={**_environment(stage), "PYTEST_ADDOPTS": "-p suite.meta.fake_rows"},
+        env={**environment(stage), "PYTEST_ADDOPTS": "-p suite.meta.fake_rows"},
         cwd=stage,
         capture_output=True,
         text=True,
@@ -211,10 +210,11 @@ def run_module(stage: Path, module: str, arguments: Sequence[str]) -> Done:
     )
 
 
-def _environment(stage: Path) -> dict[str, str]:
+def environment(stage: Path, root: Path = ROOT) -> dict[str, str]:
+    """What a session inherits: the project at `root`, the stage's packages, nothing of pytest's."""
     return {
         **{k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")},
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(stage / "site")]),
+        "PYTHONPATH": os.pathsep.join([str(root), str(stage / "site")]),
         "FAKE_EXPECTATIONS": str(stage / "expectations.toml"),
         "TFDC_OFFLINE": "1",
     }
@@ -254,7 +254,6 @@ def two_sides(stage: Path) -> Done:
 
 # What runs on a stage, by name. Each takes seconds, most of them on one core.
 SESSIONS: Mapping[str, Callable[[Path], Done]] = {
-    **example.SESSIONS,
     "on two": lambda stage: run_pytest(stage, ["--run-dir", "run2", "-n", "2"]),
     "whole": lambda stage: run_pytest(stage, ["--run-dir", "run", "--seed", "11"]),
     "small files": lambda stage: run_pytest(

@@ -91,12 +91,13 @@ class MadeUpTurns:
 
 def test_of_long_steps_there_are_fewer_turns_each_ends_when_its_steps_are_done(monkeypatch):
     monkeypatch.setattr(paired_trainer, "settled", lambda _: True)
-    monkeypatch.setattr(paired_trainer.time, "perf_counter", itertools.count().__next__)
+    clock = SimpleNamespace(perf_counter=itertools.count().__next__, process_time=lambda: 0.0)
+    monkeypatch.setattr(paired_trainer, "time", clock)
     turns, told = MadeUpTurns(), []
     events = SimpleNamespace(
         flush=lambda: told.append("flush"), write=lambda name, **_: told.append(name)
     )
-    lead = paired_trainer.Lead(turns, count=100, turn_s=0.4, slow_down=0.0)
+    lead = paired_trainer.Lead(turns, count=100, least=12, turn_s=0.4, slow_down=0.0)
 
     def train() -> None:
         while True:

@@ -404,14 +404,13 @@ APPROACHES = {
         dtensor_data_parallel,
     )
 }
-SUPERVISED = ("supervisor_parameter_server", "sync_replicas_parameter_server")
 
 
 def role_of(name, args):
     """Who this task is, by what tells the trainer."""
-    if name in SUPERVISED:
+    if BY_NAME[name].role == "host_flags":
         return roles.role_from_hosts(args)
-    if name == "dtensor_data_parallel":
+    if BY_NAME[name].role == "dtensor":
         return roles.role_from_dtensor()
     return roles.role_from_tf_config(parameter_servers.JOBS)
 
@@ -421,7 +420,7 @@ def main():
     chosen.add_argument("--approach", required=True, choices=sorted(APPROACHES))
     name = chosen.parse_known_args()[0].approach
     row = BY_NAME[name]
-    if name in SUPERVISED:
+    if row.role == "host_flags":
         parser = supervisor_support.parser(name, __doc__)
     elif name == "coordinator_parameter_server":
         parser = parameter_servers.parser(name, __doc__)

@@ -24,7 +24,6 @@ from reference_trainers.events import EventWriter
 
 WINDOW = 10  # steps over which a median is taken while it warms up
 FALLING = 0.97  # warm-up is over when a window is no less than so many times the one before
-LEAST_TURNS = 12
 WARM_UP_S = 10.0  # at most, since the first step: a machine with other work on it never settles
 
 
@@ -55,12 +54,13 @@ class Follow(object):
 class Lead(Follow):
     """The clock of the task that leads.
 
-    It has `count` turns of `turn_s` each, or where steps are longer, fewer in the same time.
+    It has `count` turns of `turn_s` each, or where steps are longer, fewer in the same time, but no
+    fewer than `least`.
     """
 
-    def __init__(self, turns, count, turn_s, slow_down):
+    def __init__(self, turns, count, least, turn_s, slow_down):
         super(Lead, self).__init__(slow_down)
-        self.turns, self.count, self.turn_s = turns, count, turn_s
+        self.turns, self.count, self.least, self.turn_s = turns, count, least, turn_s
         self.timed_s = 0.0  # in all turns
         self.began_s = self.began_cpu_s = 0.0
         self.warm, self.warming = False, []  # the latter: seconds of each step so far
@@ -92,7 +92,7 @@ class Lead(Follow):
     def _end_turn(self, events, now_s):
         wall_s, cpu_s = now_s - self.began_s, time.process_time() - self.began_cpu_s
         self.timed_s += wall_s
-        enough = self.turns.taken >= LEAST_TURNS and self.timed_s >= self.count * self.turn_s
+        enough = self.turns.taken >= self.least and self.timed_s >= self.count * self.turn_s
         last = enough or self.turns.taken == self.count
         took = {"steps": self.steps, "wall_s": wall_s, "cpu_s": cpu_s}
         events.write("timed", told=True, last=last, **took)
@@ -128,7 +128,8 @@ def main():
     parser.add_argument("--program", required=True, help="the trainer")
     parser.add_argument("--turns", default="", help="of the task that leads: path of the pipes")
     parser.add_argument("--first", action="store_true", help="has the first turn")
-    parser.add_argument("--count", type=int, default=1, help="turns")
+    parser.add_argument("--count", type=int, default=1, help="turns, at most")
+    parser.add_argument("--least", type=int, default=1, help="turns, however long they are")
     parser.add_argument("--turn", type=float, default=0.0, help="seconds of each, at least")
     parser.add_argument("--tick", default="step", help="its event at the end of a step")
     parser.add_argument("--slow-down", type=float, default=0.0, help="of each step, as a share")
@@ -138,7 +139,7 @@ def main():
         os.sched_setaffinity(0, [int(number) for number in args.cpus.split(",")])
     if args.turns:
         turns = Turns(args.turns, args.first)
-        listen(Lead(turns, args.count, args.turn, args.slow_down), args.tick)
+        listen(Lead(turns, args.count, args.least, args.turn, args.slow_down), args.tick)
     elif args.slow_down:
         listen(Follow(args.slow_down), args.tick)
     sys.argv = [args.program] + rest
