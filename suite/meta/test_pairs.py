@@ -9,11 +9,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from reference_trainers import BY_NAME
+from reference_trainers import BY_NAME, TRAINERS
 from suite.harness import pairs, sides
 from suite.harness.cases import Case
 from suite.harness.environments import Interpreter
@@ -28,32 +29,39 @@ HERE = Interpreter(sys.executable, "3.11", "2.21.0", keras="3.15", tf_keras="2.2
 ALONE = Case(BY_NAME["single_process"], "none", "tf_keras")
 
 
-def in_turns(path: Path, firsts: int, seconds: int) -> str:
-    """Who had each turn, of two that take so many."""
+def in_turns(path: Path, firsts: int, seconds: int) -> tuple[str, dict[str, float]]:
+    """Who had each turn, of two that take so many, and what each heard last of the other."""
     had: list[str] = []
+    heard: dict[str, float] = {}
 
     def take(name: str, first: bool) -> None:
         turns = Turns(str(path), first)
         for _ in range(firsts if first else seconds):
-            turns.next()
+            turns.next(1.5 if first else 2.5)
             had.append(name)
+        heard[name] = turns.heard
         turns.leave()
 
     first = threading.Thread(target=take, args=("a", True))
     first.start()
     take("b", False)
     first.join()
-    return "".join(had)
+    return "".join(had), heard
 
 
-@pytest.mark.parametrize(("count", "order"), [(1, "ab"), (2, "abba"), (5, "abbaabbaab")])
-def test_two_take_turns_as_abba(tmp_path: Path, count: int, order: str):
-    assert in_turns(tmp_path / "turn", count, count) == order
+# Who leaves tells nothing any more.
+@pytest.mark.parametrize(
+    ("count", "order", "heard"),
+    [(1, "ab", (0.0, 0.0)), (2, "abba", (0.0, 1.5)), (5, "abbaabbaab", (2.5, 1.5))],
+)
+def test_two_take_turns_as_abba(tmp_path: Path, count: int, order: str, heard: tuple[float, float]):
+    told = dict(zip("ab", heard, strict=True))
+    assert in_turns(tmp_path / "turn", count, count) == (order, told)
 
 
 @pytest.mark.parametrize(("counts", "order"), [((1, 3), "abbb"), ((4, 1), "abaaa")])
 def test_who_has_left_keeps_nobody_waiting(tmp_path: Path, counts: tuple[int, int], order: str):
-    assert in_turns(tmp_path / "turn", *counts) == order
+    assert in_turns(tmp_path / "turn", *counts)[0] == order
 
 
 def test_whoever_fails_is_told_of_and_not_who_waits_for_it(fake_engine, tmp_path: Path):
@@ -81,23 +89,29 @@ class MadeUpTurns:
     """All of them at once."""
 
     taken = 0
+    heard = 0.5  # seconds of the other's step
 
-    def next(self) -> None:
+    def next(self, _: float) -> None:
         self.taken += 1
 
     def leave(self) -> None:
         raise Left
 
 
-def test_of_long_steps_there_are_fewer_turns_each_ends_when_its_steps_are_done(monkeypatch):
+def test_of_long_steps_there_are_fewer_turns_which_end_when_as_many_steps_are_done_as_the_other_s(
+    monkeypatch,
+):
     monkeypatch.setattr(paired_trainer, "settled", lambda _: True)
     clock = SimpleNamespace(perf_counter=itertools.count().__next__, process_time=lambda: 0.0)
     monkeypatch.setattr(paired_trainer, "time", clock)
-    turns, told = MadeUpTurns(), []
-    events = SimpleNamespace(
-        flush=lambda: told.append("flush"), write=lambda name, **_: told.append(name)
-    )
-    lead = paired_trainer.Lead(turns, count=100, least=12, turn_s=0.4, slow_down=0.0)
+    turns, told, steps = MadeUpTurns(), [], []
+
+    def write(name: str, **fields: Any) -> None:
+        told.append(name)
+        steps.append(fields["steps"])
+
+    events = SimpleNamespace(flush=lambda: told.append("flush"), write=write)
+    lead = paired_trainer.Lead(turns, count=40, least=5, turn_s=3.0, slow_down=0.0)
 
     def train() -> None:
         while True:
@@ -105,9 +119,10 @@ def test_of_long_steps_there_are_fewer_turns_each_ends_when_its_steps_are_done(m
 
     with pytest.raises(Left):
         train()
-    # A step is of three seconds here, by a clock that goes on when it is looked at.
-    assert turns.taken == 14
-    assert told == ["warm", *["flush", "timed"] * 14]
+    # A step is of two or three seconds here, by a clock that goes on when it is looked at.
+    assert told == ["warm", "flush", *["flush", "timed"] * (turns.taken - 1)]
+    assert steps[1:] == [6] * (turns.taken - 1)  # the other's, which is quicker
+    assert turns.taken == 1 + 10  # of 13 s, in the time of 40 of 3 s
 
 
 def sides_of(engine, directory: Path, trainer) -> list[FakeCase]:
@@ -118,12 +133,15 @@ def sides_of(engine, directory: Path, trainer) -> list[FakeCase]:
     return found
 
 
-@pytest.mark.parametrize("trainer", [SINGLE, LOOP], ids=lambda row: row.name)
-def test_a_slowdown_is_in_the_ratio(fake_engine, tmp_path: Path, trainer):
-    found = pairs.measured(sides_of(fake_engine, tmp_path, trainer), 1, slow_down=4.0, turns=2)
-    assert {name: len(times) for name, times in found.times_s.items()} == {"base": 2, "new": 2}
-    # 5, but a fake's step is so short that a busy machine stretches either side's.
-    assert np.median(found.log_ratios) > np.log(2)
+# Of tasks that wait for each other each takes the other's waiting for its own step, and makes it
+# longer by a part of that: twice as long at each step if the part is two.
+@pytest.mark.parametrize(("trainer", "slow_down"), [(SINGLE, 4.0), (LOOP, 0.8)])
+def test_a_slowdown_is_in_the_ratio(fake_engine, tmp_path: Path, trainer, slow_down: float):
+    sides = sides_of(fake_engine, tmp_path, trainer)
+    found = pairs.measured(sides, 1, slow_down=slow_down, turns=10)
+    assert {name: len(times) for name, times in found.times_s.items()} == {"base": 10, "new": 10}
+    # A fake's step is so short that a busy machine stretches either side's.
+    assert np.median(found.log_ratios) > np.log(1 + slow_down / 3)
     assert min(found.start_up_s.values()) > 0
 
 
@@ -207,3 +225,13 @@ def test_the_document_s_own_way_is_another_program_of_the_same_trainer():
     assert (base.trainer, new.trainer) == ("documented", ALONE.trainer.name)
     assert base.case.trainer.name == ALONE.trainer.name
     assert Path(base.case.trainer.program).name == "as_documented.py"
+
+
+def test_every_trainer_that_takes_turns_has_its_document_s_bare_calls_beside_it(
+    monkeypatch, tmp_path
+):
+    takes_turns = [row for row in TRAINERS if "step" in row.events]
+    assert [r.name for r in takes_turns if not (sides.DOCUMENTS / f"{r.name}.py").exists()] == []
+    monkeypatch.setattr(sides, "DOCUMENTS", tmp_path)
+    with pytest.raises(HarnessError, match="bare calls are not in"):
+        sides.base_of("documented", ALONE, HERE)

@@ -1,9 +1,9 @@
 """Times a trainer that takes turns with another one, which is to be compared with it.
 
 Started with flags of its own, then those of the trainer. The task that leads ends a step with what
-it tells, a `step` or a coordinator's `executed`. After its warm-up it makes steps for some time,
-tells how long they took (`timed`), and gives the other its turn; its cluster waits with it. When it
-has had all its turns it waits to be ended from outside. A slowdown can be planted, for trials.
+it tells, a `step` or a coordinator's `executed`. After its warm-up it makes some steps, tells how
+long they took (`timed`), and gives the other its turn; its cluster waits with it. When it has had
+all its turns it waits to be ended from outside. A slowdown can be planted, for trials.
 """
 
 import argparse
@@ -55,7 +55,10 @@ class Lead(Follow):
     """The clock of the task that leads.
 
     It has `count` turns of `turn_s` each, or where steps are longer, fewer in the same time, but no
-    fewer than `least`.
+    fewer than `least`, after a first one for trial. Both sides make as many steps in a turn, those
+    that the quicker one makes in `turn_s`. If each ended its turn with the first step beyond that,
+    the slower side's turns would have fewer steps by bounds that a small change can cross, and slow
+    steps would end turns.
     """
 
     def __init__(self, turns, count, least, turn_s, slow_down):
@@ -64,12 +67,17 @@ class Lead(Follow):
         self.timed_s = 0.0  # in all turns
         self.began_s = self.began_cpu_s = 0.0
         self.warm, self.warming = False, []  # the latter: seconds of each step so far
-        self.steps = 0
+        self.steps = self.steps_of_turn = 0
+        self.trial_s = 0.0  # of a step, alone on the machine: they warm up together
 
     def ended(self, events, now_s, steps):
         if self.warm:
             self.steps += steps
-            if now_s - self.began_s >= self.turn_s:
+            if self.trial_s:
+                over = self.steps >= self.steps_of_turn
+            else:
+                over = now_s - self.began_s >= self.turn_s
+            if over:
                 # What is told has the results of steps, which may have been begun only.
                 events.flush()
                 self._end_turn(events, time.perf_counter())
@@ -85,21 +93,31 @@ class Lead(Follow):
             self._begin_turn()
 
     def _begin_turn(self):
-        self.turns.next()
+        self.turns.next(self.trial_s)
+        if self.trial_s:
+            quicker_s = min(self.trial_s, self.turns.heard or self.trial_s)
+            self.steps_of_turn = round(self.turn_s / quicker_s)
         self.steps = 0
         self.began_s, self.began_cpu_s = time.perf_counter(), time.process_time()
 
     def _end_turn(self, events, now_s):
         wall_s, cpu_s = now_s - self.began_s, time.process_time() - self.began_cpu_s
+        if self.trial_s:
+            self._tell(events, wall_s, cpu_s)
+        else:
+            self.trial_s = wall_s / self.steps
+        self._begin_turn()
+
+    def _tell(self, events, wall_s, cpu_s):
         self.timed_s += wall_s
-        enough = self.turns.taken >= self.least and self.timed_s >= self.count * self.turn_s
-        last = enough or self.turns.taken == self.count
+        told = self.turns.taken - 1
+        enough = told >= self.least and self.timed_s >= self.count * self.turn_s
+        last = enough or told == self.count
         took = {"steps": self.steps, "wall_s": wall_s, "cpu_s": cpu_s}
         events.write("timed", told=True, last=last, **took)
         if last:
             self.turns.leave()
             threading.Event().wait()
-        self._begin_turn()
 
 
 def settled(times_s):
@@ -130,7 +148,7 @@ def main():
     parser.add_argument("--first", action="store_true", help="has the first turn")
     parser.add_argument("--count", type=int, default=1, help="turns, at most")
     parser.add_argument("--least", type=int, default=1, help="turns, however long they are")
-    parser.add_argument("--turn", type=float, default=0.0, help="seconds of each, at least")
+    parser.add_argument("--turn", type=float, default=0.0, help="seconds of each, about")
     parser.add_argument("--tick", default="step", help="its event at the end of a step")
     parser.add_argument("--slow-down", type=float, default=0.0, help="of each step, as a share")
     parser.add_argument("--cpus", default="", help="the processors of this task: 0,1")

@@ -6,6 +6,9 @@ over two turns of each then weighs on both alike. Imported by programs beside it
 
 import contextlib
 import os
+import struct
+
+NUMBER = struct.Struct("d")
 
 
 class Turns(object):
@@ -17,19 +20,23 @@ class Turns(object):
     def __init__(self, path, first):
         self.first = first
         self.taken = 0
+        self.heard = 0.0
         self.paths = [path + ".to-second", path + ".to-first"]
         self.mine = self.others = -1
         for name in self.paths:
             with contextlib.suppress(FileExistsError):
                 os.mkfifo(name)
 
-    def next(self):
-        """Wait for my next turn, after giving it to the other where the order says so."""
+    def next(self, number=0.0):
+        """Wait for my next turn, after giving it to the other where the order says so.
+
+        `number`: what the other is told by that; what it told is in `heard`.
+        """
         if not self.taken:
             self._meet()
         if self.taken % 2 == (1 if self.first else 0):
             if self.taken:
-                self.give()
+                self.give(number)
             self.wait()
         self.taken += 1
 
@@ -38,14 +45,16 @@ class Turns(object):
         os.close(self.others)
         os.close(self.mine)
 
-    def give(self):
+    def give(self, number=0.0):
         """The turn is the other's."""
         with contextlib.suppress(BrokenPipeError):
-            os.write(self.others, b".")
+            os.write(self.others, NUMBER.pack(number))
 
     def wait(self):
         """Until the other gives me the turn, or has left or ended."""
-        os.read(self.mine, 1)
+        told = os.read(self.mine, NUMBER.size)
+        if told:
+            (self.heard,) = NUMBER.unpack(told)
 
     def _meet(self):
         # In the same order on both sides: each opening waits for its counterpart.
