@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 SAME = "same"
 DOCUMENTED = "documented"
-# The program that has the ways of all documents.
+# The program that makes the bare calls of a document, and where it has them, by trainer.
 AS_DOCUMENTED = str(ROOT / "suite" / "programs" / "as_documented.py")
+DOCUMENTS = ROOT / "suite" / "programs" / "documents"
 # tf_keras is what Keras 2 has become: across versions one is the other's counterpart.
 COUNTERPARTS = {"keras2": "tf_keras", "tf_keras": "keras2"}
 
@@ -104,6 +105,8 @@ def base_of(base: str, case: Case, interpreter: Interpreter) -> Side:
     kind = kind_of("--base", base)
     if kind.name == "python":
         interpreter = environments.describe(base)
+    if kind.name == "document" and not (DOCUMENTS / f"{case.trainer.name}.py").exists():
+        raise HarnessError(f"{case.trainer.name}: its document's bare calls are not in {DOCUMENTS}")
     changes: dict[str, Any] = {
         "document": {"trainer": replace(case.trainer, path=AS_DOCUMENTED)},
         "trainer": {"trainer": BY_NAME.get(base)},

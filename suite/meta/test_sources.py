@@ -48,7 +48,11 @@ def newer_than_3_8(path: Path) -> str:
 def imports_what_a_task_may_lack(path: Path) -> set[str]:
     """Modules that are not everywhere where TensorFlow is, and do not lie beside the file."""
     foreign = imports(path) - WORKERS_MAY_IMPORT
-    return {module for module in foreign if not path.with_name(f"{module}.py").exists()}
+    return {module for module in foreign if not lies_beside(path, module)}
+
+
+def lies_beside(path: Path, module: str) -> bool:
+    return any((path.parent / name).exists() for name in (f"{module}.py", f"{module}/__init__.py"))
 
 
 def imports_tensorflow(path: Path) -> set[str]:

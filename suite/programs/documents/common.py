@@ -1,0 +1,92 @@
+"""What several of the documents' programs have in common."""
+
+import numpy as np
+import tensorflow as tf
+
+from reference_trainers import keras_support
+
+FOR_EVER = 10**9  # steps: whoever compares ends it
+
+
+class Steps(object):
+    """Tells of steps, and of nothing in them."""
+
+    def __init__(self, events):
+        self.events, self._count = events, 0
+
+    def made(self, loss=lambda: None):
+        """`loss`: called a little later, to wait for what is still computed."""
+        self._count += 1
+        where = {"step": self._count, "global_step": self._count}
+        self.events.write_soon("step", later=lambda: {"loss": loss()}, examples=None, **where)
+
+    def executed(self, steps):
+        self.events.write("executed", steps=steps, by={}, updates=None)
+
+
+def batches(data, batch):
+    """Shuffled batches of (x float32 [batch, 28, 28] in 0..1, y int64 [batch]), without end."""
+    x, y = data.x_train / np.float32(255), data.y_train
+    dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x))
+    return dataset.repeat().batch(batch)
+
+
+def fit(args, data, steps, strategy):
+    """tutorials/distribute/keras and multi_worker_with_keras."""
+    with strategy.scope():
+        model = keras_support.build_cnn_model(args)
+        model.compile(
+            loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            optimizer=keras_support.build_optimizer(args, model),
+            metrics=["accuracy"],
+        )
+
+    class Told(tf.keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):  # noqa: ARG002 (Keras' signature)
+            steps.made()
+
+    dataset = batches(data, args.batch_size * strategy.num_replicas_in_sync)
+    model.fit(dataset, epochs=1, steps_per_epoch=FOR_EVER, callbacks=[Told()], verbose=2)
+
+
+def mirrored(args):
+    return tf.distribute.MirroredStrategy(keras_support.logical_devices(args.devices))
+
+
+def multi_worker_mirrored(args):
+    keras_support.logical_devices(args.devices)
+    return tf.distribute.MultiWorkerMirroredStrategy(
+        communication_options=tf.distribute.experimental.CommunicationOptions(
+            implementation=tf.distribute.experimental.CommunicationImplementation[
+                args.backend.upper()
+            ]
+        )
+    )
+
+
+def make_loop(args, strategy):
+    """(what a replica does with (images, labels), giving its share of the loss; global batch)."""
+    global_batch = args.batch_size * strategy.num_replicas_in_sync
+    with strategy.scope():
+        model = keras_support.build_cnn_model(args)
+        optimizer = keras_support.build_optimizer(args, model)
+        accuracy = tf.keras.metrics.SparseCategoricalAccuracy()
+        loss_of_each = tf.keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, reduction="none"
+        )
+
+    def replica_step(inputs):
+        images, labels = inputs
+        with tf.GradientTape() as tape:
+            logits = model(images, training=True)
+            loss = tf.nn.compute_average_loss(
+                loss_of_each(labels, logits), global_batch_size=global_batch
+            )
+            if model.losses:
+                loss += tf.nn.scale_regularization_loss(tf.add_n(model.losses))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))  # noqa: B905
+        accuracy.update_state(labels, logits)
+        return loss
+
+    return replica_step, global_batch

@@ -1,0 +1,35 @@
+"""tutorials/distribute/parameter_server_training, its loop of one's own."""
+
+import tensorflow as tf
+
+from reference_trainers import parameter_servers
+from reference_trainers.coordinator_parameter_server import AT_ONCE_PER_WORKER
+
+from . import common
+
+
+def train(args, data, steps, role):
+    if role.task.split("/")[0] != "chief":
+        parameter_servers.serve(role, steps.events)
+    strategy = parameter_servers.connect(role, args)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    replica_step, global_batch = common.make_loop(args, strategy)
+
+    @tf.function
+    def step(iterator):
+        losses = strategy.run(replica_step, args=(next(iterator),))
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
+
+    @tf.function
+    def per_worker_dataset():
+        return strategy.distribute_datasets_from_function(
+            lambda _: common.batches(data, global_batch)
+        )
+
+    iterator = iter(coordinator.create_per_worker_dataset(per_worker_dataset))
+    at_once = AT_ONCE_PER_WORKER * len(role.workers)
+    while True:
+        for _ in range(at_once):
+            coordinator.schedule(step, args=(iterator,))
+        coordinator.join()
+        steps.executed(at_once)

@@ -1,0 +1,7 @@
+"""deploy/distributed, its parameter servers in step: SyncReplicasOptimizer."""
+
+from . import supervisor_parameter_server
+
+
+def train(args, data, steps, role):
+    supervisor_parameter_server.train(args, data, steps, role, synchronous=True)
