@@ -32,13 +32,14 @@ def position(args, epoch, step_in_epoch):
 
 
 def watch_for_preemption(args, events, strategy, checkpoint, save):
-    """What to call before each step: after a notice of preemption all save, and leave with code 42.
+    """What to call before each step, with how many of the epoch are done.
 
+    After a notice of preemption it has all save, and leave with exit code 42.
     The notice is SIGTERM, to any of the workers; they agree on the step before which they save. See
     https://www.tensorflow.org/guide/migrate/fault_tolerance.
     """
     if not args.preemption:
-        return lambda: None
+        return lambda _: None
     if not args.model_dir:
         raise workload.BadInput("--preemption: there is no --model-dir to save to")
 
@@ -53,7 +54,12 @@ def watch_for_preemption(args, events, strategy, checkpoint, save):
         tf.train.CheckpointManager(checkpoint, chiefs, max_to_keep=1),
         termination_config=tf.distribute.experimental.TerminationConfig(save_fn=save_and_tell),
     )
-    return handler.save_checkpoint_if_preempted
+
+    def before_step(done):
+        checkpoint.step_in_epoch.assign(done)
+        handler.save_checkpoint_if_preempted()
+
+    return before_step
 
 
 def is_due(args, step):

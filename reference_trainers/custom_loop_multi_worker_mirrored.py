@@ -83,14 +83,14 @@ def run(args, role, events, data):
     while epoch.numpy() < args.epochs:
         accuracy.reset_state()
         total_loss, steps_before = 0.0, teller.steps
-        while step_in_epoch.numpy() < args.steps_per_epoch:
-            before_step()
+        for step in range(1 + int(step_in_epoch.numpy()), 1 + args.steps_per_epoch):
+            before_step(step - 1)
             batch = next(iterator)
             loss, own = train_step(batch)
             total_loss += loss
-            step_in_epoch.assign_add(1)
             teller.step(own, batch)
-            if custom_loop.is_due(args, int(step_in_epoch.numpy())):
+            if custom_loop.is_due(args, step):
+                step_in_epoch.assign(step)
                 save()
         steps = teller.steps - steps_before
         metrics = {"loss": float(total_loss) / steps, "accuracy": float(accuracy.result())}

@@ -193,7 +193,7 @@ class Teller(object):
         where = {"step": self.steps, "global_step": self.global_step}
         own = labels.shape[0] // dtensor.num_clients()
         self._events.write_soon(
-            "step", loss=lambda: float(metrics.numpy()[0]), examples=own, **where
+            "step", later=lambda: {"loss": float(metrics.numpy()[0])}, examples=own, **where
         )
         if rows is not None:
             ids = np.concatenate([shard.numpy() for shard in dtensor.unpack(rows)])

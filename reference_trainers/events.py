@@ -61,6 +61,11 @@ EXIT_BAD_INPUT = 2
 SOON_S = 0.05  # how late an event of `write_soon` may be
 
 
+def nothing():
+    """The fields that are still to come of an event that has all."""
+    return {}
+
+
 class EventWriter(object):
     """Appends events of one task; `enabled` is False, and writing free, without TRAINER_EVENTS.
 
@@ -76,7 +81,7 @@ class EventWriter(object):
         self.path = os.environ.get("TRAINER_EVENTS", "")
         self.enabled = bool(self.path)
         self._file = -1
-        self._waiting = collections.deque()  # (event, time_s, fields)
+        self._waiting = collections.deque()  # (event, time_s, fields, what gives more of them)
         self._writing = threading.RLock()  # a signal handler may write as well
         self._written_s = 0.0
         if self.enabled:
@@ -90,19 +95,20 @@ class EventWriter(object):
     def write(self, event, **fields):
         """Write one event; KeyError for a name that SCHEMA does not know."""
         if self.enabled:
-            self._waiting.append((event, time.clock_gettime(time.CLOCK_MONOTONIC), fields))
+            now_s = time.clock_gettime(time.CLOCK_MONOTONIC)
+            self._waiting.append((event, now_s, fields, nothing))
             self.flush()
 
-    def write_soon(self, event, **fields):
+    def write_soon(self, event, later=nothing, **fields):
         """Write an event that comes at every step, with the next ones if these come at once.
 
         After a step the caches are cold, and a line of its own would cost a hundred microseconds.
         At most SOON_S may pass until then, and the next `write` keeps the order; what waits when
-        the process is killed is lost. A value may be a function, called when the line is written.
+        the process is killed is lost. `later`: gives more fields when the line is written.
         """
         if self.enabled:
             now_s = time.clock_gettime(time.CLOCK_MONOTONIC)
-            self._waiting.append((event, now_s, fields))
+            self._waiting.append((event, now_s, fields, later))
             if now_s - self._written_s >= SOON_S:
                 self.flush()
 
@@ -122,13 +128,13 @@ class EventWriter(object):
                 if written != len(data):  # what the disk still took; the rest would fail as well
                     self._give_up("only %d of %d bytes were written" % (written, len(data)))
 
-    def _line(self, event, time_s, fields):
+    def _line(self, event, time_s, fields, later):
+        fields = dict(fields, **later())
         missing = [name for name in SCHEMA[event] if name not in fields]
         if missing:
             raise KeyError("event %s lacks %s" % (event, ", ".join(missing)))
         record = {"event": event, "time_s": time_s, "task": self.task, "attempt": self.attempt}
-        for name, value in fields.items():
-            record[name] = value() if callable(value) else value
+        record.update(fields)
         return json.dumps(record) + "\n"
 
     def beside(self, suffix):

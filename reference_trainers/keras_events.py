@@ -21,7 +21,8 @@ OWN = "own"  # among what train_step returns
 def loss_and_examples(own):
     """Mean loss over this task's own batch and its size, from [loss, examples] of each replica."""
     losses, examples = np.transpose([part.numpy() for part in own]).astype(np.float64)
-    return float(np.average(losses, weights=examples)), int(examples.sum())
+    loss = float(np.average(losses, weights=examples))
+    return {"loss": loss, "examples": int(examples.sum())}
 
 
 class BatchProbe(object):
@@ -156,12 +157,7 @@ class EventsCallback(tf.keras.callbacks.Callback):
 
 def tell_step(events, own, where):
     """Write `step`, later, when its numbers are there; `own` as BatchProbe gives it."""
-    events.write_soon(
-        "step",
-        loss=lambda: loss_and_examples(own)[0],
-        examples=lambda: loss_and_examples(own)[1],
-        **where,
-    )
+    events.write_soon("step", later=lambda: loss_and_examples(own), **where)
 
 
 class EpochsCallback(EventsCallback):

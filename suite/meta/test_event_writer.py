@@ -26,7 +26,8 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def step(writer: EventWriter, number: int) -> None:
-    writer.write_soon("step", step=number, global_step=number, loss=lambda: 0.5, examples=8)
+    later = {"loss": 0.5, "examples": 8}
+    writer.write_soon("step", later=lambda: later, step=number, global_step=number)
 
 
 def read(path: Path) -> list[dict]:
@@ -120,5 +121,5 @@ def test_without_trainer_events_nothing_is_written_or_asked_for(monkeypatch):
     monkeypatch.delenv("TRAINER_EVENTS", raising=False)
     writer = EventWriter()
     writer.write("no such event")
-    writer.write_soon("step", loss=lambda: pytest.fail("was fetched"))
+    writer.write_soon("step", later=lambda: pytest.fail("was fetched"))
     assert not writer.enabled
