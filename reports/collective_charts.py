@@ -24,7 +24,7 @@ from reports.text import plural
 LIMIT = "#66707d"
 BY_SIZE = (
     "busbw by size of the whole tensor, median over clusters. Grey lines: one plain TCP stream "
-    "over the same path, and memcpy, in the same run."
+    "over the same path, memcpy, and a plain copy between two GPUs if there are, in the same run."
 )
 BY_LINK = (
     "The same over links held to a speed; thin lines of the same colour: that speed, which busbw "
@@ -64,10 +64,7 @@ def _by_size(summary: Summary, limits: Mapping[str, float]) -> str:
             for place, case in enumerate(cases):
                 points = [row for row in own if _case(row) == case]
                 _line(ax, place, points, f"{case[0]}, {case[1]}")
-            for metric, name in (
-                ("limit_tcp_gb_per_s", "TCP"),
-                ("limit_memcpy_gb_per_s", "memcpy"),
-            ):
+            for metric, name in collectives.SPEEDS.items():
                 if metric in limits:
                     _limit(ax, limits[metric], f"{name} {digits(limits[metric])}")
             _finish(ax, own, plural(workers, "worker"))

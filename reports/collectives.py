@@ -21,6 +21,7 @@ from reports.text import MISSING, figure, plural
 
 PREFIXES = ("collective_", "limit_", "shaped_")
 SETTING = "collective_times_default"
+SHARES = ("share", "share_of_gpu_copy")  # of VALUES
 LOOPBACK, WHOLE = "loopback", "whole"
 OF = r"(?:(?P<op>\w+) (?P<size_bytes>\d+) B ?)?(?:over (?P<link>\S+) ?)?(?:with (?P<setting>.+))?"
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
@@ -35,12 +36,19 @@ VALUES = {
     "algbw": "collective_algbw_gb_per_s",
     "busbw": "collective_busbw_gb_per_s",
     "share": "collective_share_of_tcp",
+    "share_of_gpu_copy": "collective_share_of_gpu_copy",
+}
+# What the path can do: metric -> what is told of it.
+SPEEDS = {
+    "limit_tcp_gb_per_s": "TCP",
+    "limit_memcpy_gb_per_s": "memcpy",
+    "limit_gpu_copy_gb_per_s": "GPU copy",
 }
 NOTE = (
     "asked, got: backend (tree: how broadcast goes on CPU). n: clusters; medians over them. Time: "
     "from the last rank's begin to the last one's end. skew: between the ranks' ends. Sizes: of "
     "the whole tensor; GB/s: 1e9 bytes. busbw as in nccl-tests; of TCP: its share of one plain TCP "
-    "stream over the same path."
+    "stream over the same path; of GPU copy: NCCL's in a plain copy from one GPU to another."
 )
 COLUMNS = (
     Column("size"),
@@ -54,6 +62,7 @@ COLUMNS = (
     Column("algbw GB/s", right=True),
     Column("busbw GB/s", right=True),
     Column("of TCP %", right=True),
+    Column("of GPU copy %", right=True),
 )
 
 
@@ -114,7 +123,8 @@ def tables(run: RunFrames) -> list[Table]:
 
 def table(run: RunFrames) -> Table:
     """Every operation and size."""
-    return Table("Collectives", COLUMNS, tuple(_lines(summarise(run.measurements))), NOTE)
+    lines = tuple(_lines(summarise(run.measurements)))
+    return Table("Collectives", COLUMNS, lines, NOTE).without_empty_columns()
 
 
 def brief(run: RunFrames) -> Table:
@@ -122,11 +132,12 @@ def brief(run: RunFrames) -> Table:
     largest: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in summarise(run.measurements):
         largest[tuple(row[key] for key in KEYS if key != "size_bytes")] = row
-    kept = ("size", "asked", "got", "p50 ms", "busbw GB/s", "of TCP %")
+    kept = ("size", "asked", "got", "p50 ms", "busbw GB/s", "of TCP %", "of GPU copy %")
     places = [i for i, column in enumerate(COLUMNS) if column.name in kept]
     lines = (Row(r.group, tuple(r.cells[i] for i in places)) for r in _lines(largest.values()))
     note = "The largest size of each. asked, got: backend. of TCP: share of one plain TCP stream."
-    return Table("Collectives", tuple(COLUMNS[i] for i in places), tuple(lines), note)
+    columns = tuple(COLUMNS[i] for i in places)
+    return Table("Collectives", columns, tuple(lines), note).without_empty_columns()
 
 
 def _lines(summary: Any) -> Iterator[Row]:
@@ -142,7 +153,8 @@ def _lines(summary: Any) -> Iterator[Row]:
             _scaled(row["skew_s"], 1e3, 2),
             _scaled(row["algbw"], 1),
             _scaled(row["busbw"], 1),
-            _scaled(row["share"], 100, 2),
+            # One or the other: what goes from GPU to GPU is not held against sockets.
+            *("" if row[s] is None else _scaled(row[s], 100, 2) for s in SHARES),
         )
         yield Row(heading(row), cells)
 
@@ -169,7 +181,7 @@ def _by_link(shown: pd.DataFrame) -> dict[str, dict[str, float]]:
 
 
 def limits(run: RunFrames) -> Table:
-    """Plain TCP and memcpy, and the speed that a link was held to."""
+    """Plain TCP, memcpy and copies between GPUs, and the speed that a link was held to."""
     lines = []
     for link, values in by_link(run.measurements).items():
         held = values.get("limit_link_gb_per_s")
@@ -181,9 +193,11 @@ def limits(run: RunFrames) -> Table:
                 _scaled(tcp / held, 100) if held else "",
                 _scaled(values.get("limit_tcp_ping_p50_s"), 1e6),
                 figure(values.get("limit_memcpy_gb_per_s")),
+                figure(copy) if (copy := values.get("limit_gpu_copy_gb_per_s")) else "",
             )
             lines.append(Row("plain TCP between two workers, and memcpy", cells))
-    columns = ("link", "held to GB/s", "TCP GB/s", "of it %", "round trip µs", "memcpy GB/s")
+    names = ("link", "held to GB/s", "TCP GB/s", "of it %", "round trip µs", "memcpy GB/s")
+    columns = (*names, "GPU copy GB/s")
     note = "Medians of the run. Of a shaped link TCP's headers take 4.4 %."
     heads = tuple(Column(name, right=name != "link") for name in columns)
     return Table("Limits", heads, tuple(lines), note).without_empty_columns()

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from suite.harness import probes
+from suite.harness import backends, probes
 from suite.harness.cluster import Cluster
 from suite.harness.collectives import Limits, limits
 from suite.harness.run import Run
@@ -83,13 +83,28 @@ def collected(
 
 
 def measured_limits(launch: Launch, link: str = LOOPBACK, seconds: float = 0.5) -> Limits:
-    """What plain TCP does over the same link, and memcpy."""
+    """What plain TCP does over the same link, memcpy, and a copy between two GPUs of one host."""
     trainer = probes.program(launch, "tcp_limit", keras=False)
     given = {**probes.NOT_TAKEN, "seconds": seconds}
     jobs, hosts = (("worker", 2),), link != LOOPBACK
     with launch(trainer, jobs=jobs, flags=given, on_hosts=hosts) as cluster:
         linked(cluster, link)
-        return limits(streamed(cluster))
+        told = streamed(cluster)
+    between_gpus = not hosts and backends.enough(launch.engine.gpus, 2)
+    return limits(told, copied(launch) if between_gpus else None)
+
+
+def has_devices(launch: Launch, workers: int, backend: str = "") -> bool:
+    """Whether NCCL, where there is any GPU at all, has one for each of so many workers."""
+    gpus = launch.engine.gpus
+    other = (backend or launch.case.backend) != "nccl"
+    return other or not gpus or backends.enough(gpus, workers)
+
+
+def copied(launch: Launch) -> Run:
+    """Copies between two devices of one process, GPUs where there are two."""
+    trainer = probes.alone(launch, "device_copy", keras=False, devices=2)
+    return probes.complete(launch, trainer, flags=probes.NOT_TAKEN)
 
 
 def streamed(cluster: Cluster) -> Run:

@@ -17,12 +17,22 @@ from suite.benchmarks.linked import (
     MIB,
     SETTINGS,
     collected,
+    copied,
+    has_devices,
     measured_limits,
 )
 from suite.benchmarks.test_throughput import must_be_what_was_asked
 from suite.harness import checks
 from suite.harness.cases import Case
-from suite.harness.collectives import Collective, Limits, implementation, named, timed
+from suite.harness.collectives import (
+    Collective,
+    Limits,
+    copied_gb_per_s,
+    implementation,
+    named,
+    timed,
+)
+from suite.harness.errors import Unsupported
 from suite.harness.run import Run
 from suite.harness.session import Launch, Session
 
@@ -52,22 +62,23 @@ def record_all(record: Record, run: Run, limits: Limits, link: str = LOOPBACK) -
         record(metric, value, unit, better, workers=2, variant=f"over {link}")
     workers = len(run.workers)
     for one in made:
+        chosen = implementation(run, one.op)
         columns = {
             "workers": workers,
             "replicas": workers,
             "variant": named(one.op, one.size_bytes, "" if link == LOOPBACK else link),
             "backend": run.backend,
-            "collective": implementation(run, one.op),
+            "collective": chosen,
         }
         for metric, value, unit, better in one.measurements():
             record(metric, value, unit, better, **columns)
-        share = one.busbw_gb_per_s / limits.tcp_gb_per_s
-        record("collective_share_of_tcp", share, "1", "higher", **columns)
+        for metric, share in limits.shares(one, chosen):
+            record(metric, share, "1", "higher", **columns)
     return made
 
 
 @pytest.mark.claim("mwms/communication")
-@pytest.mark.cases(families=("mwms",), fit=True)
+@pytest.mark.cases(families=("mwms",), fit=True, flavours="first")
 @pytest.mark.timing
 def test_all_reduce_is_right_at_every_size(launch: Launch, record: Record) -> None:
     limits = measured_limits(launch, seconds=QUICK_S)
@@ -75,32 +86,42 @@ def test_all_reduce_is_right_at_every_size(launch: Launch, record: Record) -> No
 
 
 @pytest.mark.claim("mwms/communication")
-@pytest.mark.cases(families=("mwms",), fit=True, backends="each")
+@pytest.mark.cases(families=("mwms",), fit=True, backends="each", flavours="first")
 @pytest.mark.timing
 @pytest.mark.full
 @pytest.mark.parametrize("op", ["all_reduce", "all_gather", "broadcast"])
 def test_collectives_by_size(
     case: Case, launch: Launch, session: Session, record: Record, op: str
 ) -> None:
-    for workers in WORKERS:
+    for workers in (n for n in WORKERS if has_devices(launch, n)):
         run = collected(launch, op, SIZES, workers=workers, seconds=EACH_S)
         record_all(record, run, measured_limits(launch))
         # What is another backend in truth is measured often enough under that one's name.
         must_be_what_was_asked(case, run.collective, session)
 
 
-@pytest.mark.cases(families=("mwms",), fit=True)
+@pytest.mark.cases(families=("mwms",), fit=True, flavours="first")
 @pytest.mark.timing
 @pytest.mark.full
 def test_reduce_scatter_by_size(launch: Launch, record: Record) -> None:
     """Asked for by NCCL, which alone has one."""
-    for workers in WORKERS:
+    for workers in (n for n in WORKERS if has_devices(launch, n, "nccl")):
         how = {"workers": workers, "backend": "nccl", "seconds": EACH_S}
         run = collected(launch, "reduce_scatter", SIZES, **how)
         record_all(record, run, measured_limits(launch))
 
 
-@pytest.mark.cases(families=("mwms",), fit=True)
+@pytest.mark.cases(distributed=False, several=True, fit=True, flavours="first")
+@pytest.mark.timing
+def test_copies_between_gpus_are_right(launch: Launch, record: Record) -> None:
+    """What NCCL's busbw is held against; the same program between logical CPUs is no limit."""
+    (copy,) = copied(launch).of("limit")
+    if copy["what"] != "gpu_copy":
+        raise Unsupported(f"no GPU: {copy['what']} is of two devices in one memory")
+    record("limit_gpu_copy_gb_per_s", copied_gb_per_s(copy), "GB/s", "higher")
+
+
+@pytest.mark.cases(families=("mwms",), fit=True, flavours="first")
 @pytest.mark.timing
 @pytest.mark.full
 def test_settings_of_all_reduce(launch: Launch, record: Record) -> None:

@@ -8,21 +8,24 @@ in a cluster of its own, and what a step of one cluster takes longer than theirs
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+import psutil
 import pytest
 
 from reference_trainers import BY_NAME
 from suite.benchmarks.training import Trained, side_by_side
+from suite.harness.errors import HarnessError
 from suite.harness.measurement import timed_steps
 from suite.harness.run import Run
 from suite.harness.staging import Launch, complete, work
 
 STEP = "scaling_step_s"
 WORKERS = (1, 2, 4)
+MANY = 8
 BATCH = 64  # of a worker, weak; of all together, strong
 PASSES = 2  # through everything, so that each figure has processes that are minutes apart
 
@@ -137,8 +140,27 @@ def test_saving_by_size(launch: Launch, record, size: Size) -> None:
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: size.model)
 def test_scaling_over_workers(launch: Launch, record, size: Size) -> None:
     """Nothing is asserted of speed: on one machine, workers share its processors."""
+    scale(launch, record, size, SETTINGS)
+
+
+@pytest.mark.cases(families=("mwms",), fit=False, flavours="first")
+@pytest.mark.timing
+@pytest.mark.long
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: size.model)
+def test_scaling_to_many_workers(launch: Launch, record, size: Size) -> None:
+    """Beside one worker, so that the base is of the same run; HarnessError without the memory."""
+    (alone,) = measure(launch, size, SETTINGS[0], TOGETHER)
+    free_mib = psutil.virtual_memory().available / 2**20
+    if MANY * alone.peak_memory_mib > free_mib:
+        needed = f"{MANY} workers of {alone.peak_memory_mib:.0f} MiB each"
+        raise HarnessError(f"{size.model}: {needed}, and {free_mib:.0f} MiB are free")
+    many = (Setting("weak", MANY, BATCH), Setting("strong", MANY, BATCH // MANY))
+    scale(launch, record, size, (SETTINGS[0], *many))
+
+
+def scale(launch: Launch, record, size: Size, settings: Sequence[Setting]) -> None:
     for repeat in range(PASSES):
-        for setting in SETTINGS:
+        for setting in settings:
             step_s = {}
             for way in (ALONE if setting.workers == 1 else APART, TOGETHER):
                 found = measure(launch, size, setting, way)

@@ -30,7 +30,7 @@ STREAM_S = 1.0
 STEPS, WARM_UP = 20, 5
 
 
-@pytest.mark.cases(families=("mwms",), fit=True)
+@pytest.mark.cases(families=("mwms",), fit=True, flavours="first")
 @pytest.mark.timing
 @pytest.mark.full
 def test_all_reduce_over_shaped_links(launch: Launch, record: Record) -> None:
@@ -46,7 +46,7 @@ def test_all_reduce_over_shaped_links(launch: Launch, record: Record) -> None:
             no_faster_than_the_link(one, rate)
 
 
-@pytest.mark.cases(families=("mwms",), fit=False)
+@pytest.mark.cases(families=("mwms",), fit=False, flavours="first")
 @pytest.mark.timing
 @pytest.mark.full
 def test_training_over_shaped_links(launch: Launch, record: Record) -> None:
@@ -60,7 +60,7 @@ def test_training_over_shaped_links(launch: Launch, record: Record) -> None:
         record("limit_link_gb_per_s", rate.gb_per_s, "GB/s", **columns)
 
 
-@pytest.mark.cases(families=("mwms",), fit=True)
+@pytest.mark.cases(families=("mwms",), fit=True, flavours="first")
 @pytest.mark.timing
 @pytest.mark.full
 @pytest.mark.parametrize("link", ["delay", "loss"])

@@ -42,7 +42,7 @@ def measured(launch: Launch, **flags: Any) -> Run:
 
 def must_be_what_was_asked(case: Case, collective: str, session: Session) -> None:
     """Unsupported when another implementation did the work under the requested name."""
-    reason = backends.unmet(case.backend, collective, session.engine.gpus)
+    reason = backends.unmet(case.backend, collective, session.has_gpus(case))
     if reason:
         raise Unsupported(reason)
 
@@ -56,7 +56,7 @@ def test_throughput(
 ) -> None:
     runs = [measured(launch)]
     # What is another backend in truth is measured often enough under that one's name.
-    own = not backends.unmet(case.backend, runs[0].collective, session.engine.gpus)
+    own = not backends.unmet(case.backend, runs[0].collective, session.has_gpus(case))
     more = PROCESSES[session.settings.full] - 1
     runs += [measured(launch) for _ in range(more if own else 0)]
     timed = [timed_steps(run, WARM_UP) for run in runs]

@@ -71,21 +71,30 @@ def discover_gpus(visible: str | None = None) -> tuple[str, ...]:
     return tuple(uuid for index, uuid in gpus.items() if index in wanted or uuid in wanted)
 
 
-def unmet(backend: str, collective: str, gpus: Sequence[str]) -> str:
-    """Why the requested backend was not the actual one; empty when it was, or AUTO chose."""
+def unmet(backend: str, collective: str, gpus: bool) -> str:
+    """Why the requested backend was not the actual one; empty when it was, or AUTO chose.
+
+    `gpus`: whether each worker had one.
+    """
     wanted = BY_NAME.get(backend)
     if wanted is None or backend in ("auto", collective):
         return ""
-    missing = f"no {wanted.needs}" if wanted.needs and not gpus else "TensorFlow chose otherwise"
+    lacks = wanted.needs and not gpus
+    missing = f"no {wanted.needs} for each worker" if lacks else "TensorFlow chose otherwise"
     return f"{missing}: {backend} was requested, the run was reduced by {collective}"
 
 
-def assign_gpus(devices: Sequence[str], workers: Sequence[str]) -> Mapping[str, str]:
-    """CUDA_VISIBLE_DEVICES of each worker: one GPU each; "-1" (none) for all when too few.
+def enough(gpus: Sequence[str], workers: int, each: int = 1) -> bool:
+    """Whether so many workers can have `each` of them for themselves."""
+    return len(gpus) >= each * workers
 
-    One GPU per worker keeps NCCL's rule that no two ranks share a device; mixing workers with and
-    without a GPU would let AUTO choose differently on each of them.
+
+def assign_gpus(gpus: Sequence[str], workers: Sequence[str], each: int = 1) -> Mapping[str, str]:
+    """CUDA_VISIBLE_DEVICES of each worker: `each` of them; "-1" (none) for all when too few.
+
+    GPUs of its own keep NCCL's rule that no two ranks share a device; mixing workers with and
+    without would let AUTO choose differently on each of them.
     """
-    if len(devices) < len(workers):
+    if not enough(gpus, len(workers), each):
         return dict.fromkeys(workers, "-1")
-    return dict(zip(workers, devices, strict=False))
+    return {w: ",".join(gpus[i * each : (i + 1) * each]) for i, w in enumerate(workers)}

@@ -142,23 +142,46 @@ class Limits:
     tcp_gb_per_s: float  # one way, one stream
     tcp_ping_p50_s: float  # there and back, one byte
     memcpy_gb_per_s: float
+    gpu_copy_gb_per_s: float | None = None  # from one GPU to another
 
     def measurements(self) -> Iterator[tuple[str, float, str, str]]:
         yield "limit_tcp_gb_per_s", self.tcp_gb_per_s, "GB/s", "higher"
         yield "limit_tcp_ping_p50_s", self.tcp_ping_p50_s, "s", "lower"
         yield "limit_memcpy_gb_per_s", self.memcpy_gb_per_s, "GB/s", "higher"
+        if self.gpu_copy_gb_per_s:
+            yield "limit_gpu_copy_gb_per_s", self.gpu_copy_gb_per_s, "GB/s", "higher"
+
+    def shares(self, made: Collective, implementation: str) -> Iterator[tuple[str, float]]:
+        """(metric, share) of an operation's busbw in what its path can do.
+
+        NCCL's goes from GPU to GPU, the others' through sockets.
+        """
+        if implementation != "nccl":
+            yield "collective_share_of_tcp", made.busbw_gb_per_s / self.tcp_gb_per_s
+        elif self.gpu_copy_gb_per_s:
+            yield "collective_share_of_gpu_copy", made.busbw_gb_per_s / self.gpu_copy_gb_per_s
 
 
-def limits(run: Run) -> Limits:
-    """From what suite/programs/tcp_limit.py has told; ValueError where some of it is missing."""
+def limits(run: Run, copies: Run | None = None) -> Limits:
+    """From what tcp_limit.py has told, ValueError where it lacks something, and device_copy.py."""
     found = {e["what"]: e for e in run.of("limit")}
     if missing := {"tcp_stream", "tcp_ping", "memcpy"} - found.keys():
         raise ValueError(f"the limits lack {', '.join(sorted(missing))}")
     stream, ping, copy = (found[what] for what in ("tcp_stream", "tcp_ping", "memcpy"))
     trips_s = np.array(ping["ends_s"]) - np.array(ping["begins_s"])
-    copies_s = np.array(copy["ends_s"]) - np.array(copy["begins_s"])
-    copied = float(np.median(np.array(copy["bytes"]) / copies_s)) / GB
-    return Limits(_stream_gb_per_s(stream), float(np.median(trips_s)), copied)
+    between_gpus = [e for e in copies.of("limit") if e["what"] == "gpu_copy"] if copies else []
+    return Limits(
+        _stream_gb_per_s(stream),
+        float(np.median(trips_s)),
+        copied_gb_per_s(copy),
+        copied_gb_per_s(between_gpus[0]) if between_gpus else None,
+    )
+
+
+def copied_gb_per_s(copy: Event) -> float:
+    """Median over the copies."""
+    took_s = np.array(copy["ends_s"]) - np.array(copy["begins_s"])
+    return float(np.median(np.array(copy["bytes"]) / took_s)) / GB
 
 
 def _stream_gb_per_s(stream: Event) -> float:

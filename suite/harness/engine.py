@@ -139,7 +139,7 @@ class Engine:
             given["model-dir"] = model_dir
         addresses, release = self.network.addresses(topology.tasks, on_hosts, bool(on_disk))
         numbered = f"{self.prefix}{next(self.clusters):03d}-{name}"
-        gpus = backends.assign_gpus(self.gpus, topology.workers)
+        gpus = backends.assign_gpus(self.gpus, topology.workers, trainer.devices)
         plan = Plan(
             trainer=trainer,
             topology=topology,

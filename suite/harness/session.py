@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from suite.harness import backends
 from suite.harness.ahead import Ahead
 from suite.harness.cases import Case
 from suite.harness.claims import Claims
@@ -53,9 +54,13 @@ class Session:
     def __post_init__(self) -> None:
         self.ahead = Ahead(self.settings.at_once)
 
+    def has_gpus(self, case: Case) -> bool:
+        """Whether each worker of the case's trainer gets the GPUs that it has replicas for."""
+        workers = len(self.engine.topology(case.trainer).workers)
+        return backends.enough(self.engine.gpus, workers, case.trainer.devices)
+
     def expectation(self, case: Case, test: str, scene: str = "") -> Row | None:
         """The row of expectations.toml that speaks of this test here, if there is one."""
-        workers = self.engine.topology(case.trainer).workers
         return self.expectations.match(
             case.trainer.name,
             test,
@@ -63,7 +68,7 @@ class Session:
             self.interpreter.tensorflow,
             self.interpreter.label(case.keras),
             scene=scene,
-            gpu=len(self.engine.gpus) >= len(workers),
+            gpu=self.has_gpus(case),
             real_mnist=self.dataset.real_mnist,
             namespaces=self.engine.network.kind == NAMESPACE,
             netem=has_netem,

@@ -6,10 +6,13 @@ import os
 import stat
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from reference_trainers import BY_NAME
+from suite.benchmarks import linked
 from suite.harness import backends
 from suite.harness.engine import Engine
 from suite.harness.run import Run
@@ -52,14 +55,19 @@ def test_a_run_reads_its_collective_from_its_workers_logs(tmp_path: Path):
 @pytest.mark.parametrize(
     ("backend", "collective", "gpus", "reason"),
     [
-        ("nccl", "ring", (), "no GPU: nccl was requested, the run was reduced by ring"),
-        ("nccl", "ring", GPUS, "TensorFlow chose otherwise: nccl was requested"),
-        ("ring", "nccl", GPUS, "TensorFlow chose otherwise: ring was requested"),
-        ("nccl", "nccl", GPUS, ""),
-        ("ring", "ring", (), ""),
-        ("auto", "ring", (), ""),  # AUTO is always right
-        ("auto", "nccl", GPUS, ""),
-        ("none", "none", (), ""),
+        (
+            "nccl",
+            "ring",
+            False,
+            "no GPU for each worker: nccl was requested, the run was reduced by ring",
+        ),
+        ("nccl", "ring", True, "TensorFlow chose otherwise: nccl was requested"),
+        ("ring", "nccl", True, "TensorFlow chose otherwise: ring was requested"),
+        ("nccl", "nccl", True, ""),
+        ("ring", "ring", False, ""),
+        ("auto", "ring", False, ""),  # AUTO is always right
+        ("auto", "nccl", True, ""),
+        ("none", "none", False, ""),
     ],
 )
 def test_unmet_says_why_the_request_was_not_followed(backend, collective, gpus, reason):
@@ -140,6 +148,12 @@ def test_each_worker_gets_a_gpu_of_its_own():
     assert backends.assign_gpus(GPUS, WORKERS) == dict(zip(WORKERS, GPUS, strict=False))
 
 
+def test_a_worker_of_several_replicas_gets_a_gpu_for_each():
+    pair = f"{GPUS[0]},{GPUS[1]}"
+    assert backends.assign_gpus(GPUS, WORKERS[:1], each=2) == {"worker/0": pair}
+    assert backends.assign_gpus(GPUS, WORKERS, each=2) == {"worker/0": "-1", "worker/1": "-1"}
+
+
 def test_no_worker_gets_a_gpu_where_there_are_too_few():
     assert backends.assign_gpus(GPUS[:1], WORKERS) == {"worker/0": "-1", "worker/1": "-1"}
     assert backends.assign_gpus((), WORKERS) == {"worker/0": "-1", "worker/1": "-1"}
@@ -151,6 +165,8 @@ def test_no_worker_gets_a_gpu_where_there_are_too_few():
         ("keras_multi_worker_mirrored", GPUS, {"worker/0": GPUS[0], "worker/1": GPUS[1]}),
         ("keras_multi_worker_mirrored", GPUS[:1], {"worker/0": "-1", "worker/1": "-1"}),
         ("single_process", GPUS, {"worker/0": GPUS[0]}),
+        ("keras_mirrored", GPUS, {"worker/0": f"{GPUS[0]},{GPUS[1]}"}),
+        ("keras_mirrored", GPUS[:1], {"worker/0": "-1"}),
     ],
 )
 def test_tasks_see_the_gpu_that_they_were_assigned(fake_engine: Engine, name, gpus, seen):
@@ -159,6 +175,21 @@ def test_tasks_see_the_gpu_that_they_were_assigned(fake_engine: Engine, name, gp
     cluster.release()
     variables = {task: cluster.plan.environment(task, 0) for task in cluster.tasks}
     assert {t: v["CUDA_VISIBLE_DEVICES"] for t, v in variables.items()} == seen
+
+
+@pytest.mark.parametrize(
+    ("backend", "gpus", "workers", "timed"),
+    [
+        ("nccl", GPUS[:2], 2, True),
+        ("nccl", GPUS[:2], 4, False),
+        ("nccl", (), 4, True),  # that it is not NCCL then is for the test to say
+        ("ring", GPUS[:2], 4, True),
+    ],
+)
+def test_nccl_is_timed_where_each_worker_has_a_gpu_or_none_has(backend, gpus, workers, timed):
+    case = SimpleNamespace(backend=backend)
+    launch: Any = SimpleNamespace(engine=SimpleNamespace(gpus=gpus), case=case)
+    assert linked.has_devices(launch, workers) == timed
 
 
 def test_tensorflow_is_told_to_name_its_choice_whatever_was_inherited(

@@ -126,6 +126,24 @@ def test_limits_are_of_the_steady_stream():
         limits(limits_run(stream))
 
 
+def test_nccl_is_held_against_a_copy_between_gpus_and_the_ring_against_tcp():
+    told = [
+        (w, [GIGABYTE] * 2, [0.0, 1.0], [0.5, 1.5]) for w in ("tcp_stream", "tcp_ping", "memcpy")
+    ]
+    copies = limits_run(("gpu_copy", [GIGABYTE] * 3, [0.0, 1.0, 2.0], [0.1, 1.1, 2.5]))
+    found = limits(limits_run(*told), copies)
+    assert found.gpu_copy_gb_per_s == pytest.approx(10.0)
+    assert dict(found.shares(took(2.0), "nccl")) == {
+        "collective_share_of_gpu_copy": pytest.approx(1 / 30)
+    }
+    assert list(dict(found.shares(took(2.0), "ring"))) == ["collective_share_of_tcp"]
+    # What was copied between logical CPUs is no limit, and nothing stands in for it.
+    for other in (None, limits_run(("cpu_copy", [GIGABYTE], [0.0], [0.1]))):
+        without = limits(limits_run(*told), other)
+        assert without.gpu_copy_gb_per_s is None
+        assert not dict(without.shares(took(2.0), "nccl"))
+
+
 def reached(gb_per_s: float) -> Limits:
     return Limits(gb_per_s, tcp_ping_p50_s=1e-5, memcpy_gb_per_s=5.0)
 

@@ -109,6 +109,25 @@ def test_each_size_of_each_operation_stands_in_the_table(run):
     assert cells(table, "all_reduce, 2 workers, over 1gbit", "1 MiB")["got"] == "ring"
 
 
+def test_nccl_stands_beside_a_copy_between_gpus(run, tmp_path):
+    columns = {"backend": "nccl", "collective": "nccl"}
+    timed_on_gpus = [
+        {**one, "metric": one["metric"].replace("_of_tcp", "_of_gpu_copy")}
+        for one in timed("all_reduce", SIZES[5], **columns)
+    ]
+    copy = row("limit_gpu_copy_gb_per_s", 20.0, "GB/s", variant="over loopback")
+    info = {**made_up_run.INFO, "exit_code": 0}
+    rows = [*measurements(), *timed_on_gpus, copy]
+    on_gpus = made_up_run.write_numbers(tmp_path, info, rows, [])
+    (found,) = [r.cells for r in collectives.table(on_gpus).rows if r.cells[1] == "nccl"]
+    assert found[-2:] == ("", "46")  # of TCP, of GPU copy
+    assert collectives.table(on_gpus).columns[-1].name == "of GPU copy %"
+    assert collectives.limits(on_gpus).columns[-1].name == "GPU copy GB/s"
+    assert "GPU copy 20.0" in next(svg for _, svg in collective_charts.drawn(on_gpus))
+    # Without any GPU nobody is asked to read empty columns.
+    assert not [c for c in collectives.limits(run).columns if "GPU" in c.name]
+
+
 def test_the_summary_has_the_largest_sizes_only(run):
     table = collectives.brief(run)
     assert {row.cells[0] for row in table.rows} == {"1 MiB", "64 MiB"}  # of the links one size
