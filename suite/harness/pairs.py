@@ -95,7 +95,7 @@ def cluster_of(launch: Launch, how: dict[str, Any], own: dict[str, Any]) -> Clus
 
 
 def measured(launches: Sequence[Launch], number: int, slow_down: float, turns: int) -> Pair:
-    """One pair, base and new; who has the first turn alternates with `number`."""
+    """One pair, base and new; who starts first and has the first turn alternates with `number`."""
     with tempfile.TemporaryDirectory(prefix="turns-") as directory:
         path = Path(directory) / "turn"
         how = {"count": turns, "least": LEAST_TURNS, "turn": TURN_S}
@@ -107,7 +107,7 @@ def measured(launches: Sequence[Launch], number: int, slow_down: float, turns: i
         with base, new:
             began_s = time.monotonic()
             with Watch() as watch:
-                for cluster in (base, new):
+                for cluster in (base, new)[:: -1 if first else 1]:
                     cluster.start()
                 clusters = {"base": base, "new": new}
                 _wait_for_turns((base, new))
