@@ -12,12 +12,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from reports import frame, paired
+from reports import frame, paired, verdicts
+from reports.conformance import approach
 from reports.effects import CHANGED, Answer
 from reports.frame import BadInput, RunFrames
 from reports.options import STRICT, Option, formats
@@ -36,6 +37,8 @@ PASSED_ON = {
     "--keras": "only this Keras flavour (repeatable)",
     "--python": "interpreter of the new side, where --new is something else",
     "--workers": "training workers of every cluster",
+    "--cpus": "processors to which both sides are bound: 0,1 (default: all)",
+    "--threads": "threads in each of TensorFlow's pools (default: its own)",
     "--data": "images as Keras' mnist.npz",
     "--budget": "seconds of timed steps, of each side of a comparison, at most (default: 60)",
     "--times": "do each comparison so often, for trials",
@@ -67,25 +70,43 @@ MEASURED = (0, 1)  # exit codes of pytest: 1 where a verdict was red; what was m
 
 
 @dataclass(frozen=True)
+class Broken:
+    """A comparison that came to no end: its red verdict, and the reason."""
+
+    name: str  # approach and backend of the new side
+    verdict: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """All comparisons, and what each came to."""
+    """All comparisons, what each came to, and those that came to nothing."""
 
     series: Sequence[Series]
     answers: Sequence[Answer]
+    broken: Sequence[Broken] = ()
 
     def exit_code(self, strict: bool) -> int:
-        """0, 1 for a regression, and 3 where something cannot be told and that is asked for."""
-        if Answer.REGRESSION in self.answers:
+        """0, 1 for a regression or a comparison that broke, and 3 where something cannot be told
+        and that is asked for."""
+        if self.broken or Answer.REGRESSION in self.answers:
             return 1
         return 3 if strict and Answer.CANNOT_TELL in self.answers else 0
 
     def table(self) -> Table:
-        return paired.table(self.series, self.answers)
+        """The comparisons, and below them why others broke."""
+        shown = paired.table(self.series, self.answers)
+        told = [f"{one.name}: {one.verdict}: {one.reason}" for one in self.broken]
+        return replace(shown, note="\n".join([*told, shown.note]))
 
     def to_json(self) -> str:
         """A list: name, base, new, workers, pairs, ratio, low, high, p, base_step_s, new_step_s,
-        start_up_s, noisy_pairs, answer; null where a number is not known."""
+        timed_s, ended, start_up_s, noisy_pairs, answer; null where a number is not known. Of one
+        that broke: name, answer (its verdict) and reason."""
         listed = [_told(*both) for both in zip(self.series, self.answers, strict=True)]
+        listed += [
+            {"name": one.name, "answer": one.verdict, "reason": one.reason} for one in self.broken
+        ]
         return json.dumps(listed, indent=1) + "\n"
 
 
@@ -94,6 +115,7 @@ def _told(one: Series, answer: Answer) -> dict[str, Any]:
     numbers = {
         **{name: getattr(effect, name) for name in ("ratio", "low", "high", "p")},
         **{f"{side}_step_s": one.step_s[side] for side in paired.SIDES},
+        "timed_s": one.timed_s,
         "start_up_s": one.start_up_s,
     }
     return {
@@ -102,6 +124,7 @@ def _told(one: Series, answer: Answer) -> dict[str, Any]:
         "workers": one.workers,
         "pairs": effect.processes,
         **{name: number if number == number else None for name, number in numbers.items()},
+        "ended": one.ended,
         "noisy_pairs": one.noisy,
         "answer": answer.value,
     }
@@ -119,24 +142,40 @@ def outcome(runs: Sequence[RunFrames], options: argparse.Namespace) -> Outcome:
     arguments = passed_on(options)
     directory = options.run_dir or RUNS / datetime.now(timezone.utc).strftime("ab-%Y%m%dT%H%M%S")
     found = of(runs or [measure(arguments, directory)])
-    changed = [one for one, answer in zip(*found, strict=True) if answer in CHANGED]
+    changed = [
+        s for s, answer in zip(found.series, found.answers, strict=True) if answer in CHANGED
+    ]
     if not (options.confirm and changed):
-        return Outcome(*found)
+        return found
     if runs:
         raise BadInput("--confirm: measures again, which needs --base")
     beside = directory.with_name(f"{directory.name}-again")
-    again, answers = of([measure(arguments, beside, [one.test for one in changed])])
-    seconds = {one.test: answer for one, answer in zip(again, answers, strict=True)}
-    return Outcome(found[0], confirmed(*found, seconds))
+    again = of([measure(arguments, beside, [one.test for one in changed])])
+    seconds = {one.test: answer for one, answer in zip(again.series, again.answers, strict=True)}
+    answers = confirmed(found.series, found.answers, seconds)
+    return Outcome(found.series, answers, [*found.broken, *again.broken])
 
 
-def of(runs: Iterable[RunFrames]) -> tuple[list[Series], list[Answer]]:
-    """The comparisons in these runs, judged together; BadInput when there are none."""
-    measurements, _ = frame.tidy(runs)
-    found = paired.series(measurements)
-    if not found:
+def of(runs: Iterable[RunFrames]) -> Outcome:
+    """The comparisons in these runs, judged together; BadInput when there are none.
+
+    Pairs of one that broke are no comparison, however many there were before.
+    """
+    measurements, judged = frame.tidy(runs)
+    red = {name for name, row in verdicts.BY_NAME.items() if row.red}
+    failed = judged.loc[judged["verdict"].isin(red) & judged["test"].str.contains(TEST.name)]
+    broken = [Broken(_name(row), row["verdict"], row["reason"]) for _, row in failed.iterrows()]
+    lost = set(zip(failed["run_id"], failed["test"], strict=True))
+    tests = zip(measurements["run_id"], measurements["test"], strict=True)
+    found = paired.series(measurements.loc[[test not in lost for test in tests]])
+    if not found and not broken:
         raise BadInput("nothing was compared in turns; measure with --base")
-    return found, paired.judged(found)
+    return Outcome(found, paired.judged(found), broken)
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    backend = "" if row["backend"] == "none" else f", {row['backend']}"
+    return approach(row["trainer"], row["keras"]) + backend
 
 
 def confirmed(

@@ -159,11 +159,12 @@ def judge(
     better: str,
     comparisons: int,
     floor: float = FLOOR,
-    confidence: float = CONFIDENCE,
+    least: int = 2,
 ) -> Answer:
     """What an effect means where `comparisons` are made together.
 
-    Changed: beyond the floor, and the interval excludes no change, and p below (1 - confidence)
+    Nothing can be told from fewer than `least` processes (LEAST_PAIRS of pairs).
+    Changed: beyond the floor, and the interval excludes no change, and p below (1 - CONFIDENCE)
     shared among the comparisons (Bonferroni: the chance of a single false alarm in all of them).
     Unchanged: the whole interval within the floor. Neither is known of anything else. `better`:
     which way is good, "higher" or "lower"; of "none" a change is neither good nor bad, so it can
@@ -173,14 +174,14 @@ def judge(
         raise ValueError(f"better is {better!r}, not higher, lower or none")
     if comparisons < 1 or floor < 0:
         raise ValueError("it takes at least one comparison and a floor from 0 on")
-    if not effect.known:
+    if not effect.known or effect.processes < least:
         return Answer.CANNOT_TELL
     limit = 1 + floor
     if 1 / limit <= effect.low and effect.high <= limit:
         return Answer.NO_CHANGE
     beyond = not 1 / limit <= effect.ratio <= limit
     excluded = effect.low > 1 or effect.high < 1
-    rare = effect.p < (1 - confidence) / comparisons
+    rare = effect.p < (1 - CONFIDENCE) / comparisons
     if better == "none" or not (beyond and excluded and rare):
         return Answer.CANNOT_TELL
     return Answer.IMPROVEMENT if (effect.ratio > 1) is (better == "higher") else Answer.REGRESSION

@@ -20,14 +20,14 @@ from reports.conformance import approach
 from reports.effects import Answer, Effect
 from reports.frame import BadInput, RunFrames
 from reports.groups import backends, grouped, whole
-from reports.statistics import CONFIDENCE
 from reports.table import Column, Row, Table
 from reports.text import MISSING, figure
 
 TIME = "paired_step_time_s"
 START_UP = "paired_start_up_s"
+TIMED = "paired_timed_s"
 NOISE = {"paired_steal_share": 0.02, "paired_foreign_share": 0.05}  # metric -> a calm pair's most
-METRICS = (TIME, START_UP, *NOISE)
+METRICS = (TIME, START_UP, TIMED, *NOISE)
 SIDES = ("base", "new")
 COLUMNS = (
     Column("base"),
@@ -38,6 +38,8 @@ COLUMNS = (
     Column("new ms", right=True),
     Column("new / base (95 %)"),
     Column("answer"),
+    Column("timed s", right=True),
+    Column("ended"),
     Column("start-up s", right=True),
     Column("noisy", right=True),
 )
@@ -45,8 +47,10 @@ NOTE = (
     "base ms, new ms: a step, median over turns. new / base: of step times, so above 1 is slower; "
     f"hierarchical bootstrap over pairs of processes and turns, 95 %. A change counts from "
     f"{100 * effects.FLOOR:.0f} % on, where the interval excludes none and chance would give it "
-    "less than once in 20 such comparisons together. start-up: from the start until warm, base and "
-    "new at once. noisy: pairs in which the hypervisor took more than 2 % of the processors' time, "
+    "less than once in 20 such comparisons together, and nothing is told from fewer than "
+    f"{effects.LEAST_PAIRS} pairs. timed: of each side, in all pairs. ended: when pairs agreed "
+    "(enough), or when the budget was spent. start-up: from the start until warm, base and new at "
+    "once. noisy: pairs in which the hypervisor took more than 2 % of the processors' time, "
     "or other processes used more than 5 %."
 )
 
@@ -61,8 +65,14 @@ class Series:
     workers: str
     log_ratios: Sequence[np.ndarray]  # of each pair of processes
     step_s: Mapping[str, float]
+    timed_s: float  # of each side, in all pairs
     start_up_s: float
     noisy: int
+
+    @property
+    def ended(self) -> str:
+        """Why there are no more pairs: they were "enough", or the "budget" was spent."""
+        return "enough" if effects.enough(self.log_ratios) else "budget"
 
     @cached_property
     def effect(self) -> Effect:
@@ -97,6 +107,7 @@ def _series(test: str, found: pd.DataFrame) -> Series:
         workers=whole(timed["workers"].iloc[0]),
         log_ratios=pairs,
         step_s={side: float(side_rows["value"].median()) for side, side_rows in sides.items()},
+        timed_s=float(found.loc[found["metric"] == TIMED, "value"].sum()),
         start_up_s=_median(found.loc[found["metric"] == START_UP, "value"]),
         noisy=len(noisy),
     )
@@ -147,10 +158,11 @@ def _labels(sides: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     return {side: ", ".join(found) or "the same" for side, found in parts.items()}
 
 
-def judged(found: Sequence[Series], comparisons: int | None = None) -> list[Answer]:
-    """What each comparison comes to, corrected for so many (default: these)."""
-    count = comparisons or len(found)
-    return [effects.judge(one.effect, "lower", count, confidence=CONFIDENCE) for one in found]
+def judged(found: Sequence[Series]) -> list[Answer]:
+    """What each comparison comes to, corrected for all of them."""
+    return [
+        effects.judge(one.effect, "lower", len(found), least=effects.LEAST_PAIRS) for one in found
+    ]
 
 
 def ratio(effect: Effect) -> str:
@@ -171,6 +183,8 @@ def table(found: Sequence[Series], answers: Sequence[Answer]) -> Table:
             *(figure(1000 * one.step_s[side]) for side in SIDES),
             ratio(one.effect),
             answer.value,
+            figure(one.timed_s) if one.timed_s else MISSING,
+            one.ended,
             figure(one.start_up_s),
             str(one.noisy),
         )

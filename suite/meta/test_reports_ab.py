@@ -16,7 +16,8 @@ from reports import ab, frame
 from reports.effects import Answer
 from reports.frame import BadInput
 from suite.meta import made_up_run
-from suite.meta.test_reports_paired import turns
+from suite.meta.sessions import bound
+from suite.meta.test_reports_paired import TEST, turns
 
 
 @pytest.fixture(autouse=True)
@@ -25,12 +26,30 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
 
 
-def run_of(directory: Path, ratio: float, pairs: int = 12) -> frame.RunFrames:
-    """A run in which the new side takes `ratio` times as long."""
-    info = {**made_up_run.INFO, "run_id": directory.name, "exit_code": 0}
+def run_of(directory: Path, ratio: float, pairs: int = 12, broken: str = "") -> frame.RunFrames:
+    """A run in which the new side takes `ratio` times as long; `broken`: then failed, so."""
+    info = {**made_up_run.INFO, "run_id": directory.name, "exit_code": 1 if broken else 0}
     rows = [{**row, "run_id": directory.name} for row in turns(ratio, pairs)]
-    verdict = made_up_run.verdict(made_up_run.SINGLE, "paired", "paired", folder="benchmarks")
+    given = {"run_id": directory.name, "test": TEST, "reason": broken}
+    verdict = made_up_run.verdict(
+        made_up_run.SINGLE, "paired", "paired", "failed" if broken else "passed", **given
+    )
     return made_up_run.write_numbers(directory, info, rows, [verdict])
+
+
+def test_a_comparison_that_broke_is_told_of_and_its_pairs_are_none(tmp_path: Path, capsys: Any):
+    """Half of its pairs say that nothing changed: they are what was left when NEW died."""
+    run_of(tmp_path / "run", 1.0, broken="worker/0 was killed")
+    run_of(tmp_path / "whole", 1.0)
+    for runs, compared in (([tmp_path / "run"], 0), ([tmp_path / "run", tmp_path / "whole"], 1)):
+        assert command.main(["ab", *map(str, runs)]) == 1
+        printed = capsys.readouterr().out
+        assert "single_process · tf_keras 2.21.0: failed: worker/0 was killed" in printed
+        assert printed.count("no change") == compared
+        command.main(["ab", *map(str, runs), "--format", "json"])
+        *whole, broken = json.loads(capsys.readouterr().out)
+        assert [one["answer"] for one in whole] == ["no change"] * compared
+        assert (broken["answer"], broken["reason"]) == ("failed", "worker/0 was killed")
 
 
 @pytest.mark.parametrize(
@@ -153,4 +172,8 @@ def test_it_measures_and_judges(plugin_stage: Path, sessions: Any):
     first, second = json.loads(done.stdout)
     assert [one["answer"] for one in (first, second)] == ["cannot tell"] * 2
     assert first["ratio"] != second["ratio"]  # each has measured for itself
-    assert frame.load(plugin_stage / "ab").counts["passed"] == 2
+    run = frame.load(plugin_stage / "ab")
+    assert run.counts["passed"] == 2
+    assert run.info["machine"]["processors"] == bound()
+    assert set(run.info["machine"]["threads"].values()) == {3}
+    assert (run.measurements["metric"] == "machine_steal_share").sum() == 2

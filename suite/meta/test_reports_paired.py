@@ -12,6 +12,7 @@ import pytest
 from reports import frame, paired
 from reports.effects import Answer
 from reports.frame import BadInput
+from reports.text import MISSING
 from suite.meta import made_up_run
 
 TEST = made_up_run.test_id("benchmarks", "paired", "paired", "single_process-tf_keras")
@@ -62,9 +63,23 @@ def test_the_answer_is_that_of_the_ratio(ratio: float, answer: Answer):
 
 
 def test_the_level_is_for_all_comparisons_together():
-    (found,) = paired.series(measured(turns(1.05, pairs=4)))
+    (found,) = paired.series(measured(turns(1.03, pairs=8)))
     assert paired.judged([found]) == [Answer.REGRESSION]
-    assert paired.judged([found], comparisons=1_600) == [Answer.CANNOT_TELL]
+    assert paired.judged([found] * 1_000_000)[0] is Answer.CANNOT_TELL
+
+
+def test_too_few_pairs_tell_nothing():
+    for pairs, answer in ((7, Answer.CANNOT_TELL), (8, Answer.REGRESSION)):
+        (found,) = paired.series(measured(turns(1.2, pairs=pairs)))
+        assert paired.judged([found]) == [answer]
+
+
+def test_it_says_how_long_was_timed_and_whether_that_was_enough():
+    timed = [row("paired_timed_s", 3.0, repeat=pair) for pair in range(40)]
+    (quiet,) = paired.series(measured(turns(1.0, pairs=40), timed))
+    assert (quiet.timed_s, quiet.ended) == (120.0, "enough")
+    (short,) = paired.series(measured(turns(1.0, pairs=3)))
+    assert short.ended == "budget"
 
 
 @pytest.mark.parametrize(
@@ -102,5 +117,5 @@ def test_the_table_has_a_line_for_each_comparison():
     (line,) = paired.table(found, paired.judged(found)).rows
     assert line.group == "single_process · tf_keras 2.21.0"
     assert line.cells[:4] == ("the same", "the same", "1", "12")
-    assert line.cells[7:] == ("regression", "6.00", "0")
+    assert line.cells[7:] == ("regression", MISSING, "budget", "6.00", "0")
     assert paired.series(measured([])) == []
