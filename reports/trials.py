@@ -25,7 +25,7 @@ from reports.text import plural
 
 # Slowdown of NEW and the part of such comparisons in which it has to be found.
 PLANTED: Mapping[float, float] = {0.05: 0.80, 0.10: 0.95}
-KEYS = ("run_id", "test", "trainer", "keras", "backend", "workers")
+KEYS = ("run_id", "test", "trainer", "keras", "backend", "workers", "tensorflow", "python")
 SLOWER = " % slower"  # after the number, in the column `fault` of a side that was slowed down
 COLUMNS = (
     Column("recorded series"),
@@ -38,8 +38,8 @@ COLUMNS = (
 )
 NOTE = (
     "comparisons, pairs: of identical code, as recorded. pairs differ by: standard deviation of "
-    "the pairs' ratios. Drawn with replacement: pairs, until they are enough or as many as a "
-    "comparison had at most, and blocks of turns within them; which side is NEW by lot."
+    "the pairs' ratios. Drawn with replacement: how many pairs a comparison has at most, pairs, "
+    "until they are enough or so many, and blocks of turns within them; which side is NEW by lot."
 )
 
 
@@ -61,11 +61,10 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Pool:
-    """The pairs of all comparisons of identical code in one set-up; `most`: of one of them."""
+    """The pairs of all comparisons of identical code in one set-up; `counts`: of each of them."""
 
     name: str
-    comparisons: int
-    most: int
+    counts: tuple[int, ...]
     pairs: tuple[np.ndarray, ...]
 
     def resampled(self, rng: np.random.Generator, shift: float) -> list[np.ndarray]:
@@ -76,7 +75,8 @@ class Pool:
         Kuensch 1989), since a burst strikes several in a row.
         """
         drawn: list[np.ndarray] = []
-        while len(drawn) < self.most and not effects.enough(drawn):
+        most = rng.choice(self.counts)
+        while len(drawn) < most and not effects.enough(drawn):
             turns = self.pairs[rng.integers(len(self.pairs))]
             drawn.append(rng.choice((-1, 1)) * _blocks(turns, rng) + shift)
         return drawn
@@ -133,8 +133,7 @@ def pools(found: Iterable[Recorded]) -> list[Pool]:
     return [
         Pool(
             name,
-            len(own),
-            max(len(one.pairs) for one in own),
+            tuple(len(one.pairs) for one in own),
             tuple(pair for one in own for pair in one.pairs),
         )
         for name, own in alike.items()
@@ -161,7 +160,7 @@ def _trials(pool: Pool, comparisons: int, rng: np.random.Generator) -> Trials:
 
 
 def _answer(pairs: Sequence[np.ndarray]) -> Answer:
-    return effects.judge(effects.paired(pairs), "lower", effects.FAMILY)
+    return effects.judge(effects.paired(pairs), "lower", effects.FAMILY, least=effects.LEAST_PAIRS)
 
 
 def table(trials: Sequence[Trials]) -> Table:
@@ -171,7 +170,7 @@ def table(trials: Sequence[Trials]) -> Table:
         centres = [effects.paired([turns]).ratio for turns in one.pool.pairs]
         cells = (
             one.pool.name,
-            str(one.pool.comparisons),
+            str(len(one.pool.counts)),
             str(len(one.pool.pairs)),
             f"{100 * np.std(np.log(centres), ddof=1):.2g} %",
             str(one.comparisons),

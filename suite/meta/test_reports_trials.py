@@ -78,16 +78,16 @@ def test_where_processes_differ_too_much_slowdowns_are_missed_and_nothing_cries_
 JUDGE = effects.judge
 
 
-def cries_wolf(effect: effects.Effect, *_: Any) -> Answer:
+def cries_wolf(effect: effects.Effect, *_: Any, **__: Any) -> Answer:
     return Answer.REGRESSION if effect.ratio > 1 else Answer.IMPROVEMENT
 
 
-def sleeps(*_: Any) -> Answer:
+def sleeps(*_: Any, **__: Any) -> Answer:
     return Answer.CANNOT_TELL
 
 
-def takes_worse_for_better(effect: effects.Effect, _: str, comparisons: int) -> Answer:
-    return JUDGE(effect, "higher", comparisons)
+def takes_worse_for_better(effect: effects.Effect, _: str, *others: Any, **named: Any) -> Answer:
+    return JUDGE(effect, "higher", *others, **named)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_resampled_pairs_are_those_recorded_with_sides_by_lot():
 
 
 def test_neighbours_stay_neighbours_in_blocks():
-    one = trials.Pool("counted", 1, 2, (np.arange(100.0), np.arange(100.0)))
+    one = trials.Pool("counted", (2,), (np.arange(100.0), np.arange(100.0)))
     steps = np.diff(np.abs(one.resampled(np.random.default_rng(1), 0.0)[0]))
     assert (steps == 1).mean() >= 0.9
 
@@ -146,7 +146,20 @@ def test_a_comparison_is_drawn_as_long_as_one_is_measured():
         for rows in (QUIET, LOUD)
     )
     rng = np.random.default_rng(1)
-    assert len(quiet.resampled(rng, 0.0)) < len(loud.resampled(rng, 0.0)) == loud.most
+    assert len(quiet.resampled(rng, 0.0)) < len(loud.resampled(rng, 0.0)) == loud.counts[0]
+
+
+def test_no_comparison_is_drawn_longer_than_the_recorded_ones_are():
+    few = [{**row, "test": f"{row['test']}-2"} for row in LOUD if row["repeat"] < 3]
+    (pool,) = trials.pools(trials.recorded([made_up_pair.run("recorded", [*LOUD, *few])]))
+    rng = np.random.default_rng(1)
+    assert {len(pool.resampled(rng, 0.0)) for _ in range(40)} == {3, 12}
+
+
+def test_an_upgrade_is_no_comparison_of_identical_code():
+    rows = [{**row, "tensorflow": "2.22.0"} if row["variant"] == "new" else row for row in QUIET]
+    with pytest.raises(frame.BadInput, match="are not in pairs"):
+        trials.recorded([made_up_pair.run("recorded", rows)])
 
 
 def test_the_command_prints_rates_and_the_seed_decides(tmp_path: Path, capsys: Any):
