@@ -18,6 +18,7 @@ from reports.text import MISSING, figure
 PREFIX = "scaling_"
 KEYS = ("trainer", "keras", "backend", "workers", "variant")
 ALONE, TOGETHER = "alone", "together"  # of the ways in which its processes train
+PHASES_AND_USE = ("formation_s", "first_step_s", "tracing_s", "cpu_s", "peak_memory_mib")
 COLUMNS = (
     Column("model"),
     Column("scaling"),
@@ -25,12 +26,14 @@ COLUMNS = (
     Column("workers", right=True),
     Column("n", right=True),
     Column("step ms", right=True),
+    Column("p99 ms", right=True),
     Column("examples/s", right=True),
     Column("speed-up", right=True),
     Column("efficiency", right=True),
     Column("communication", right=True),
     Column("formed s", right=True),
     Column("first step s", right=True),
+    Column("tracing s", right=True),
     Column("CPU s", right=True),
     Column("peak MiB", right=True),
 )
@@ -39,8 +42,9 @@ NOTE = (
     "over one process without a strategy, by examples/s, efficiency: that by the workers; all of "
     "them share this machine. communication: what a step takes longer than that of as many "
     "processes that train side by side without a word. formed: from the last task's start until "
-    "all have joined; first step: from there until all have made one, tracing included. CPU: of "
-    "all tasks, from their start on; peak: the resident set of the task that had the most."
+    "all have joined; first step: from there until all have made one; tracing: what that takes "
+    "longer than a warm step. CPU: of all tasks, from their start on; peak: the resident set of "
+    "the task that had the most."
 )
 
 
@@ -98,13 +102,12 @@ def table(run: RunFrames) -> Table:
             str(row["batch"]),
             whole(row["workers"]),
             str(rate.count),
-            figure(1000 * fmean(values["step_s"])),
+            *(figure(1000 * fmean(values[name])) for name in ("step_s", "step_p99_s")),
             rate.plus_minus(),
             figure(speed_up),
             MISSING if speed_up is None else f"{100 * speed_up / row['workers']:.0f} %",
             f"{100 * fmean(share):.0f} %" if share else MISSING,
-            *(figure(fmean(values[name])) for name in ("formation_s", "first_step_s", "cpu_s")),
-            figure(fmean(values["peak_memory_mib"])),
+            *(figure(fmean(values[name])) for name in PHASES_AND_USE),
         )
         heading = approach(row["trainer"], row["keras"])
         lines.append(Row(f"{heading}, {backends(row['backend'], row['collective'])}", cells))

@@ -19,7 +19,9 @@ from reports.text import MISSING, figure
 
 RATES = {"throughput_steps_per_s": "steps_per_s", "throughput_examples_per_s": "examples_per_s"}
 TIMES = {"step_time_p50_s": "p50_s", "step_time_p90_s": "p90_s", "step_time_p99_s": "p99_s"}
-METRICS = (*RATES, *TIMES)
+USED = {"training_cpu_s": "cpu_s", "training_peak_memory_mib": "peak_memory_mib"}
+MEDIANS = TIMES | USED
+METRICS = (*RATES, *MEDIANS)
 KEYS = ("trainer", "keras", "variant", "fault", "workers", "backend", "collective")
 COLUMNS = (
     Column("asked"),
@@ -31,10 +33,13 @@ COLUMNS = (
     Column("p50 ms", right=True),
     Column("p90 ms", right=True),
     Column("p99 ms", right=True),
+    Column("CPU s", right=True),
+    Column("MiB", right=True),
 )
 NOTE = (
     "asked, got: backend. n: separate processes. Rates: mean over them ± 95 % interval. "
-    "p50, p90, p99: step time, median over the processes."
+    "p50, p90, p99: step time; CPU: of all tasks from their start on, tracing included; MiB: peak "
+    "resident set of the largest task; medians over the processes."
 )
 
 
@@ -47,7 +52,8 @@ def summarise(measurements: pd.DataFrame) -> pd.DataFrame:
     """One row per case (the columns KEYS).
 
     processes: how many. steps_per_s, examples_per_s: an Estimate over them, or None. p50_s, p90_s,
-    p99_s: seconds, or None. values_per_s: metric -> what each process reached.
+    p99_s, cpu_s: seconds, or None; peak_memory_mib: or None. values_per_s: metric -> what each
+    process reached.
     """
     found = []
     for key, case in grouped(rows(measurements), KEYS):
@@ -58,10 +64,10 @@ def summarise(measurements: pd.DataFrame) -> pd.DataFrame:
                 "processes": max(len(listed) for listed in values.values()),
                 "values_per_s": {short: values.get(name, []) for name, short in RATES.items()},
                 **{s: mean(values[n]) if n in values else None for n, s in RATES.items()},
-                **{s: median(values[n]) if n in values else None for n, s in TIMES.items()},
+                **{s: median(values[n]) if n in values else None for n, s in MEDIANS.items()},
             }
         )
-    columns = [*KEYS, "processes", "values_per_s", *RATES.values(), *TIMES.values()]
+    columns = [*KEYS, "processes", "values_per_s", *RATES.values(), *MEDIANS.values()]
     return pd.DataFrame(found, columns=columns, dtype=object)
 
 
@@ -84,9 +90,11 @@ def table(run: RunFrames) -> Table:
             str(case["processes"]),
             *(rate.plus_minus() if rate else MISSING for rate in rates),
             *(figure(None if time is None else 1000 * time) for time in times),
+            *("" if case[name] is None else figure(case[name]) for name in USED.values()),
         )
         lines.append(Row(heading(case), cells))
-    return Table("Throughput", COLUMNS, tuple(lines), NOTE if lines else _why_none(run))
+    found = Table("Throughput", COLUMNS, tuple(lines), NOTE if lines else _why_none(run))
+    return found.without_empty_columns()
 
 
 def _why_none(run: RunFrames) -> str:

@@ -13,31 +13,29 @@ from typing import Any
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from suite.benchmarks.training import trained
+from suite.benchmarks.training import Trained, trained
 from suite.harness import backends, staging
 from suite.harness.cases import Case
 from suite.harness.errors import Unsupported
 from suite.harness.measurement import RecordedClock, timed_steps
-from suite.harness.run import Run
 from suite.harness.session import Session
 from suite.harness.staging import Launch
 
 CLOCK = RecordedClock()
 PROCESSES = {True: 4, False: 1}  # by whether it is a benchmark run; one of everything has no time
 DEVICES = (1, 2, 4)
-WARM_UP = 10  # steps: tracing, the first buffers, the shuffle's first fill
 # Of asynchronous workers the number is global, and a step short; what one does before all are up
 # does not count. Where a step aggregates gradients it is one of each worker.
-STEPS = {"synchronous": 36, "asynchronous": 400, "coordinated": 60}
+STEPS = {"synchronous": 36, "asynchronous": 400, "coordinated": 100}
 
 
-def measured(launch: Launch, **flags: Any) -> Run:
+def measured(launch: Launch, **flags: Any) -> Trained:
     """Train for as many steps as can be timed well in a few seconds."""
     row = launch.case.trainer
     how = "coordinated" if staging.coordinated(row) else "asynchronous"
     steps = STEPS["synchronous" if row.synchronous else how]
     steps //= len(launch.engine.topology(row).workers) if row.aggregates else 1
-    return trained(launch, steps, **flags).run
+    return trained(launch, steps, **flags)
 
 
 def must_be_what_was_asked(case: Case, collective: str, session: Session) -> None:
@@ -54,19 +52,19 @@ def must_be_what_was_asked(case: Case, collective: str, session: Session) -> Non
 def test_throughput(
     case: Case, launch: Launch, session: Session, record, benchmark: BenchmarkFixture
 ) -> None:
-    runs = [measured(launch)]
+    made = [measured(launch)]
     # What is another backend in truth is measured often enough under that one's name.
-    own = not backends.unmet(case.backend, runs[0].collective, session.has_gpus(case))
+    own = not backends.unmet(case.backend, made[0].run.collective, session.has_gpus(case))
     more = PROCESSES[session.settings.full] - 1
-    runs += [measured(launch) for _ in range(more if own else 0)]
-    timed = [timed_steps(run, WARM_UP) for run in runs]
-    for repeat, (run, steps) in enumerate(zip(runs, timed, strict=True)):
-        for metric, value, unit, better in steps.measurements():
-            record(metric, value, unit, better, repeat=repeat, collective=run.collective)
-    (collective,) = {run.collective for run in runs}
+    made += [measured(launch) for _ in range(more if own else 0)]
+    timed = [timed_steps(one.run) for one in made]
+    for repeat, (one, steps) in enumerate(zip(made, timed, strict=True)):
+        for metric, value, unit, better in (*steps.measurements(), *one.measurements()):
+            record(metric, value, unit, better, repeat=repeat, collective=one.run.collective)
+    (collective,) = {one.run.collective for one in made}
     benchmark.extra_info.update(
         collective=collective,
-        workers=len(runs[0].workers),
+        workers=len(made[0].run.workers),
         examples_per_s=median(steps.examples_per_s for steps in timed),
     )
     # For --benchmark-group-by=param:backend and the like; pytest's own parameter is one object.
@@ -84,7 +82,7 @@ def test_scaling_over_devices(launch: Launch, record) -> None:
     """A replica keeps its batch; logical CPUs share the cores, so nothing is asserted."""
     for repeat in range(PROCESSES[True]):
         for devices in DEVICES:
-            steps = timed_steps(measured(launch, devices=devices), WARM_UP)
+            steps = timed_steps(measured(launch, devices=devices).run)
             columns = {"repeat": repeat, "variant": f"{devices} devices", "replicas": devices}
             for metric, value, unit, better in steps.measurements():
                 record(metric, value, unit, better, **columns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,11 @@ class Trained:
     run: Run
     cpu_s: float
     peak_memory_mib: float
+
+    def measurements(self) -> Iterator[tuple[str, float, str, str]]:
+        """(metric, value, unit, better) of what it used."""
+        yield "training_cpu_s", self.cpu_s, "s", "lower"
+        yield "training_peak_memory_mib", self.peak_memory_mib, "MiB", "lower"
 
 
 def trained(launch: Launch, steps: int, **how: Any) -> Trained:

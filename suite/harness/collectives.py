@@ -17,6 +17,7 @@ import numpy as np
 
 from suite.harness import backends
 from suite.harness.errors import CheckFailed
+from suite.harness.measurement import warm_up
 from suite.harness.rates import Rate
 from suite.harness.run import Event, Run
 
@@ -116,23 +117,10 @@ def _together(events: Sequence[Event]) -> Collective:
     op, size = events[0]["op"], events[0]["bytes"]
     if len(times_s) < AT_LEAST:
         raise ValueError(f"{op} of {size} bytes was timed {len(times_s)} times, not {AT_LEAST}")
-    left_out = warm_up(times_s)
+    left_out = warm_up(times_s, AT_LEAST)
     begins, ends, times_s = begins[:, left_out:], ends[:, left_out:], times_s[left_out:]
     whole_s, skews_s = ends.max(axis=0) - begins.min(axis=0), np.ptp(ends, axis=0)
     return Collective(op, size, len(events), times_s, whole_s, skews_s, left_out)
-
-
-def warm_up(times_s: Sequence[float] | np.ndarray, at_least: int = AT_LEAST) -> int:
-    """How many values at the beginning to leave out, at most half and with `at_least` left.
-
-    The number for which the standard error of the mean of the rest is smallest (MSER: K. P. White,
-    "An effective truncation heuristic for bias reduction in simulation output", Simulation 69,
-    1997): it goes up with each good value that is given away, and down with each slow one.
-    """
-    values = np.asarray(times_s, dtype=float)
-    most = min(len(values) // 2, len(values) - at_least)
-    errors = [np.var(values[k:]) / (len(values) - k) for k in range(max(0, most) + 1)]
-    return int(np.argmin(errors))
 
 
 @dataclass(frozen=True)
@@ -187,7 +175,9 @@ def copied_gb_per_s(copy: Event) -> float:
 def _stream_gb_per_s(stream: Event) -> float:
     """The steady part's: TCP begins slowly, or with a burst where the link was idle."""
     taken, begins, ends = (np.array(stream[k]) for k in ("bytes", "begins_s", "ends_s"))
-    steady = warm_up((ends - begins) / np.maximum(taken, 1))
+    # Where the end came just after a mark, its stretch is empty, and no part of the stream.
+    taken, begins, ends = (values[taken > 0] for values in (taken, begins, ends))
+    steady = warm_up((ends - begins) / taken, AT_LEAST)
     return float(taken[steady:].sum() / (ends[-1] - begins[steady])) / GB
 
 

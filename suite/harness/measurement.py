@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 import numpy as np
 
-from suite.harness.run import Run
+from suite.harness.run import Event, Run
 
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
+LEAST_STEPS, LEAST_ROUNDS = 4, 3  # that must be left when the warm-up is out
 
 
 @dataclass(frozen=True)
@@ -37,53 +38,84 @@ class Steps:
             yield f"step_time_p{percent}_s", self.quantile_s(percent), "s", "lower"
 
 
-def timed_steps(run: Run, warm_up: int) -> Steps:
-    """What the workers did while all of them were past their first `warm_up` steps.
+def warm_up(times_s: Sequence[float] | np.ndarray, at_least: int) -> int:
+    """How many values at the beginning to leave out, at most half and with `at_least` left.
 
-    Synchronous workers make each step together, so it counts once; of asynchronous workers every
-    step counts. What one did before the last was warm, or after the first had finished, is left
-    out: alone it is faster. ValueError when a worker has fewer than two steps left.
+    The number for which the standard error of the mean of the rest is smallest (MSER: K. P. White,
+    "An effective truncation heuristic for bias reduction in simulation output", Simulation 69,
+    1997): it goes up with each good value that is given away, and down with each slow one.
     """
-    if warm_up < 1:
-        raise ValueError("warm_up must leave out at least the first step, which nothing begins")
+    values = np.asarray(times_s, dtype=float)
+    most = min(len(values) // 2, len(values) - at_least)
+    errors = [np.var(values[k:]) / (len(values) - k) for k in range(max(0, most) + 1)]
+    return int(np.argmin(errors))
+
+
+def timed_steps(run: Run, beside: Sequence[Run] = ()) -> Steps:
+    """What the workers did while all of them trained and were warm.
+
+    Synchronous workers make each step together, so it counts once, as do steps that aggregate the
+    gradients of all; of other asynchronous workers every step counts. What one did before the last
+    was warm, or after the first had finished, is left out: alone it is faster. `beside`: what ran
+    at the same time and competed for the same processors, so the same holds for it. Nothing begins
+    the first step, so it never counts; how many more are warm-up is found, see `warm_up`.
+    ValueError when a worker has fewer than two steps left.
+    """
     if run.drivers != run.workers:
-        return _timed_joins(run, warm_up)
-    steps = {worker: run.of("step", worker) for worker in run.workers}
-    for worker, made in steps.items():
-        if len(made) <= warm_up:
-            raise ValueError(f"{worker} made {len(made)} steps, {warm_up} of them warm-up")
-    begin_s = max(made[warm_up - 1].time_s for made in steps.values())
-    end_s = min(made[-1].time_s for made in steps.values())
+        return _timed_joins(run)
+    begin_s, end_s = _warm_window([run, *beside])
     times: list[float] = []
     rates: list[float] = []
     examples: list[float] = []
-    for worker, made in steps.items():
-        timed = [e for e in made if begin_s <= e.time_s <= end_s]
+    for worker in run.workers:
+        timed = _within(run, worker, begin_s, end_s)
         if len(timed) < 2:
             raise ValueError(f"{worker} made {len(timed)} steps while all workers trained")
         span_s = timed[-1].time_s - timed[0].time_s
         times += [b.time_s - a.time_s for a, b in pairwise(timed)]
         rates.append((len(timed) - 1) / span_s)
         examples.append(sum(e["examples"] for e in timed[1:]) / span_s)
-    rate = np.mean(rates) if run.trainer.synchronous else np.sum(rates)
+    together = run.trainer.synchronous or run.trainer.aggregates
+    rate = np.mean(rates) if together else np.sum(rates)
     return Steps(tuple(times), float(rate), float(np.sum(examples)))
 
 
-def _timed_joins(run: Run, warm_up: int) -> Steps:
+def _warm_window(runs: Sequence[Run]) -> tuple[float, float]:
+    """From when all workers of all runs were warm until the first of them had finished."""
+    workers = [(run, worker) for run in runs for worker in run.workers]
+    made = {(id(run), worker): run.of("step", worker) for run, worker in workers}
+    for (_, worker), steps in made.items():
+        if len(steps) < 2:
+            raise ValueError(f"{worker} made {len(steps)} steps, at least 2 are needed")
+    begin_s = max(steps[0].time_s for steps in made.values())
+    end_s = min(steps[-1].time_s for steps in made.values())
+    warm_s = begin_s
+    for run, worker in workers:
+        moments = [e.time_s for e in _within(run, worker, begin_s, end_s)]
+        if len(moments) > 1:
+            warm_s = max(warm_s, moments[warm_up(np.diff(moments), LEAST_STEPS)])
+    return warm_s, end_s
+
+
+def _within(run: Run, worker: str, begin_s: float, end_s: float) -> list[Event]:
+    return [e for e in run.of("step", worker) if begin_s <= e.time_s <= end_s]
+
+
+def _timed_joins(run: Run) -> Steps:
     """The same of a coordinator, which knows only when all that it gave out has come back.
 
     So the times are means over the steps of each such round, with what the coordinator does
-    between two of them; the first rounds, with at least `warm_up` steps, are left out.
+    between two of them; the first round is left out, and what else is warm-up.
     """
     rounds = run.of("executed")
-    made = list(accumulate(e["steps"] for e in rounds))
-    warm = [e for e, steps in zip(rounds, made, strict=True) if steps >= warm_up]
-    if len(warm) < 2:
-        raise ValueError(f"{sum(made[-1:])} steps were made, at least {warm_up} of them warm-up")
-    times = [(b.time_s - a.time_s) / b["steps"] for a, b in pairwise(warm)]
+    if len(rounds) < 2:
+        raise ValueError(f"the coordinator told of {len(rounds)} rounds, at least 2 are needed")
+    times = [(b.time_s - a.time_s) / b["steps"] for a, b in pairwise(rounds)]
+    cold = warm_up(times, LEAST_ROUNDS)
+    warm = rounds[cold:]
     rate = sum(e["steps"] for e in warm[1:]) / (warm[-1].time_s - warm[0].time_s)
     examples = float(np.mean([e["examples"] for e in run.of("step")]))
-    return Steps(tuple(times), rate, rate * examples)
+    return Steps(tuple(times[cold:]), rate, rate * examples)
 
 
 @dataclass(frozen=True)

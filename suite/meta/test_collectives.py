@@ -18,7 +18,6 @@ from suite.harness.collectives import (
     no_faster_than_the_link,
     steps_no_faster_than_the_link,
     timed,
-    warm_up,
 )
 from suite.harness.errors import CheckFailed
 from suite.harness.rates import RATES, Rate
@@ -74,16 +73,6 @@ def test_busbw_is_that_of_nccl_tests(op: str, ranks: int, factor: float):
     assert values["collective_busbw_gb_per_s"] == pytest.approx(4.0 * factor)
     assert values["collective_time_p50_s"] == pytest.approx(0.25)
     assert values["collective_time_cv"] == pytest.approx(0.0, abs=1e-9)
-
-
-def test_slow_beginnings_are_left_out():
-    steady = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0] * 4
-    assert warm_up([9.0, 4.0, *steady]) == 2
-
-
-def test_what_is_steady_is_kept():
-    assert warm_up([1.0] * 30) == 0
-    assert warm_up([9.0] * 3 + [1.0] * 8) == 1, "ten must be left"
 
 
 def test_ranks_that_timed_different_things_are_no_measurement():

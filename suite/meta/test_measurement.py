@@ -20,6 +20,7 @@ from suite.harness.measurement import (
     mean_ratio,
     ratio_of_medians,
     timed_steps,
+    warm_up,
 )
 from suite.harness.process import ROOT
 from suite.harness.run import Event, Run, in_order
@@ -42,7 +43,7 @@ def made_up(times_s: Mapping[str, Sequence[float]], trainer=TOGETHER, examples: 
 def test_synchronous_workers_make_each_step_once():
     ends = [0.0, 5.0, 5.5, 6.0, 6.5, 7.0]  # the first two are slow, then 0.5 s each
     late = [time_s + 0.01 for time_s in ends]
-    steps = timed_steps(made_up({"worker/0": ends, "worker/1": late}), warm_up=2)
+    steps = timed_steps(made_up({"worker/0": ends, "worker/1": late}))
     assert steps.steps_per_s == pytest.approx(2.0)
     assert steps.examples_per_s == pytest.approx(2.0 * 64 * 2)
     assert steps.times_s == pytest.approx([0.5] * len(steps.times_s))
@@ -50,8 +51,8 @@ def test_synchronous_workers_make_each_step_once():
 
 def test_one_process_is_a_cluster_of_one():
     single = BY_NAME["single_process"]
-    steps = timed_steps(made_up({"worker/0": [0, 9, 10, 12, 15]}, single, examples=10), warm_up=2)
-    assert steps.times_s == pytest.approx([1, 2, 3])
+    steps = timed_steps(made_up({"worker/0": [0, 9, 10, 12, 15, 17]}, single, examples=10))
+    assert steps.times_s == pytest.approx([1, 2, 3, 2])
     assert steps.steps_per_s == pytest.approx(0.5)
     assert steps.examples_per_s == pytest.approx(5)
     assert steps.quantile_s(50) == pytest.approx(2)
@@ -61,24 +62,43 @@ def test_asynchronous_workers_add_up():
     fast = [i * 0.1 for i in range(101)]
     slow = [i * 0.2 for i in range(51)]
     run = made_up({"worker/0": fast, "worker/1": slow}, EACH_ON_ITS_OWN)
-    assert timed_steps(run, warm_up=1).steps_per_s == pytest.approx(10 + 5)
-    assert timed_steps(run, warm_up=1).examples_per_s == pytest.approx(15 * 64)
+    assert timed_steps(run).steps_per_s == pytest.approx(10 + 5)
+    assert timed_steps(run).examples_per_s == pytest.approx(15 * 64)
+
+
+def test_a_step_that_aggregates_the_gradients_of_all_counts_once():
+    ends = [i * 0.1 for i in range(101)]
+    run = made_up({"worker/0": ends, "worker/1": ends}, BY_NAME["sync_replicas_parameter_server"])
+    assert timed_steps(run).steps_per_s == pytest.approx(10)
+    assert timed_steps(run).examples_per_s == pytest.approx(20 * 64)
+
+
+def test_clusters_side_by_side_are_timed_while_all_of_them_train():
+    """Alone on the machine each is three times as fast, before the other began and at the end."""
+    early = [*(i * 0.1 for i in range(20)), *(2 + i * 0.3 for i in range(21))]
+    late = [*(2 + i * 0.3 for i in range(21)), *(8 + i * 0.1 for i in range(1, 20))]
+    runs = [made_up({"worker/0": ends}, examples=3) for ends in (early, late)]
+    assert timed_steps(runs[1]).steps_per_s > 4
+    for run, other in (runs, runs[::-1]):
+        steps = timed_steps(run, [other])
+        assert steps.steps_per_s == pytest.approx(1 / 0.3)
+        assert steps.examples_per_s == pytest.approx(10)
 
 
 def test_a_coordinator_s_rounds_are_timed_as_a_whole():
     """It tells of all steps of a round at once, so that the times between steps mean nothing."""
-    ends = {0.0: 20, 4.0: 20, 8.0: 20, 10.0: 20}  # the first two with the warm-up
+    ends = {0.0: 20, 4.0: 20, 8.0: 20, 10.0: 20, 12.0: 20, 14.0: 20}
     told = [Event("executed", t, "chief/0", 0, {"steps": n, "by": {}}) for t, n in ends.items()]
     told += [Event("step", t, "chief/0", 0, {"examples": 64}) for t, n in ends.items() for _ in [n]]
     tasks = ("chief/0", "ps/0", "worker/0", "worker/1")
     trainer = BY_NAME["coordinator_parameter_server"]
     run = Run(trainer, tasks, tasks[2:], "none", "none", in_order(told))
-    steps = timed_steps(run, warm_up=25)
-    assert steps.times_s == pytest.approx([0.2, 0.1])
-    assert steps.steps_per_s == pytest.approx(40 / 6)
-    assert steps.examples_per_s == pytest.approx(40 / 6 * 64)
-    with pytest.raises(ValueError, match="80 steps were made"):
-        timed_steps(run, warm_up=80)
+    steps = timed_steps(run)
+    assert steps.times_s == pytest.approx([0.1] * 3)  # the two of 0.2 s were warm-up
+    assert steps.steps_per_s == pytest.approx(10)
+    assert steps.examples_per_s == pytest.approx(640)
+    with pytest.raises(ValueError, match="told of 1 rounds, at least 2"):
+        timed_steps(replace(run, events=in_order(told[:1])))
 
 
 def test_what_a_worker_does_alone_does_not_count():
@@ -88,28 +108,37 @@ def test_what_a_worker_does_alone_does_not_count():
     after = [5.9 + i * 0.01 for i in range(1, 100)]
     other = [1 + i * 0.1 for i in range(50)]
     run = made_up({"worker/0": alone + beside + after, "worker/1": other}, EACH_ON_ITS_OWN)
-    steps = timed_steps(run, warm_up=5)
+    steps = timed_steps(run)
     assert steps.steps_per_s == pytest.approx(20)
     assert max(steps.times_s) == pytest.approx(0.1)
     assert min(steps.times_s) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(
-    ("times_s", "warm_up", "problem"),
+    ("times_s", "problem"),
     [
-        ({"worker/0": [1, 2, 3]}, 3, "worker/0 made 3 steps, 3 of them warm-up"),
-        ({"worker/0": [1, 2, 3], "worker/1": []}, 1, "worker/1 made 0 steps"),
-        ({"worker/0": [1, 2, 3], "worker/1": [7, 8, 9]}, 1, "while all workers trained"),
-        ({"worker/0": [1, 2, 3]}, 0, "at least the first step"),
+        ({"worker/0": [1]}, "worker/0 made 1 steps, at least 2"),
+        ({"worker/0": [1, 2, 3], "worker/1": []}, "worker/1 made 0 steps"),
+        ({"worker/0": [1, 2, 3], "worker/1": [7, 8, 9]}, "while all workers trained"),
     ],
 )
-def test_too_few_steps_are_no_measurement(times_s, warm_up, problem):
+def test_too_few_steps_are_no_measurement(times_s, problem):
     with pytest.raises(ValueError, match=problem):
-        timed_steps(made_up(times_s), warm_up)
+        timed_steps(made_up(times_s))
+
+
+def test_slow_beginnings_are_left_out():
+    steady = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0] * 4
+    assert warm_up([9.0, 4.0, *steady], 10) == 2
+
+
+def test_what_is_steady_is_kept():
+    assert warm_up([1.0] * 30, 10) == 0
+    assert warm_up([9.0] * 3 + [1.0] * 8, 10) == 1, "ten must be left"
 
 
 def test_measurements_of_steps_carry_units_and_direction():
-    steps = timed_steps(made_up({"worker/0": [0, 1, 2, 3, 4]}), warm_up=1)
+    steps = timed_steps(made_up({"worker/0": [0, 1, 2, 3, 4]}))
     assert list(steps.measurements()) == [
         ("throughput_steps_per_s", 1.0, "1/s", "higher"),
         ("throughput_examples_per_s", 64.0, "examples/s", "higher"),
@@ -215,7 +244,7 @@ def test_pytest_benchmark_stores_and_compares_recorded_times(tmp_path: Path):
 
 def test_the_row_says_whether_steps_are_made_together():
     ends = {"worker/0": [0, 1, 2, 3], "worker/1": [0, 1, 2, 3]}
-    together = timed_steps(made_up(ends, replace(TOGETHER, synchronous=True)), warm_up=1)
-    apart = timed_steps(made_up(ends, replace(TOGETHER, synchronous=False)), warm_up=1)
+    together = timed_steps(made_up(ends, replace(TOGETHER, synchronous=True)))
+    apart = timed_steps(made_up(ends, replace(TOGETHER, synchronous=False)))
     assert apart.steps_per_s == pytest.approx(2 * together.steps_per_s)
     assert apart.examples_per_s == pytest.approx(together.examples_per_s)

@@ -29,6 +29,7 @@ def rows() -> Iterator[dict[str, Any]]:
         }
         values = {"examples_per_s": rate, "step_s": 64 * workers / rate, "cpu_s": 3.0}
         values |= {"peak_memory_mib": 512.0, "formation_s": 0.2, "first_step_s": 2.5}
+        values |= {"tracing_s": 2.4, "step_p99_s": 2 * values["step_s"]}
         values |= {"communication_share": 0.25} if (workers, way) == (2, "together") else {}
         for repeat in (0, 1):
             for metric, value in values.items():
@@ -51,8 +52,8 @@ def test_speed_up_is_over_one_process_alone(run: frame.RunFrames):
     one, two = scaling.table(run).rows
     assert one.group == two.group == f"{LOOP} · tf_keras 2.21.0, auto → ring"
     assert one.cells[:4] == ("cnn", "weak", "64", "1")
-    assert one.cells[7:10] == ("0.900", "90 %", "—")
-    assert two.cells[5:10] == ("85.3", "1,500.0 ±0.0", "1.50", "75 %", "25 %")
+    assert one.cells[8:11] == ("0.900", "90 %", "—")
+    assert two.cells[5:11] == ("85.3", "171", "1,500.0 ±0.0", "1.50", "75 %", "25 %")
 
 
 def test_without_a_process_alone_there_is_no_speed_up(run: frame.RunFrames):
