@@ -34,11 +34,13 @@ def test_paired(case: Case, launch: Launch, session: Session, record, time: int)
                     "trainer": side.trainer,
                     "backend": side.case.backend,
                     "collective": pair.collective[side.name],
+                    "workers": pair.workers[side.name],
                     "fault": planted if side.name == "new" else "",
                     **side.versions,
                 }
                 for time_s in pair.times_s[side.name]:
                     record("paired_step_time_s", time_s, "s", "lower", **columns)
                 record("paired_start_up_s", pair.start_up_s[side.name], "s", "none", **columns)
+            record("paired_timed_s", pair.timed_s, "s", "none", repeat=number)
             for name, share in (("steal", pair.steal), ("foreign", pair.foreign)):
                 record(f"paired_{name}_share", share, "1", repeat=number)

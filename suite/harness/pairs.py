@@ -20,6 +20,7 @@ import numpy as np
 
 from suite.harness import probes, staging
 from suite.harness.cluster import Cluster
+from suite.harness.errors import HarnessError
 from suite.harness.machine import Watch
 from suite.harness.session import Launch as SessionLaunch
 from suite.harness.sides import AS_DOCUMENTED, Side
@@ -39,12 +40,14 @@ TICK = {True: "executed", False: "step"}  # by whether a coordinator leads
 class Pair:
     """One pair of processes or clusters: seconds per step of each turn, by side, in order.
 
+    `workers`: of each side's cluster, which may be fewer than its trainer's (see cluster_of).
     `start_up_s`: from the start until warm, import and tracing included, of both at once;
     `collective`: what TensorFlow really reduced by.
     `steal`, `foreign`: see machine.Watch. `timed_s`: in all turns, of the side that was faster.
     """
 
     times_s: dict[str, list[float]]
+    workers: dict[str, int]
     start_up_s: dict[str, float]
     collective: dict[str, str]
     steal: float
@@ -79,7 +82,7 @@ def launches(launch: SessionLaunch, sides: Sequence[Side]) -> Iterator[list[Sess
             engine.stop()
 
 
-def cluster_of(launch: Launch, how: dict[str, Any], own: dict[str, Any]) -> Cluster:
+def cluster_of(launch: Launch, own: dict[str, Any], how: dict[str, Any]) -> Cluster:
     """A cluster that trains without end; its leader has the flags `own`, and takes turns."""
     row = launch.case.trainer
     coordinated = staging.coordinated(row)
@@ -101,9 +104,11 @@ def measured(launches: Sequence[Launch], number: int, slow_down: float, turns: i
         how = {"count": turns, "least": LEAST_TURNS, "turn": TURN_S}
         first = number % 2
         owns = [{"turns": path, "first": place == first} for place in (0, 1)]
-        # Of all its tasks: one alone would be slow while the others compute, and cost less.
-        hows = [how, {**how, "slow-down": slow_down or None}]
-        base, new = map(cluster_of, launches, hows, owns)
+        owns[1]["slow-down"] = slow_down or None
+        base, new = (cluster_of(*side, how) for side in zip(launches, owns, strict=True))
+        if slow_down and len(new.drivers) > 1:
+            told = "planted where one process leads; several wait for each other's planted time too"
+            raise HarnessError(f"--slow-down: {told}")
         with base, new:
             began_s = time.monotonic()
             with Watch() as watch:
@@ -119,6 +124,7 @@ def measured(launches: Sequence[Launch], number: int, slow_down: float, turns: i
     told = {name: events[:both] for name, events in told.items()}
     return Pair(
         {name: [e["wall_s"] / e["steps"] for e in events] for name, events in told.items()},
+        {name: len(run.workers) for name, run in runs.items()},
         {name: run.of("warm")[0].time_s - began_s for name, run in runs.items()},
         {name: run.collective for name, run in runs.items()},
         watch.steal,

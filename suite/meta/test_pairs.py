@@ -133,21 +133,45 @@ def sides_of(engine, directory: Path, trainer) -> list[FakeCase]:
     return found
 
 
-# Of tasks that wait for each other each takes the other's waiting for its own step, and makes it
-# longer by a part of that: twice as long at each step if the part is two.
-@pytest.mark.parametrize(("trainer", "slow_down"), [(SINGLE, 4.0), (LOOP, 0.8)])
-def test_a_slowdown_is_in_the_ratio(fake_engine, tmp_path: Path, trainer, slow_down: float):
-    sides = sides_of(fake_engine, tmp_path, trainer)
-    found = pairs.measured(sides, 1, slow_down=slow_down, turns=10)
+def test_a_slowdown_is_in_the_ratio(fake_engine, tmp_path: Path):
+    found = pairs.measured(sides_of(fake_engine, tmp_path, SINGLE), 1, slow_down=4.0, turns=10)
     assert {name: len(times) for name, times in found.times_s.items()} == {"base": 10, "new": 10}
     # A fake's step is so short that a busy machine stretches either side's.
-    assert np.median(found.log_ratios) > np.log(1 + slow_down / 3)
+    assert np.median(found.log_ratios) > np.log(1 + 4.0 / 3)
     assert min(found.start_up_s.values()) > 0
+
+
+def test_each_step_is_slowed_down_by_its_share(monkeypatch):
+    class Clock:
+        now_s = 0.0
+
+        def perf_counter(self) -> float:
+            self.now_s += 1e-4
+            return self.now_s
+
+        process_time = perf_counter
+
+    clock, took = Clock(), []
+    monkeypatch.setattr(paired_trainer, "time", clock)
+    events = SimpleNamespace(flush=lambda: None, write=lambda *_, **__: None)
+    lead = paired_trainer.Lead(MadeUpTurns(), count=999, least=5, turn_s=3.0, slow_down=0.1)
+    for step_s in (1.0, 2.0) * 20:
+        began_s = clock.now_s
+        clock.now_s += step_s
+        lead.ticked(events, 1)
+        took.append((clock.now_s - began_s) / step_s)
+    assert lead.warm
+    assert took[1:] == pytest.approx([1.1] * 39, abs=2e-3)
+
+
+def test_nothing_is_planted_where_tasks_wait_for_each_other(fake_engine, tmp_path: Path):
+    with pytest.raises(HarnessError, match="--slow-down: planted where one process leads"):
+        pairs.measured(sides_of(fake_engine, tmp_path, LOOP), 1, slow_down=0.1, turns=10)
 
 
 def pair(ratio: float) -> Pair:
     times = {"base": [1.0, 1.0, 1.0], "new": [ratio, ratio, 5.0]}
-    return Pair(times, {}, {}, 0.0, 0.0, timed_s=6.0)
+    return Pair(times, {}, {}, {}, 0.0, 0.0, timed_s=6.0)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ all its turns it waits to be ended from outside. A slowdown can be planted, for 
 """
 
 import argparse
-import collections
 import os
 import runpy
 import sys
@@ -27,48 +26,33 @@ FALLING = 0.97  # warm-up is over when a window is no less than so many times th
 WARM_UP_S = 10.0  # at most, since the first step: a machine with other work on it never settles
 
 
-class Follow(object):
-    """A task whose cluster waits with its leader; `ticked` is called at the end of each step."""
-
-    def __init__(self, slow_down):
-        self.slow_down = slow_down
-        self.recent_s = collections.deque(maxlen=WINDOW)  # its last steps
-        self.last_s = 0.0
-
-    def ticked(self, events, steps):
-        now_s = time.perf_counter()
-        if self.slow_down and self.last_s:
-            self.recent_s.append(now_s - self.last_s)
-            # A step in which its leader waited for a turn is long for another reason.
-            step_s = min(self.recent_s[-1], 2 * median(self.recent_s))
-            until_s = now_s + self.slow_down * step_s
-            while now_s < until_s:
-                now_s = time.perf_counter()
-        self.ended(events, now_s, steps)
-        self.last_s = time.perf_counter()
-
-    def ended(self, events, now_s, steps):
-        pass
-
-
-class Lead(Follow):
-    """The clock of the task that leads.
+class Lead(object):
+    """The clock of the task that leads; `ticked` is called at the end of each of its steps.
 
     It has `count` turns of `turn_s` each, or where steps are longer, fewer in the same time, but no
     fewer than `least`, after a first one for trial. Both sides make as many steps in a turn, those
     that the quicker one makes in `turn_s`. If each ended its turn with the first step beyond that,
     the slower side's turns would have fewer steps by bounds that a small change can cross, and slow
-    steps would end turns.
+    steps would end turns. `slow_down`: each step is made longer by this share of it.
     """
 
     def __init__(self, turns, count, least, turn_s, slow_down):
-        super(Lead, self).__init__(slow_down)
         self.turns, self.count, self.least, self.turn_s = turns, count, least, turn_s
+        self.slow_down, self.last_s = slow_down, 0.0
         self.timed_s = 0.0  # in all turns
-        self.began_s = self.began_cpu_s = 0.0
+        self.began_s = self.began_cpu_s = 0.0  # this turn
         self.warm, self.warming = False, []  # the latter: seconds of each step so far
         self.steps = self.steps_of_turn = 0
         self.trial_s = 0.0  # of a step, alone on the machine: they warm up together
+
+    def ticked(self, events, steps):
+        now_s = time.perf_counter()
+        if self.slow_down and self.last_s:
+            until_s = now_s + self.slow_down * (now_s - self.last_s)
+            while now_s < until_s:
+                now_s = time.perf_counter()
+        self.ended(events, now_s, steps)
+        self.last_s = time.perf_counter()
 
     def ended(self, events, now_s, steps):
         if self.warm:
@@ -126,14 +110,14 @@ def settled(times_s):
     return len(before) == WINDOW and median(last) >= FALLING * median(before)
 
 
-def listen(task, tick):
+def listen(lead, tick):
     """Let it know of every such event."""
 
     def heard(write):
         def told(self, event, **fields):
             write(self, event, **fields)
             if event == tick:
-                task.ticked(self, fields.get("steps", 1))
+                lead.ticked(self, fields.get("steps", 1))
 
         return told
 
@@ -151,15 +135,10 @@ def main():
     parser.add_argument("--turn", type=float, default=0.0, help="seconds of each, about")
     parser.add_argument("--tick", default="step", help="its event at the end of a step")
     parser.add_argument("--slow-down", type=float, default=0.0, help="of each step, as a share")
-    parser.add_argument("--cpus", default="", help="the processors of this task: 0,1")
     args, rest = parser.parse_known_args()
-    if args.cpus:
-        os.sched_setaffinity(0, [int(number) for number in args.cpus.split(",")])
     if args.turns:
         turns = Turns(args.turns, args.first)
         listen(Lead(turns, args.count, args.least, args.turn, args.slow_down), args.tick)
-    elif args.slow_down:
-        listen(Follow(args.slow_down), args.tick)
     sys.argv = [args.program] + rest
     runpy.run_path(args.program, run_name="__main__")
 
