@@ -23,7 +23,8 @@ from reports.text import plural
 
 LIMIT = "#66707d"
 BY_SIZE = (
-    "busbw by size of the whole tensor, median over clusters. Grey lines: one plain TCP stream "
+    "busbw by size of the whole tensor, median over clusters; pale strokes go from the slowest to "
+    "the fastest of them. Grey lines: one plain TCP stream "
     "over the same path, memcpy, and a plain copy between two GPUs if there are, in the same run."
 )
 BY_LINK = (
@@ -93,16 +94,21 @@ def _by_link(summary: Summary, speeds: Mapping[str, Mapping[str, float]]) -> str
 
 
 def _line(ax: Axes, place: int, points: Summary, name: str) -> None:
-    ax.plot(
-        [row["size_bytes"] for row in points],
-        [row["busbw"] for row in points],
-        color=COLOURS[place % len(COLOURS)],
-        linestyle=DASHES[place % len(DASHES)],
-        marker=MARKERS[place % len(MARKERS)],
-        markersize=4,
-        linewidth=1.4,
-        label=name,
-    )
+    across, style = [row["size_bytes"] for row in points], _style(place)
+    busbw = [row["busbw"] for row in points]
+    ax.plot(across, busbw, **style, markersize=4, linewidth=1.4, label=name)
+    lows, highs = ([end(row["reached"]) for row in points] for end in (min, max))
+    ax.vlines(across, lows, highs, color=style["color"], linewidth=2.6, alpha=0.35)
+
+
+def _style(place: int) -> dict[str, Any]:
+    """Colours begin again after the last; dash and marker then tell the lines apart."""
+    other = place + place // len(COLOURS)
+    return {
+        "color": COLOURS[place % len(COLOURS)],
+        "linestyle": DASHES[other % len(DASHES)],
+        "marker": MARKERS[other % len(MARKERS)],
+    }
 
 
 def _limit(ax: Axes, height: float, name: str) -> None:
@@ -130,12 +136,9 @@ def _by_bandwidth(trained: Trained, held: Mapping[str, float]) -> str:
             steps = [by_link[link]["shaped_steps_per_s"] for link in links]
             # Where there were more steps than that, the check failed before it was written down.
             most = [by_link[link].get("shaped_steps_limit_per_s", math.nan) for link in links]
-            colour = COLOURS[place % len(COLOURS)]
-            ax.plot(across, most, color=colour, linewidth=0.9)
-            mark, dash = MARKERS[place % len(MARKERS)], DASHES[place % len(DASHES)]
-            ax.plot(
-                across, steps, mark, linestyle=dash, color=colour, linewidth=1.6, label=approach
-            )
+            style = _style(place)
+            ax.plot(across, most, color=style["color"], linewidth=0.9)
+            ax.plot(across, steps, **style, linewidth=1.6, label=approach)
             for link in by_link.keys() - held.keys():
                 _limit(ax, by_link[link]["shaped_steps_per_s"], f"{link} link")
         ax.set_xscale("log")

@@ -15,7 +15,7 @@ import pandas as pd
 from reports.conformance import approach
 from reports.frame import RunFrames
 from reports.groups import grouped
-from reports.statistics import CONFIDENCE, Estimate, mean
+from reports.statistics import CONFIDENCE, Estimate, geometric
 from reports.table import Column, Row, Table
 from reports.text import MISSING, figure, plural
 
@@ -35,6 +35,7 @@ VALUES = {
     "skew_s": "collective_skew_p50_s",
     "algbw": "collective_algbw_gb_per_s",
     "busbw": "collective_busbw_gb_per_s",
+    "iterations": "collective_iterations",
     "share": "collective_share_of_tcp",
     "share_of_gpu_copy": "collective_share_of_gpu_copy",
 }
@@ -45,16 +46,18 @@ SPEEDS = {
     "limit_gpu_copy_gb_per_s": "GPU copy",
 }
 NOTE = (
-    "asked, got: backend (tree: how broadcast goes on CPU). n: clusters; medians over them. Time: "
-    "from the last rank's begin to the last one's end. skew: between the ranks' ends. Sizes: of "
-    "the whole tensor; GB/s: 1e9 bytes. busbw as in nccl-tests; of TCP: its share of one plain TCP "
-    "stream over the same path; of GPU copy: NCCL's in a plain copy from one GPU to another."
+    "asked, got: backend (tree: how broadcast goes on CPU). n: clusters; medians over them, of "
+    "busbw the geometric mean ± 95 % interval. iterations: timed, of each. Time: from the last "
+    "rank's begin to the last one's end. skew: between the ranks' ends. Sizes: of the whole "
+    "tensor; GB/s: 1e9 bytes. busbw as in nccl-tests; of TCP: its share of one plain TCP stream "
+    "over the same path; of GPU copy: NCCL's in a plain copy from one GPU to another."
 )
 COLUMNS = (
     Column("size"),
     Column("asked"),
     Column("got"),
     Column("n", right=True),
+    Column("iterations", right=True),
     Column("p50 ms", right=True),
     Column("p99 ms", right=True),
     Column("CV %", right=True),
@@ -80,7 +83,10 @@ def rows(measurements: pd.DataFrame) -> pd.DataFrame:
 
 
 def summarise(measurements: pd.DataFrame) -> list[dict[str, Any]]:
-    """One row per operation, workers, link, size and backend: KEYS, `clusters`, VALUES' medians."""
+    """One row per operation, workers, link, size and backend: KEYS, `clusters`, VALUES' medians.
+
+    `reached`: busbw of each cluster, GB/s.
+    """
     shown = rows(measurements)
     shown = shown.loc[shown["metric"].isin(VALUES.values())]
     found = []
@@ -88,7 +94,8 @@ def summarise(measurements: pd.DataFrame) -> list[dict[str, Any]]:
         values = {name: list(part["value"]) for name, part in case.groupby("metric")}
         middles = {s: median(values[n]) if n in values else None for s, n in VALUES.items()}
         clusters = max(len(listed) for listed in values.values())
-        found.append({**key, "clusters": clusters, **middles})
+        reached = values.get(VALUES["busbw"], [])
+        found.append({**key, "clusters": clusters, "reached": reached, **middles})
     return sorted(found, key=_order)
 
 
@@ -147,12 +154,13 @@ def _lines(summary: Any) -> Iterator[Row]:
             row["backend"] or MISSING,
             row["collective"] or MISSING,
             str(row["clusters"]),
+            "" if row["iterations"] is None else figure(row["iterations"]),
             _scaled(row["p50_s"], 1e3),
             _scaled(row["p99_s"], 1e3),
             _scaled(row["cv"], 100, 2),
             _scaled(row["skew_s"], 1e3, 2),
             _scaled(row["algbw"], 1),
-            _scaled(row["busbw"], 1),
+            geometric(row["reached"]).plus_minus() if row["clusters"] > 1 else figure(row["busbw"]),
             # One or the other: what goes from GPU to GPU is not held against sockets.
             *("" if row[s] is None else _scaled(row[s], 100, 2) for s in SHARES),
         )
@@ -218,7 +226,7 @@ def compared(measurements: pd.DataFrame) -> list[tuple[str, str, Estimate]]:
     found = []
     for key, values in grouped(shown, (*KEYS[:4], "setting")):
         what = f"{heading(key)}, {size(key['size_bytes'])}"
-        found.append((what, key["setting"], mean(values["value"], confidence)))
+        found.append((what, key["setting"], geometric(values["value"], confidence)))
     return sorted(found, key=lambda row: (row[0], -row[2].centre))
 
 

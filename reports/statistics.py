@@ -63,6 +63,12 @@ def mean(values: Iterable[float], confidence: float = CONFIDENCE) -> Estimate:
     return Estimate(count, centre, centre - half, centre + half)
 
 
+def geometric(values: Iterable[float], confidence: float = CONFIDENCE) -> Estimate:
+    """Geometric mean of positive values, as of ratios, whose inverses must give the inverse."""
+    logs = mean([math.log(value) for value in values], confidence)
+    return Estimate(logs.count, *(math.exp(end) for end in (logs.centre, logs.low, logs.high)))
+
+
 def middle(values: Iterable[float]) -> Estimate:
     """Median with the interval between two order statistics; six values are the least."""
     listed = sorted(float(value) for value in values)

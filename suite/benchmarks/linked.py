@@ -12,11 +12,13 @@ from typing import Any
 from suite.harness import backends, probes
 from suite.harness.cluster import Cluster
 from suite.harness.collectives import Limits, limits
+from suite.harness.errors import Unsupported
 from suite.harness.run import Run
 from suite.harness.session import Launch
 
 LOOPBACK = "loopback"  # all tasks on one host; any other link is a state of bridge.py
 KIB, MIB = 1024, 1024**2
+WORKERS = (2, 4)
 
 
 @dataclass(frozen=True)
@@ -94,11 +96,17 @@ def measured_limits(launch: Launch, link: str = LOOPBACK, seconds: float = 0.5) 
     return limits(told, copied(launch) if between_gpus else None)
 
 
-def has_devices(launch: Launch, workers: int, backend: str = "") -> bool:
-    """Whether NCCL, where there is any GPU at all, has one for each of so many workers."""
+def sizes_of_clusters(launch: Launch, backend: str = "") -> list[int]:
+    """Of WORKERS those for which NCCL, where there is any GPU at all, has one for each worker.
+
+    `backend`: which is asked for, default the case's. Unsupported where none is left.
+    """
     gpus = launch.engine.gpus
     other = (backend or launch.case.backend) != "nccl"
-    return other or not gpus or backends.enough(gpus, workers)
+    found = [n for n in WORKERS if other or not gpus or backends.enough(gpus, n)]
+    if not found:
+        raise Unsupported(f"no GPU for each of {WORKERS[0]} workers: there is {len(gpus)}")
+    return found
 
 
 def copied(launch: Launch) -> Run:

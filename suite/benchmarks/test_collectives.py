@@ -1,11 +1,12 @@
 """TensorFlow's collectives: every result checked, time by size, and how far from the path's limit.
 
-A quick look in every run, all of it in a benchmark run. One cluster is one figure; the limits
-(plain TCP over the same path, memcpy) are measured beside each.
+A quick look in every run, all of it in a benchmark run, in several fresh clusters for each figure;
+the limits (plain TCP over the same path, memcpy) are measured beside each.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -18,8 +19,8 @@ from suite.benchmarks.linked import (
     SETTINGS,
     collected,
     copied,
-    has_devices,
     measured_limits,
+    sizes_of_clusters,
 )
 from suite.benchmarks.test_throughput import must_be_what_was_asked
 from suite.harness import checks
@@ -39,8 +40,8 @@ from suite.harness.session import Launch, Session
 QUICK_SIZES = (KIB, 256 * KIB, 4 * MIB)  # bytes
 QUICK_S = 0.3  # of each
 SIZES = tuple(KIB * 4**k for k in range(9))  # to 64 MiB
-EACH_S = 0.4
-WORKERS = (2, 4)
+EACH_S = 0.25
+CLUSTERS = 3  # for each figure
 # A gradient in as many tensors as a small model has variables, so that there is something to pack.
 TUNED_BYTES, TENSORS = 8 * MIB, 16
 ROUNDS = 5
@@ -55,11 +56,14 @@ def judged(run: Run) -> list[Collective]:
     return timed(run)
 
 
-def record_all(record: Record, run: Run, limits: Limits, link: str = LOOPBACK) -> list[Collective]:
+def record_all(
+    record: Record, run: Run, limits: Limits, link: str = LOOPBACK, repeat: int = 0
+) -> list[Collective]:
     """Judge and record a run's collectives, with the limits of its path beside them."""
     made = judged(run)
     for metric, value, unit, better in limits.measurements():
-        record(metric, value, unit, better, workers=2, variant=f"over {link}")
+        columns = {"workers": 2, "variant": f"over {link}", "repeat": repeat}
+        record(metric, value, unit, better, **columns)
     workers = len(run.workers)
     for one in made:
         chosen = implementation(run, one.op)
@@ -69,6 +73,7 @@ def record_all(record: Record, run: Run, limits: Limits, link: str = LOOPBACK) -
             "variant": named(one.op, one.size_bytes, "" if link == LOOPBACK else link),
             "backend": run.backend,
             "collective": chosen,
+            "repeat": repeat,
         }
         for metric, value, unit, better in one.measurements():
             record(metric, value, unit, better, **columns)
@@ -93,9 +98,9 @@ def test_all_reduce_is_right_at_every_size(launch: Launch, record: Record) -> No
 def test_collectives_by_size(
     case: Case, launch: Launch, session: Session, record: Record, op: str
 ) -> None:
-    for workers in (n for n in WORKERS if has_devices(launch, n)):
+    for repeat, workers in itertools.product(range(CLUSTERS), sizes_of_clusters(launch)):
         run = collected(launch, op, SIZES, workers=workers, seconds=EACH_S)
-        record_all(record, run, measured_limits(launch))
+        record_all(record, run, measured_limits(launch), repeat=repeat)
         # What is another backend in truth is measured often enough under that one's name.
         must_be_what_was_asked(case, run.collective, session)
 
@@ -105,10 +110,10 @@ def test_collectives_by_size(
 @pytest.mark.full
 def test_reduce_scatter_by_size(launch: Launch, record: Record) -> None:
     """Asked for by NCCL, which alone has one."""
-    for workers in (n for n in WORKERS if has_devices(launch, n, "nccl")):
+    for repeat, workers in itertools.product(range(CLUSTERS), sizes_of_clusters(launch, "nccl")):
         how = {"workers": workers, "backend": "nccl", "seconds": EACH_S}
         run = collected(launch, "reduce_scatter", SIZES, **how)
-        record_all(record, run, measured_limits(launch))
+        record_all(record, run, measured_limits(launch), repeat=repeat)
 
 
 @pytest.mark.cases(distributed=False, several=True, fit=True, flavours="first")
@@ -128,8 +133,9 @@ def test_settings_of_all_reduce(launch: Launch, record: Record) -> None:
     """Each against the default of its round, in fresh clusters; what is best is for the report."""
     for repeat in range(ROUNDS):
         taken = {}
-        first = repeat * len(SETTINGS) // ROUNDS  # nobody is always the last of a round
-        for setting in (DEFAULT, *SETTINGS[first:], *SETTINGS[:first]):
+        every = (DEFAULT, *SETTINGS)
+        first = repeat * len(every) // ROUNDS  # nobody is always the first or the last of a round
+        for setting in (*every[first:], *every[:first]):
             run = collected(
                 launch,
                 "all_reduce",

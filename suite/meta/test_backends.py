@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,8 @@ import pytest
 from reference_trainers import BY_NAME
 from suite.benchmarks import linked
 from suite.harness import backends
-from suite.harness.engine import Engine
+from suite.harness.engine import THREADS, Engine
+from suite.harness.errors import Unsupported
 from suite.harness.run import Run
 
 RING = "I0000 collective_param_resolver_local.cc:703] AssignCollectiveType RingReduce\n"
@@ -178,18 +180,25 @@ def test_tasks_see_the_gpu_that_they_were_assigned(fake_engine: Engine, name, gp
 
 
 @pytest.mark.parametrize(
-    ("backend", "gpus", "workers", "timed"),
+    ("backend", "gpus", "clusters"),
     [
-        ("nccl", GPUS[:2], 2, True),
-        ("nccl", GPUS[:2], 4, False),
-        ("nccl", (), 4, True),  # that it is not NCCL then is for the test to say
-        ("ring", GPUS[:2], 4, True),
+        ("nccl", GPUS[:2], [2]),
+        ("nccl", (), [2, 4]),  # that it is not NCCL then is for the test to say
+        ("ring", GPUS[:1], [2, 4]),
     ],
 )
-def test_nccl_is_timed_where_each_worker_has_a_gpu_or_none_has(backend, gpus, workers, timed):
+def test_nccl_is_timed_where_each_worker_has_a_gpu_or_none_has(backend, gpus, clusters):
+    assert linked.sizes_of_clusters(timing(backend, gpus)) == clusters
+
+
+def test_one_gpu_is_too_few_for_any_cluster():
+    with pytest.raises(Unsupported, match="no GPU for each of 2 workers: there is 1"):
+        linked.sizes_of_clusters(timing("ring", GPUS[:1]), "nccl")
+
+
+def timing(backend: str, gpus: Sequence[str]) -> Any:
     case = SimpleNamespace(backend=backend)
-    launch: Any = SimpleNamespace(engine=SimpleNamespace(gpus=gpus), case=case)
-    assert linked.has_devices(launch, workers) == timed
+    return SimpleNamespace(engine=SimpleNamespace(gpus=gpus), case=case)
 
 
 def test_tensorflow_is_told_to_name_its_choice_whatever_was_inherited(
@@ -200,3 +209,14 @@ def test_tensorflow_is_told_to_name_its_choice_whatever_was_inherited(
     told = fake_engine.environment("none")
     assert told["TF_CPP_MIN_LOG_LEVEL"] == "0"
     assert told["TF_CPP_VMODULE"] == "collective_param_resolver_local=1"
+
+
+def test_tensorflow_s_pools_have_as_many_threads_as_asked_for(
+    fake_engine: Engine, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(THREADS[0], "7")
+    monkeypatch.delenv(THREADS[1], raising=False)
+    told = replace(fake_engine, threads=3).environment("none")
+    assert [told[name] for name in THREADS] == ["3", "3"]
+    told = fake_engine.environment("none")
+    assert [told.get(name) for name in THREADS] == ["7", None]
