@@ -137,7 +137,11 @@ def judged(pair: list[sides.Side], options: argparse.Namespace) -> int:
     """Judge NEW by BASE; the exit code is the gate's."""
     base, new = pair
     confirm = sides.load(run_directory(options.confirm)) if options.confirm else None
-    found = compare.compare(base, new, confirm, floor=options.floor, drift=options.drift)
+    if options.verdicts:
+        base, new = base.without_numbers(), new.without_numbers()
+    found = compare.compare(
+        base, new, confirm, floor=options.floor, drift=options.drift, numbers=not options.verdicts
+    )
     code = found.exit_code(options.strict)
     if options.format == "text":
         _print(lambda console: compared.as_text(found, console))

@@ -88,12 +88,13 @@ def compare(
     *,
     floor: float = effects.FLOOR,
     drift: float | None = None,
+    numbers: bool = True,
 ) -> Comparison:
     """Compare NEW with BASE. `confirm`: NEW measured again, which has to give the same answer.
 
     `floor`, `drift`: relative (0.02 is 2 %); without `drift` it is what `reports.drift` knows.
-    BadInput: a run is on two sides, or BASE and NEW have nothing in common, or one was measured and
-    none of its series is in the other.
+    BadInput: a run is on two sides, or BASE and NEW have nothing in common, or, where `numbers` are
+    wanted, no series is in both.
     """
     _refuse_the_same([side for side in (base, new, confirm) if side])
     known = drifts.known(base, drift)
@@ -111,7 +112,7 @@ def compare(
         tuple(new.series[key].key for key in new.series if key not in base.series),
         tuple(new.tests[key].test for key in new.tests if key not in base.tests),
     )
-    _refuse_nothing(found)
+    _refuse_nothing(found, numbers)
     return found
 
 
@@ -124,15 +125,13 @@ def _refuse_the_same(listed: Sequence[Side]) -> None:
         seen |= set(side.run_ids)
 
 
-def _refuse_nothing(found: Comparison) -> None:
-    measured = [name for name in ("base", "new") if getattr(found, name).series]
+def _refuse_nothing(found: Comparison, numbers: bool) -> None:
     common = set(found.base.series) & set(found.new.series)
-    if measured and not common and found.exit_code() == 0:
-        other = {"base": "NEW", "new": "BASE"}[measured[0]]
+    if numbers and not common and found.exit_code() == 0:
         raise BadInput(
-            f"nothing measured is in both: {measured[0].upper()} has "
-            f"{len(getattr(found, measured[0]).series)} series of numbers, {other} none of them; "
-            "measure the same tests in both, without -n"
+            f"nothing measured is in both: BASE has {len(found.base.series)} series of numbers, "
+            f"NEW {len(found.new.series)}; measure the same tests in both, without -n, or compare "
+            "--verdicts only"
         )
     if not common and not set(found.base.tests) & set(found.new.tests):
         raise BadInput("BASE and NEW have no test and no number in common")
@@ -144,7 +143,7 @@ def _series(
     """The answers, and how many comparisons they come from."""
     pairs = {key: _pair(key, base, new, drift) for key in base.series}
     tested = [pair for pair in pairs.values() if pair.effect and pair.effect.known]
-    comparisons = max(1, len(tested))
+    comparisons = len(tested)
 
     def judged(pair: SeriesAnswer) -> SeriesAnswer:
         if pair.reason or pair.effect is None:

@@ -63,6 +63,10 @@ TRIALS: tuple[Option, ...] = (
 )
 GATE: tuple[Option, ...] = (
     (
+        ("--verdicts",),
+        {"action": "store_true", "help": "compare verdicts only, as of runs without numbers (-n)"},
+    ),
+    (
         ("--confirm",),
         {"metavar": "RUN_DIR", "help": "NEW measured again: a change has to be in both"},
     ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -77,6 +77,10 @@ class Side:
     @property
     def run_ids(self) -> list[str]:
         return [run.run_id for run in self.runs]
+
+    def without_numbers(self) -> Side:
+        """The same runs, of which only verdicts count."""
+        return replace(self, series={})
 
 
 def load(path: Path) -> Side:

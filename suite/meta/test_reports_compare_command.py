@@ -29,6 +29,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
         "smaller": write(root / "smaller", judged=told(loads="passed")),
         "other": write(root / "other", step_times({"other": times()}), told(other="passed")),
         "silent": write(root / "silent", []),
+        "quiet": write(root / "quiet", []),
     }
     for number in range(5):
         write(root / "many" / f"run-{number}", step_times(usual(p50=1 + number / 1000)))
@@ -57,6 +58,9 @@ CODES = [
     ("base same", 0),
     ("base same --strict", 3),
     ("base broken --drift 0", 1),
+    ("silent quiet --verdicts", 0),
+    ("silent broken --verdicts", 1),
+    ("base slower --drift 1 --verdicts", 0),
     ("base smaller --drift 0", 0),
     ("base smaller --drift 0 --strict", 3),
     ("base other", 2),
@@ -89,6 +93,8 @@ REFUSED = [
     ("base base", "run 'base' is on two sides"),
     ("base other", "nothing measured is in both"),
     ("base silent", "measure the same tests in both"),
+    ("silent quiet", "BASE has 0 series of numbers, NEW 0; measure the same tests in both"),
+    ("base other --verdicts", "have no test and no number in common"),
 ]
 
 
