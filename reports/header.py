@@ -40,6 +40,8 @@ def facts(run: RunFrames) -> list[tuple[str, str]]:
         ("pytest", _text(versions, "pytest")),
         ("Machine", _machine(machine)),
         ("Kernel", _text(machine, "kernel")),
+        ("Processors", _list(machine, "processors")),
+        ("TensorFlow's threads", _threads(machine.get("threads"))),
         ("Load at the start", _text(machine, "load_1m")),
         ("Network", network(info)),
         ("Tasks started by", _text(info, "spawn")),
@@ -93,6 +95,14 @@ def _list(info: Mapping[str, Any], key: str) -> str:
     if key not in info:
         return MISSING
     return ", ".join(str(item) for item in info[key]) or "none"
+
+
+def _threads(threads: Mapping[str, Any] | None) -> str:
+    """`TF_NUM_INTRAOP_THREADS=1`, and so on, for what was set."""
+    if threads is None:
+        return MISSING
+    told = [f"{name}={count}" for name, count in threads.items() if count]
+    return ", ".join(told) or "its own choice"
 
 
 def _machine(machine: Mapping[str, Any]) -> str:

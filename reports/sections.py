@@ -22,6 +22,7 @@ from reports import (
     scaling,
     startup,
     throughput,
+    undisturbed,
 )
 from reports.frame import RunFrames
 from reports.table import Table
@@ -111,8 +112,16 @@ SECTIONS = (
     ),
     Section("published", "Published figures", one(published.table), rows=published.rows),
     Section(
+        "machine",
+        "Machine while timing",
+        one(undisturbed.table),
+        one(undisturbed.warning),
+        undisturbed.rows,
+        always=False,
+    ),
+    Section(
         "startup",
-        "Start-up and memory",
+        "Start-up, saving and memory",
         one(startup.table),
         rows=startup.rows,
         charts="charts.startup_chart",

@@ -1,4 +1,4 @@
-"""How long a cluster takes to form, and what a worker costs in memory.
+"""How long a cluster takes to form, to save and to restore, and what a worker costs in memory.
 
 The comparison of ways to start (forked from a zygote, plain processes, TensorFlow's own runner)
 stands side by side, the zygote's import apart, since it is paid once and not per cluster.
@@ -16,7 +16,7 @@ from reports.statistics import Estimate, middle
 from reports.table import Column, Row, Table
 from reports.text import MISSING, figure
 
-PREFIXES = ("cluster_", "zygote_", "worker_memory_")
+PREFIXES = ("cluster_", "zygote_", "worker_memory_", "saving_")
 BASE = "fork"  # the variant that the others are compared with
 KEYS = ("metric", "unit", "workers", "trainer", "variant", "fault")
 COLUMNS = (

@@ -24,6 +24,8 @@ from suite.harness.process import ROOT, SESSION_VARIABLE, Keeper, Zygote
 from suite.harness.topology import ROLE_VARIABLES, Topology
 from suite.harness.waiting import Deadlines
 
+# The environment variables by which TensorFlow sizes its pools (intra-op, inter-op).
+THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 # What pytest's own environment happens to hold must not reach a task.
 NOT_INHERITED = (*ROLE_VARIABLES, "TRAINER_EVENTS", "TRAINER_ATTEMPT")
 
@@ -43,6 +45,7 @@ class Engine:
     spawn: str = "fork"
     preload: Sequence[str] = ("tensorflow",)
     workers: int | None = None  # --workers, for topologies that have any
+    threads: int | None = None  # of each of TensorFlow's pools; None: as many as it wants
     gpus: Sequence[str] = ()
     prefix: str = ""
     zygotes: dict[str, Zygote] = field(default_factory=dict)
@@ -82,6 +85,7 @@ class Engine:
             **inherited,
             **backends.LOG_ENVIRONMENT,
             **self.flavours[flavour],
+            **(dict.fromkeys(THREADS, str(self.threads)) if self.threads else {}),
             SESSION_VARIABLE: self.session,
             "PYTHONPATH": os.pathsep.join(
                 filter(None, [str(ROOT), inherited.get("PYTHONPATH", "")])

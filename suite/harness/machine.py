@@ -41,6 +41,12 @@ class Watch:
         self.foreign = max(0.0, busy_s - own_s) / passed_s
 
 
+def mhz() -> float | None:
+    """Mean clock frequency of the processors now; None where the machine does not tell."""
+    told = psutil.cpu_freq()
+    return told.current if told else None
+
+
 def _spent() -> dict[str, float]:
     """Seconds by what our processors did, since they were started."""
     every = psutil.cpu_times(percpu=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import secrets
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -37,6 +38,8 @@ class Settings:
     budget_s: float = 60.0  # of timed steps, of each side
     slow_down: float = 0.0  # planted in the new side, as a share of a step
     times: int = 1  # comparisons of each kind
+    cpus: tuple[int, ...] = ()  # to which pytest and all tasks are bound
+    threads: int | None = None  # of each of TensorFlow's pools; None: as many as it wants
     full: bool = False  # a benchmark run, with all that a run of everything has no time for
 
     def to_dict(self) -> dict[str, Any]:
@@ -44,7 +47,7 @@ class Settings:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Settings:
-        lists = {k: tuple(values[k]) for k in ("trainers", "backends", "keras")}
+        lists = {k: tuple(values[k]) for k in ("trainers", "backends", "keras", "cpus")}
         return cls(**{**values, **lists})
 
 
@@ -79,6 +82,8 @@ def add_options(parser: pytest.Parser) -> None:
     add("--budget", default="60", metavar="S", help="seconds of timed steps a side (default: 60)")
     add("--slow-down", default="0", metavar="PERCENT", help="slow the new side down, for a trial")
     add("--times", default="1", metavar="N", help="do each comparison so often, for trials")
+    add("--cpus", metavar="LIST", help="processors of pytest and all tasks: 0,1 (default: all)")
+    add("--threads", metavar="N", help="threads in each of TensorFlow's pools (default: its own)")
     add("--seed", metavar="N", help="of data order and weights (default: drawn, and reported)")
 
 
@@ -100,6 +105,17 @@ def _number(option: str, text: str | None, kind: type, least: float, most: float
         wanted = "a whole number" if kind is int else "a number"
         raise BadInput(f"{option} {text}: must be {wanted} from {least:g} to {most:g}")
     return value
+
+
+def _processors(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    ours = os.sched_getaffinity(0)
+    given = [int(number) if number.isdecimal() else -1 for number in text.split(",")]
+    if not set(given) <= ours:
+        here = ",".join(map(str, sorted(ours)))
+        raise BadInput(f"--cpus {text}: must be processors with commas between, of {here}")
+    return tuple(sorted(set(given)))
 
 
 def read(options: argparse.Namespace) -> Settings:
@@ -128,4 +144,6 @@ def read(options: argparse.Namespace) -> Settings:
         budget_s=_number("--budget", options.budget, float, 1, 3600),
         slow_down=_number("--slow-down", options.slow_down, float, 0, 100) / 100,
         times=_number("--times", options.times, int, 1, 10_000),
+        cpus=_processors(options.cpus),
+        threads=_number("--threads", options.threads, int, 1, 1024),
     )

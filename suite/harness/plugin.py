@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from suite.harness import leaks, options, reporting, wiring
+from suite.harness import leaks, machine, options, reporting, wiring
 from suite.harness.cases import Needs, select
 from suite.harness.controller import Controller
 from suite.harness.errors import BadInput
@@ -180,6 +180,17 @@ def asks_for_benchmarks(config: pytest.Config) -> bool:
 def _place(item: pytest.Item) -> int:
     folder = item.path.parent.name
     return ORDER.index(folder) if folder in ORDER else len(ORDER)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
+    """Beside what a test has timed stands how undisturbed the machine was meanwhile."""
+    if not item.get_closest_marker("timing"):
+        yield
+        return
+    with machine.Watch() as watch:
+        yield
+    reporting.add_state(item, watch.steal)
 
 
 @pytest.hookimpl(hookwrapper=True)

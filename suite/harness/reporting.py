@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from suite.harness import diagnosis, verdicts
+from suite.harness import diagnosis, machine, verdicts
 from suite.harness.cases import Case
 from suite.harness.fixtures import MEASURED, RUNS, case_of, scene_name, scene_needed, scene_of
 from suite.harness.recording import now
@@ -34,6 +34,13 @@ def reproduce(item: pytest.Item, session: Session) -> str:
     parts += ["--python", settings.python] if settings.python else []
     parts += ["--workers", str(settings.workers)] if settings.workers else []
     parts += ["--spawn", settings.spawn] if settings.spawn != "fork" else []
+    parts += ["--cpus", ",".join(map(str, settings.cpus))] if settings.cpus else []
+    parts += ["--threads", str(settings.threads)] if settings.threads else []
+    if settings.base and item.get_closest_marker("paired"):
+        parts += ["--base", settings.base, "--budget", f"{settings.budget_s:g}"]
+        parts += ["--times", str(settings.times)] if settings.times > 1 else []
+        parts += [part for name in settings.backends for part in ("--backend", name)]
+        parts += ["--slow-down", f"{100 * settings.slow_down:g}"] if settings.slow_down else []
     return shlex.join(parts)
 
 
@@ -106,6 +113,16 @@ def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRepo
     item.user_properties.append(("verdict", judgement.verdict))
     if judgement.reason:
         item.user_properties.append(("reason", judgement.reason))
+
+
+def add_state(item: pytest.Item, steal: float) -> None:
+    """Rows of the machine's state while a test measured; none where it did not come to that."""
+    rows = item.stash.get(MEASURED, [])
+    if rows:
+        told = {"unit": "1", "better": "none", "metric": "machine_steal_share", "value": steal}
+        rows.append(told)
+        if (frequency := machine.mhz()) is not None:
+            rows.append({**told, "unit": "MHz", "metric": "machine_mhz", "value": frequency})
 
 
 def histories(item: pytest.Item, session: Session, case: Case) -> list[str]:

@@ -78,6 +78,12 @@ def chosen(base: str | None, new: str | None, options: Any) -> dict[str, Any]:
     return {kind.option: new if kind.option == "python" else [new]}
 
 
+def check(base: str | None) -> None:
+    """BadInput for an interpreter that has no TensorFlow, before anything is measured."""
+    if base is not None and kind_of("--base", base).name == "python":
+        environments.describe(base)
+
+
 @dataclass(frozen=True)
 class Side:
     """One side: what trains, how, and under which interpreter."""

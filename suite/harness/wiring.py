@@ -14,7 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from suite.harness import backends, data, environments, network
+from suite.harness import backends, data, environments, network, sides
 from suite.harness.claims import Claims
 from suite.harness.cluster import Progress
 from suite.harness.engine import Engine
@@ -45,6 +45,9 @@ def settle(settings: Settings) -> Settled:
     """Find everything that a run needs and make its directory; BadInput for what cannot be."""
     interpreter = environments.describe(settings.python or sys.executable)
     interpreter.choose(settings.keras)
+    sides.check(settings.base)
+    if settings.cpus:
+        os.sched_setaffinity(0, settings.cpus)  # pytest-xdist's workers and all tasks inherit it
     dataset = data.resolve(settings.data)
     directory = run_directory(settings.run_dir)
     return Settled(
@@ -94,6 +97,7 @@ def build(settled: Settled, progress: Progress, prefix: str = "") -> Session:
         defaults={"data": dataset.path, "seed": settings.seed},
         spawn=settings.spawn,
         workers=settings.workers,
+        threads=settings.threads,
         gpus=backends.discover_gpus(os.environ.get("CUDA_VISIBLE_DEVICES")),
         prefix=prefix,
     )

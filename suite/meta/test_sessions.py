@@ -189,6 +189,7 @@ def options_with(**given) -> SimpleNamespace:
         "trainer": [], "backend": [], "keras": [], "workers": None, "data": None, "run_dir": None,
         "python": None, "spawn": "fork", "deadline_scale": "1", "seed": None, "at_once": None,
         "base": None, "new": None, "budget": "60", "slow_down": "0", "times": "1",
+        "cpus": None, "threads": None,
     }  # fmt: skip
     return SimpleNamespace(**{**defaults, **given})
 
@@ -206,6 +207,9 @@ WRONG = [
     ({"new": "ring"}, r"--new ring: compared with what"),
     ({"budget": "0"}, r"--budget 0: must be a number from 1 to 3600"),
     ({"slow_down": "-5"}, r"--slow-down -5: must be a number from 0 to 100"),
+    ({"cpus": "0,9999"}, r"--cpus 0,9999: must be processors with commas between, of 0"),
+    ({"cpus": "all"}, r"--cpus all: must be processors"),
+    ({"threads": "0"}, r"--threads 0: must be a whole number from 1"),
     ({"data": "missing.npz"}, r"--data missing.npz: no such file"),
 ]
 

@@ -1,0 +1,65 @@
+"""How undisturbed the machine was while a run timed: what makes a noisy run one that says so."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from reports.frame import RunFrames
+from reports.paired import NOISE
+from reports.table import Column, Row, Table
+from reports.text import figure, plural
+
+STEAL, FREQUENCY = "machine_steal_share", "machine_mhz"
+METRICS = (STEAL, FREQUENCY)
+MOST = NOISE["paired_steal_share"]
+BUSY = 0.5  # load of each processor before the run: others were at work
+NAMED = 5  # noisy tests that the note names
+COLUMNS = (
+    Column("timed tests", right=True),
+    Column("noisy", right=True),
+    Column("most stolen %", right=True),
+    Column("MHz"),
+    Column("load before", right=True),
+)
+
+
+def rows(measurements: pd.DataFrame) -> pd.DataFrame:
+    """The measurements that this report shows."""
+    return measurements.loc[measurements["metric"].isin(METRICS)]
+
+
+def noisy(run: RunFrames) -> list[str]:
+    """The tests that timed while the hypervisor took more of the processors than calm ones lose."""
+    stolen = run.measurements.loc[run.measurements["metric"] == STEAL]
+    return sorted(set(stolen.loc[stolen["value"] > MOST, "test"]))
+
+
+def table(run: RunFrames) -> Table:
+    """One line; no rows where nothing was timed."""
+    stolen = run.measurements.loc[run.measurements["metric"] == STEAL]
+    if stolen.empty:
+        return Table("Machine while timing", COLUMNS, (), "Nothing was timed in this run.")
+    found, machine = noisy(run), run.info["machine"]
+    mhz = run.measurements.loc[run.measurements["metric"] == FREQUENCY, "value"]
+    cells = (
+        str(stolen["test"].nunique()),
+        str(len(found)),
+        figure(100 * stolen["value"].max()),
+        f"{mhz.min():.0f} to {mhz.max():.0f}" if len(mhz) else "not told",
+        figure(machine.get("load_1m")),
+    )
+    told = [f"noisy: the hypervisor took more than {100 * MOST:.0f} % of the processors' time."]
+    if found:
+        more = f" and {plural(len(found) - NAMED, 'other')}" if len(found) > NAMED else ""
+        told.append(f"Of these: {', '.join(found[:NAMED])}{more}.")
+    if (machine.get("load_1m") or 0.0) > BUSY * (machine.get("cores") or 1):
+        told.append("Others were at work when the run began: all its timings are doubtful.")
+    return Table("Machine while timing", COLUMNS, (Row("", cells),), " ".join(told))
+
+
+def warning(run: RunFrames) -> Table:
+    """The same where there is reason to doubt the numbers, else without rows."""
+    shown = table(run)
+    if noisy(run) or "doubtful" in shown.note:
+        return shown
+    return Table(shown.title, shown.columns, (), shown.note)
