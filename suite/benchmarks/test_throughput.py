@@ -7,6 +7,7 @@ so --benchmark-json and --benchmark-compare work; reports read `measurements`.
 
 from __future__ import annotations
 
+import itertools
 from statistics import median
 from typing import Any
 
@@ -24,18 +25,21 @@ from suite.harness.staging import Launch
 CLOCK = RecordedClock()
 PROCESSES = {True: 4, False: 1}  # by whether it is a benchmark run; one of everything has no time
 DEVICES = (1, 2, 4)
+# Of the grid; the documents' own models of each approach are what every run measures.
+MODELS, WORKERS, BATCHES = ("cnn", "mlp", "mlp-10m", "mlp-50m"), (1, 2, 4), (32, 128)
+PASSES = 2  # through workers and batches, so that each figure has processes that are minutes apart
 # Of asynchronous workers the number is global, and a step short; what one does before all are up
 # does not count. Where a step aggregates gradients it is one of each worker.
 STEPS = {"synchronous": 36, "asynchronous": 400, "coordinated": 100}
 
 
-def measured(launch: Launch, **flags: Any) -> Trained:
+def measured(launch: Launch, **how: Any) -> Trained:
     """Train for as many steps as can be timed well in a few seconds."""
     row = launch.case.trainer
-    how = "coordinated" if staging.coordinated(row) else "asynchronous"
-    steps = STEPS["synchronous" if row.synchronous else how]
+    kind = "coordinated" if staging.coordinated(row) else "asynchronous"
+    steps = STEPS["synchronous" if row.synchronous else kind]
     steps //= len(launch.engine.topology(row).workers) if row.aggregates else 1
-    return trained(launch, steps, **flags)
+    return trained(launch, steps, **how)
 
 
 def must_be_what_was_asked(case: Case, collective: str, session: Session) -> None:
@@ -72,6 +76,29 @@ def test_throughput(
     times_s = [time_s for steps in timed for time_s in steps.times_s]
     benchmark.pedantic(CLOCK.replay, rounds=CLOCK.load(times_s))
     must_be_what_was_asked(case, collective, session)
+
+
+@pytest.mark.cases(events=("step",), flags=("model",), backends="each", flavours="first")
+@pytest.mark.timing
+@pytest.mark.long
+@pytest.mark.parametrize("model", MODELS)
+def test_throughput_of_the_grid(
+    case: Case, launch: Launch, session: Session, record, model: str
+) -> None:
+    """Each approach with each backend by model, workers and batch of a worker."""
+    for repeat, workers, batch in itertools.product(
+        range(PASSES), WORKERS if case.distributed else (1,), BATCHES
+    ):
+        one = measured(launch, workers=workers, model=model, batch_size=batch)
+        columns = {"workers": workers, "variant": f"{model}, batch {batch}", "repeat": repeat}
+        columns |= {"replicas": workers * case.trainer.devices, "collective": one.run.collective}
+        for metric, value, unit, better in (
+            *timed_steps(one.run).measurements(),
+            *one.measurements(),
+        ):
+            record(metric, value, unit, better, **columns)
+        if workers > 1:  # one has nobody to reduce with
+            must_be_what_was_asked(case, one.run.collective, session)
 
 
 @pytest.mark.claim("dtensor/scaling")

@@ -109,7 +109,7 @@ class Row:
         """Whether the row speaks of this test under these versions, on this machine and data."""
         return (
             self.trainer in (ANY, trainer)
-            and self.test in (ANY, test)
+            and (self.test == ANY or test in self.tests)
             and test not in self.excepted
             and (not self.scene or any(fnmatch(scene, like) for like in self.scenes))
             and self.backend in ("", backend)
@@ -120,6 +120,10 @@ class Row:
             and keras_in(keras, self.keras)
             and (self.netem is None or self.netem == netem())  # last: it has to be tried
         )
+
+    @property
+    def tests(self) -> list[str]:
+        return self.test.split("|")
 
     @property
     def scenes(self) -> list[str]:
@@ -199,7 +203,7 @@ class Expectations:
             for kind, name, known in (
                 ("trainer", row.trainer, trainers),
                 ("backend", row.backend, {*backends.BY_NAME, "none", ""}),
-                ("test", row.test, tests),
+                *(("test", name, tests) for name in row.tests),
                 *(
                     ("scene", like, {"", *(like for s in scenes if fnmatch(s, like))})
                     for like in row.scenes

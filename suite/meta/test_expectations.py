@@ -161,6 +161,14 @@ def test_a_row_may_speak_of_one_scene_of_a_test():
     assert [line for line in stale if "no scene 'one'" in line]
 
 
+def test_a_row_may_speak_of_several_tests():
+    table = Expectations((row(test="test_that|test_this"),))
+    assert table.match(*HERE) is table.rows[0]
+    assert Expectations((row(test="test_that|test_thi"),)).match(*HERE) is None
+    (stale,) = table.check_against(["test_this"])
+    assert stale.startswith("expectations.toml, row 1: no test 'test_that'")
+
+
 def test_where_nothing_works_counts_first_and_then_what_pins_down_most():
     rows = (
         row(test="test_this", reason="test"),
