@@ -40,7 +40,7 @@ NOTE = (
     "asked, got: backend. n: separate processes. Rates: mean over them ± 95 % interval. "
     "p50, p90, p99: step time; CPU: of all tasks from their start on, tracing included; MiB: peak "
     "resident set of the largest task; medians over the processes. Where a step is given back "
-    "before it is computed (DTensor; on GPUs also loops of one's own), its time is that of the dispatch."
+    "before it is computed (DTensor; on GPUs also loops of one's own), its time is the dispatch's."
 )
 
 

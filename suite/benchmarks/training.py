@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,11 +54,13 @@ def side_by_side(
 ) -> list[Trained]:
     """Train in so many fresh clusters at once, and end each after its last step.
 
-    What comes after that is not timed.
+    What comes after that is not timed. Several go on until all have made so many steps while all of
+    them trained: the last to begin would else find some of the others at their end.
     """
     row = trainer or launch.case.trainer
     flags.setdefault("model", row.model or None)
-    work = staging.work(launch, row, epochs=1, steps_per_epoch=steps, **flags)
+    most = steps if clusters == 1 else staging.NEVER
+    work = staging.work(launch, row, epochs=1, steps_per_epoch=most, **flags)
     with contextlib.ExitStack() as entered:
         started = [
             entered.enter_context(launch(trainer, workers=workers, flags=work))
@@ -66,20 +68,37 @@ def side_by_side(
         ]
         for cluster in started:
             cluster.start()
+        over = _over if clusters == 1 else _over_together
         with contextlib.suppress(TimeoutError):  # looks seldom: it takes CPU from the training
             wait_until(
                 "the last steps",
-                lambda: all(_over(cluster, steps) for cluster in started),
+                lambda: over(started, steps),
                 launch.engine.deadlines.run_s,
                 LOOK_S,
             )
         return [_ended(cluster, steps) for cluster in started]
 
 
-def _over(cluster: Cluster, steps: int) -> bool:
+def _over(clusters: Sequence[Cluster], steps: int) -> bool:
+    (cluster,) = clusters
     alive = set(cluster.drivers) <= set(cluster.alive())
     done = {e.task for e in cluster.history if e.name == "step" and e["global_step"] >= steps}
     return not alive or done == set(cluster.drivers)
+
+
+def _over_together(clusters: Sequence[Cluster], steps: int) -> bool:
+    """Whether each of their workers has made so many steps since the last of all began."""
+    if any(set(cluster.drivers) - set(cluster.alive()) for cluster in clusters):
+        return True
+    made = [
+        [e.time_s for e in cluster.history if e.name == "step" and e.task == driver]
+        for cluster in clusters
+        for driver in cluster.drivers
+    ]
+    if not all(made):
+        return False
+    begin_s = max(times[0] for times in made)
+    return all(sum(time_s >= begin_s for time_s in times) >= steps for times in made)
 
 
 def _ended(cluster: Cluster, steps: int) -> Trained:

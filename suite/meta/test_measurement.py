@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from reference_trainers import BY_NAME
+from suite.benchmarks import training
 from suite.harness.measurement import (
     Interval,
     RecordedClock,
@@ -24,6 +25,7 @@ from suite.harness.measurement import (
 )
 from suite.harness.process import ROOT
 from suite.harness.run import Event, Run, in_order
+from suite.meta.fakes import SINGLE, FakeCase, data_file
 
 TOGETHER = BY_NAME["keras_multi_worker_mirrored"]
 EACH_ON_ITS_OWN = BY_NAME["supervisor_parameter_server"]
@@ -83,6 +85,17 @@ def test_clusters_side_by_side_are_timed_while_all_of_them_train():
         steps = timed_steps(run, [other])
         assert steps.steps_per_s == pytest.approx(1 / 0.3)
         assert steps.examples_per_s == pytest.approx(10)
+
+
+def test_whoever_begins_early_goes_on_until_the_others_have_trained_beside_it(
+    fake_engine, tmp_path: Path
+):
+    """Five steps of a fake take no time: none would be left when the second cluster begins."""
+    engine = replace(fake_engine, defaults={"data": data_file(tmp_path)})
+    made = training.side_by_side(FakeCase(engine, tmp_path, SINGLE), 5, 2)
+    runs = [one.run for one in made]
+    for run in runs:
+        assert len(timed_steps(run, runs).times_s) >= 3
 
 
 def test_a_coordinator_s_rounds_are_timed_as_a_whole():
