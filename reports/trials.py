@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from reports import effects
 from reports.conformance import approach
@@ -21,7 +22,7 @@ from reports.groups import grouped
 from reports.paired import TIME, log_ratios
 from reports.statistics import CONFIDENCE
 from reports.table import Column, Row, Table
-from reports.text import plural
+from reports.text import MISSING, figure, plural
 
 # Slowdown of NEW and the part of such comparisons in which it has to be found.
 PLANTED: Mapping[float, float] = {0.05: 0.80, 0.10: 0.95}
@@ -32,14 +33,18 @@ COLUMNS = (
     Column("comparisons", right=True),
     Column("pairs", right=True),
     Column("pairs differ by", right=True),
+    Column("levels differ by", right=True),
+    Column("in hours", right=True),
     Column("resampled", right=True),
     Column("alarms", right=True),
     *(Column(f"{100 * slowdown:.0f} % found", right=True) for slowdown in PLANTED),
 )
 NOTE = (
     "comparisons, pairs: of identical code, as recorded. pairs differ by: standard deviation of "
-    "the pairs' ratios. Drawn with replacement: how many pairs a comparison has at most, pairs, "
-    "until they are enough or so many, and blocks of turns within them; which side is NEW by lot."
+    "the pairs' ratios. levels differ by: that of the base's step time from comparison to "
+    "comparison, planted ones too, all of which began in so many hours. Drawn with replacement: "
+    "how many pairs a comparison has at most, pairs, until they are enough or so many, and blocks "
+    "of turns within them; which side is NEW by lot."
 )
 
 
@@ -53,6 +58,8 @@ class Recorded:
     name: str
     planted: float
     pairs: tuple[np.ndarray, ...]
+    level_s: float  # of the base's steps, median over all turns
+    time: pd.Timestamp
 
     @property
     def answer(self) -> Answer:
@@ -66,6 +73,8 @@ class Pool:
     name: str
     counts: tuple[int, ...]
     pairs: tuple[np.ndarray, ...]
+    levels_s: tuple[float, ...] = ()  # of all comparisons of this set-up, planted ones too
+    hours: float = 0.0  # from the first of them to the last
 
     def resampled(self, rng: np.random.Generator, shift: float) -> list[np.ndarray]:
         """A comparison drawn anew, and measured as long as a real one; `shift` is its effect.
@@ -113,7 +122,10 @@ def recorded(runs: Sequence[RunFrames]) -> list[Recorded]:
             if len(pairs) < 2:
                 told = f"{plural(len(pairs), 'pair')} of processes, at least 2 are needed"
                 raise BadInput(f"{name} of {run.run_id}: {told}")
-            found.append(Recorded(name, _planted(part["fault"]), pairs))
+            level_s = float(part.loc[part["variant"] == "base", "value"].median())
+            found.append(
+                Recorded(name, _planted(part["fault"]), pairs, level_s, part["time"].min())
+            )
     return found
 
 
@@ -125,7 +137,9 @@ def _planted(faults: Iterable[str]) -> float:
 def pools(found: Iterable[Recorded]) -> list[Pool]:
     """What can be resampled: the comparisons of identical code; BadInput where there is none."""
     alike: dict[str, list[Recorded]] = {}
+    every: dict[str, list[Recorded]] = {}
     for one in found:
+        every.setdefault(one.name, []).append(one)
         if not one.planted:
             alike.setdefault(one.name, []).append(one)
     if not alike:
@@ -135,9 +149,15 @@ def pools(found: Iterable[Recorded]) -> list[Pool]:
             name,
             tuple(len(one.pairs) for one in own),
             tuple(pair for one in own for pair in one.pairs),
+            tuple(one.level_s for one in every[name]),
+            _hours([one.time for one in every[name]]),
         )
         for name, own in alike.items()
     ]
+
+
+def _hours(times: Sequence[pd.Timestamp]) -> float:
+    return (max(times) - min(times)).total_seconds() / 3600
 
 
 def run_trials(found: Sequence[Pool], comparisons: int, seed: int) -> list[Trials]:
@@ -172,13 +192,19 @@ def table(trials: Sequence[Trials]) -> Table:
             one.pool.name,
             str(len(one.pool.counts)),
             str(len(one.pool.pairs)),
-            f"{100 * np.std(np.log(centres), ddof=1):.2g} %",
+            _spread(centres),
+            _spread(one.pool.levels_s),
+            figure(one.pool.hours),
             str(one.comparisons),
             str(one.alarms),
             *(str(one.found[slowdown]) for slowdown in PLANTED),
         )
         rows.append(Row("", cells))
     return Table("Trials of the gate", COLUMNS, tuple(rows), NOTE)
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{100 * np.std(np.log(values), ddof=1):.2g} %" if len(values) > 1 else MISSING
 
 
 def summary(found: Sequence[Recorded], trials: Sequence[Trials]) -> tuple[list[str], bool]:

@@ -15,6 +15,7 @@ from reports.effects import Answer
 from suite.meta import made_up_pair, made_up_run
 
 COMPARISONS = 20
+LATER = "2026-01-02T05:34:05Z"  # than the others by 2.5 hours
 
 
 def turns(own: float, burst: float, count: int = 12, length: int = 40) -> Iterator[dict[str, Any]]:
@@ -154,6 +155,16 @@ def test_no_comparison_is_drawn_longer_than_the_recorded_ones_are():
     (pool,) = trials.pools(trials.recorded([made_up_pair.run("recorded", [*LOUD, *few])]))
     rng = np.random.default_rng(1)
     assert {len(pool.resampled(rng, 0.0)) for _ in range(40)} == {3, 12}
+
+
+def test_it_says_how_far_apart_the_comparisons_are():
+    later = [
+        {**row, "test": f"{row['test']}-2", "value": 1.3 * row["value"], "time": LATER}
+        for row in QUIET
+    ]
+    found = trials.pools(trials.recorded([made_up_pair.run("recorded", [*QUIET, *later])]))
+    (line,) = trials.table(trials.run_trials(found, 2, seed=1)).rows
+    assert line.cells[4:6] == ("19 %", "2.50")
 
 
 def test_an_upgrade_is_no_comparison_of_identical_code():
