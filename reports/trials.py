@@ -43,8 +43,8 @@ NOTE = (
     "comparisons, pairs: of identical code, as recorded. pairs differ by: standard deviation of "
     "the pairs' ratios. levels differ by: that of the base's step time from comparison to "
     "comparison, planted ones too, all of which began in so many hours. Drawn with replacement: "
-    "how many pairs a comparison has at most, pairs, until they are enough or so many, and blocks "
-    "of turns within them; which side is NEW by lot."
+    "how many pairs a budget has time for, pairs, until they are enough or so many, and blocks of "
+    "turns within them; which side is NEW by lot."
 )
 
 
@@ -68,10 +68,15 @@ class Recorded:
 
 @dataclass(frozen=True)
 class Pool:
-    """The pairs of all comparisons of identical code in one set-up; `counts`: of each of them."""
+    """The pairs of all comparisons of identical code in one set-up.
+
+    `most`: how many pairs their budgets had time for; of those that ended before, as their pairs
+    agreed, that is not known, unless all of them did.
+    """
 
     name: str
-    counts: tuple[int, ...]
+    comparisons: int
+    most: tuple[int, ...]
     pairs: tuple[np.ndarray, ...]
     levels_s: tuple[float, ...] = ()  # of all comparisons of this set-up, planted ones too
     hours: float = 0.0  # from the first of them to the last
@@ -84,7 +89,7 @@ class Pool:
         Kuensch 1989), since a burst strikes several in a row.
         """
         drawn: list[np.ndarray] = []
-        most = rng.choice(self.counts)
+        most = rng.choice(self.most)
         while len(drawn) < most and not effects.enough(drawn):
             turns = self.pairs[rng.integers(len(self.pairs))]
             drawn.append(rng.choice((-1, 1)) * _blocks(turns, rng) + shift)
@@ -147,13 +152,19 @@ def pools(found: Iterable[Recorded]) -> list[Pool]:
     return [
         Pool(
             name,
-            tuple(len(one.pairs) for one in own),
+            len(own),
+            _most(own),
             tuple(pair for one in own for pair in one.pairs),
             tuple(one.level_s for one in every[name]),
             _hours([one.time for one in every[name]]),
         )
         for name, own in alike.items()
     ]
+
+
+def _most(found: Sequence[Recorded]) -> tuple[int, ...]:
+    spent = [len(one.pairs) for one in found if not effects.enough(one.pairs)]
+    return tuple(spent) or (max(len(one.pairs) for one in found),)
 
 
 def _hours(times: Sequence[pd.Timestamp]) -> float:
@@ -190,7 +201,7 @@ def table(trials: Sequence[Trials]) -> Table:
         centres = [effects.paired([turns]).ratio for turns in one.pool.pairs]
         cells = (
             one.pool.name,
-            str(len(one.pool.counts)),
+            str(one.pool.comparisons),
             str(len(one.pool.pairs)),
             _spread(centres),
             _spread(one.pool.levels_s),

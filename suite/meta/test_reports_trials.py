@@ -117,7 +117,7 @@ def test_resampled_pairs_are_those_recorded_with_sides_by_lot():
 
 
 def test_neighbours_stay_neighbours_in_blocks():
-    one = trials.Pool("counted", (2,), (np.arange(100.0), np.arange(100.0)))
+    one = trials.Pool("counted", 1, (2,), (np.arange(100.0), np.arange(100.0)))
     steps = np.diff(np.abs(one.resampled(np.random.default_rng(1), 0.0)[0]))
     assert (steps == 1).mean() >= 0.9
 
@@ -147,7 +147,7 @@ def test_a_comparison_is_drawn_as_long_as_one_is_measured():
         for rows in (QUIET, LOUD)
     )
     rng = np.random.default_rng(1)
-    assert len(quiet.resampled(rng, 0.0)) < len(loud.resampled(rng, 0.0)) == loud.counts[0]
+    assert len(quiet.resampled(rng, 0.0)) < len(loud.resampled(rng, 0.0)) == loud.most[0]
 
 
 def test_no_comparison_is_drawn_longer_than_the_recorded_ones_are():
@@ -155,6 +155,13 @@ def test_no_comparison_is_drawn_longer_than_the_recorded_ones_are():
     (pool,) = trials.pools(trials.recorded([made_up_pair.run("recorded", [*LOUD, *few])]))
     rng = np.random.default_rng(1)
     assert {len(pool.resampled(rng, 0.0)) for _ in range(40)} == {3, 12}
+
+
+def test_a_comparison_that_ended_early_says_nothing_of_what_its_budget_had_time_for():
+    agreed = [{**row, "test": f"{row['test']}-2"} for row in QUIET if row["repeat"] < 11]
+    for rows, most in (([*LOUD, *agreed], (12,)), ([*QUIET, *agreed], (12,))):
+        (pool,) = trials.pools(trials.recorded([made_up_pair.run("recorded", rows)]))
+        assert pool.most == most
 
 
 def test_it_says_how_far_apart_the_comparisons_are():
