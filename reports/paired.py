@@ -21,7 +21,7 @@ from reports.effects import Answer, Effect
 from reports.frame import BadInput, RunFrames
 from reports.groups import backends, grouped, whole
 from reports.table import Column, Row, Table
-from reports.text import MISSING, figure
+from reports.text import MISSING, figure, plural
 
 TIME = "paired_step_time_s"
 START_UP = "paired_start_up_s"
@@ -30,26 +30,22 @@ NOISE = {"paired_steal_share": 0.02, "paired_foreign_share": 0.05}  # metric -> 
 METRICS = (TIME, START_UP, TIMED, *NOISE)
 SIDES = ("base", "new")
 COLUMNS = (
-    Column("base"),
-    Column("new"),
-    Column("workers", right=True),
     Column("pairs", right=True),
-    Column("base ms", right=True),
-    Column("new ms", right=True),
-    Column("new / base (95 %)"),
-    Column("answer"),
     Column("timed s", right=True),
     Column("ended"),
-    Column("start-up s", right=True),
+    Column("step ms"),
+    Column("new / base (95 %)"),
+    Column("answer"),
+    Column("start-up", right=True),
     Column("noisy", right=True),
 )
 NOTE = (
-    "base ms, new ms: a step, median over turns. new / base: of step times, so above 1 is slower; "
+    "timed: of each side, in all pairs. ended: when pairs agreed (enough), or when the budget was "
+    "spent. step: base → new, medians over turns. new / base: of step times, so above 1 is slower; "
     f"hierarchical bootstrap over pairs of processes and turns, 95 %. A change counts from "
     f"{100 * effects.FLOOR:.0f} % on, where the interval excludes none and chance would give it "
     "less than once in 20 such comparisons together, and nothing is told from fewer than "
-    f"{effects.LEAST_PAIRS} pairs. timed: of each side, in all pairs. ended: when pairs agreed "
-    "(enough), or when the budget was spent. start-up: from the start until warm, base and new at "
+    f"{effects.LEAST_PAIRS} pairs. start-up: seconds from the start until warm, base and new at "
     "once. noisy: pairs in which the hypervisor took more than 2 % of the processors' time, "
     "or other processes used more than 5 %."
 )
@@ -148,6 +144,7 @@ def _labels(sides: Mapping[str, pd.DataFrame]) -> dict[str, str]:
         "keras": lambda row: str(row["keras"]),
         "tensorflow": lambda row: f"TensorFlow {row['tensorflow']}",
         "python": lambda row: f"Python {row['python']}",
+        "planted": lambda row: str(row["fault"]) or "as it is",
     }
     parts: dict[str, list[str]] = {side: [] for side in SIDES}
     for told in named.values():
@@ -172,23 +169,28 @@ def ratio(effect: Effect) -> str:
     return f"{effect.ratio:.3f} ({effect.low:.3f} to {effect.high:.3f})"
 
 
+def heading(one: Series) -> str:
+    """`keras_mirrored · tf_keras 2.21.0, 1 worker: Python 3.11.7 → Python 3.12.1`."""
+    sides = [one.labels[side] for side in SIDES]
+    told = "the same twice" if sides[0] == sides[1] else " → ".join(sides)
+    return f"{one.name}, {plural(int(one.workers), 'worker')}: {told}"
+
+
 def table(found: Sequence[Series], answers: Sequence[Answer]) -> Table:
     """A line for each comparison; no rows when nothing was compared."""
     lines = []
     for one, answer in zip(found, answers, strict=True):
         cells = (
-            *(one.labels[side] for side in SIDES),
-            one.workers,
             str(len(one.log_ratios)),
-            *(figure(1000 * one.step_s[side]) for side in SIDES),
-            ratio(one.effect),
-            answer.value,
             figure(one.timed_s) if one.timed_s else MISSING,
             one.ended,
+            " → ".join(figure(1000 * one.step_s[side]) for side in SIDES),
+            ratio(one.effect),
+            answer.value,
             figure(one.start_up_s),
             str(one.noisy),
         )
-        lines.append(Row(one.name, cells))
+        lines.append(Row(heading(one), cells))
     return Table("In turns", COLUMNS, tuple(lines), NOTE if lines else "Nothing was compared.")
 
 
