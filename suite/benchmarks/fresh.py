@@ -91,7 +91,9 @@ def warm_runner(launch: Launch) -> Iterator[Callable[[], Fresh]]:
     python = launch.engine.python
     tried = subprocess.run([python, "-c", f"import {', '.join(NEEDED)}"], capture_output=True)
     if tried.returncode:
-        raise HarnessError(f"{python}: multi_process_runner needs {' and '.join(NEEDED)} (.[dev])")
+        raise HarnessError(
+            f"{python}: multi_process_runner needs {' and '.join(NEEDED)}: pip install them there"
+        )
     trainer = probes.alone(launch, "multi_process_runner")
     with cold(launch, "runner") as alone, alone(trainer, flags=probes.NOT_TAKEN) as cluster:
         cluster.start()

@@ -26,6 +26,7 @@ from suite.harness.staging import Launch, complete, work
 STEP = "scaling_step_s"
 QUANTILES = {STEP: 50, "scaling_step_p90_s": 90, "scaling_step_p99_s": 99}
 WORKERS = (1, 2, 4)
+SAVED_BY = (1, 4)  # workers
 MANY = 8
 BATCH = 64  # of a worker, weak; of all together, strong
 PASSES = 2  # through everything, so that each figure has processes that are minutes apart
@@ -39,7 +40,7 @@ class Size:
     steps: int
 
 
-SIZES = (Size("cnn", 24), Size("mlp", 40), Size("mlp-10m", 14), Size("mlp-50m", 9))
+SIZES = (Size("cnn", 24), Size("mlp", 40), Size("mlp-10m", 10), Size("mlp-50m", 6))
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def numbers(all_of_it: list[Trained]) -> Iterator[tuple[str, float, str, str]]:
 def test_saving_by_size(launch: Launch, record, size: Size) -> None:
     """A checkpoint saved after the last step, and restored by the same cluster started again."""
     for repeat in range(PASSES):
-        for workers in WORKERS:
+        for workers in SAVED_BY:
             flags = work(launch, epochs=1, steps_per_epoch=2, model=size.model, save_every=0)
             directory = launch.directory / f"{workers}-{repeat}"
             how = {"flags": flags, "workers": workers, "model_dir": directory}

@@ -31,7 +31,7 @@ LINKS = ("10gbit", "1gbit", "200mbit")
 SIZES = (MIB, 16 * MIB)  # bytes
 EACH_S = 0.4
 STREAM_S = 1.0
-STEPS = 20
+STEPS = 14
 PASSES = 2  # through all links, so that each figure has processes that are minutes apart
 
 

@@ -24,7 +24,7 @@ LOOK_S = 0.2
 class Trained:
     """A history, and of its tasks: CPU time of all, tracing included, and the largest resident set.
 
-    cpu_s: in seconds; peak_memory_mib: of the task that had the most.
+    cpu_s: in seconds; peak_memory_mib: of the task that had the most. 0 where all had ended.
     """
 
     run: Run
@@ -32,9 +32,11 @@ class Trained:
     peak_memory_mib: float
 
     def measurements(self) -> Iterator[tuple[str, float, str, str]]:
-        """(metric, value, unit, better) of what it used."""
-        yield "training_cpu_s", self.cpu_s, "s", "lower"
-        yield "training_peak_memory_mib", self.peak_memory_mib, "MiB", "lower"
+        """(metric, value, unit, better) of what it used, as far as it is known."""
+        if self.cpu_s:
+            yield "training_cpu_s", self.cpu_s, "s", "lower"
+        if self.peak_memory_mib:
+            yield "training_peak_memory_mib", self.peak_memory_mib, "MiB", "lower"
 
 
 def trained(launch: Launch, steps: int, **how: Any) -> Trained:
@@ -87,7 +89,7 @@ def _over(clusters: Sequence[Cluster], steps: int) -> bool:
 
 
 def _over_together(clusters: Sequence[Cluster], steps: int) -> bool:
-    """Whether each of their workers has made so many steps since the last of all began."""
+    """Whether each of their workers has made so many steps while all of them trained."""
     if any(set(cluster.drivers) - set(cluster.alive()) for cluster in clusters):
         return True
     made = [
@@ -97,8 +99,8 @@ def _over_together(clusters: Sequence[Cluster], steps: int) -> bool:
     ]
     if not all(made):
         return False
-    begin_s = max(times[0] for times in made)
-    return all(sum(time_s >= begin_s for time_s in times) >= steps for times in made)
+    begin_s, end_s = max(times[0] for times in made), min(times[-1] for times in made)
+    return all(sum(begin_s <= time_s <= end_s for time_s in times) >= steps for times in made)
 
 
 def _ended(cluster: Cluster, steps: int) -> Trained:
