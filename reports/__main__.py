@@ -137,8 +137,6 @@ def judged(pair: list[sides.Side], options: argparse.Namespace) -> int:
     """Judge NEW by BASE; the exit code is the gate's."""
     base, new = pair
     confirm = sides.load(run_directory(options.confirm)) if options.confirm else None
-    if options.verdicts:
-        base, new = base.without_numbers(), new.without_numbers()
     found = compare.compare(
         base, new, confirm, floor=options.floor, drift=options.drift, numbers=not options.verdicts
     )

@@ -21,6 +21,7 @@ from reports import frame, paired, verdicts
 from reports.conformance import approach
 from reports.effects import CHANGED, Answer
 from reports.frame import BadInput, RunFrames
+from reports.groups import backends
 from reports.options import STRICT, Option, formats
 from reports.paired import Series
 from reports.table import Table
@@ -174,8 +175,8 @@ def of(runs: Iterable[RunFrames]) -> Outcome:
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    backend = "" if row["backend"] == "none" else f", {row['backend']}"
-    return approach(row["trainer"], row["keras"]) + backend
+    shown = (approach(row["trainer"], row["keras"]), backends(row["backend"], ""))
+    return ", ".join(filter(None, shown))
 
 
 def confirmed(

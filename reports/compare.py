@@ -93,10 +93,13 @@ def compare(
     """Compare NEW with BASE. `confirm`: NEW measured again, which has to give the same answer.
 
     `floor`, `drift`: relative (0.02 is 2 %); without `drift` it is what `reports.drift` knows.
+    Without `numbers` only verdicts are compared.
     BadInput: a run is on two sides, or BASE and NEW have nothing in common, or, where `numbers` are
     wanted, no series is in both.
     """
     _refuse_the_same([side for side in (base, new, confirm) if side])
+    if not numbers:
+        base, new = base.without_numbers(), new.without_numbers()
     known = drifts.known(base, drift)
     series, comparisons = _series(base, new, confirm, known, floor)
     tests = _tests(base, new, confirm)

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from suite.harness.run import Event, Run
+from suite.harness.run import Run
 
 CONFIDENCE = 0.95
 RESAMPLES = 10_000
@@ -68,7 +68,7 @@ def timed_steps(run: Run, beside: Sequence[Run] = ()) -> Steps:
     rates: list[float] = []
     examples: list[float] = []
     for worker in run.workers:
-        timed = _within(run, worker, begin_s, end_s)
+        timed = [e for e in run.of("step", worker) if begin_s <= e.time_s <= end_s]
         if len(timed) < 2:
             raise ValueError(f"{worker} made {len(timed)} steps while all workers trained")
         span_s = timed[-1].time_s - timed[0].time_s
@@ -82,23 +82,19 @@ def timed_steps(run: Run, beside: Sequence[Run] = ()) -> Steps:
 
 def _warm_window(runs: Sequence[Run]) -> tuple[float, float]:
     """From when all workers of all runs were warm until the first of them had finished."""
-    workers = [(run, worker) for run in runs for worker in run.workers]
-    made = {(id(run), worker): run.of("step", worker) for run, worker in workers}
-    for (_, worker), steps in made.items():
-        if len(steps) < 2:
-            raise ValueError(f"{worker} made {len(steps)} steps, at least 2 are needed")
-    begin_s = max(steps[0].time_s for steps in made.values())
-    end_s = min(steps[-1].time_s for steps in made.values())
+    made = []
+    for run in runs:
+        for worker in run.workers:
+            made.append([e.time_s for e in run.of("step", worker)])
+            if len(made[-1]) < 2:
+                raise ValueError(f"{worker} made {len(made[-1])} steps, at least 2 are needed")
+    begin_s, end_s = max(times[0] for times in made), min(times[-1] for times in made)
     warm_s = begin_s
-    for run, worker in workers:
-        moments = [e.time_s for e in _within(run, worker, begin_s, end_s)]
+    for times in made:
+        moments = [time_s for time_s in times if begin_s <= time_s <= end_s]
         if len(moments) > 1:
             warm_s = max(warm_s, moments[warm_up(np.diff(moments), LEAST_STEPS)])
     return warm_s, end_s
-
-
-def _within(run: Run, worker: str, begin_s: float, end_s: float) -> list[Event]:
-    return [e for e in run.of("step", worker) if begin_s <= e.time_s <= end_s]
 
 
 def _timed_joins(run: Run) -> Steps:
