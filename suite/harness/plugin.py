@@ -42,6 +42,8 @@ MARKERS = (
 SETTLED = pytest.StashKey[wiring.Settled]()
 RECORDER = pytest.StashKey[Recorder]()
 PROGRESS = pytest.StashKey[Progress]()
+# pytest's own options that leave out tests, some before they are collected.
+NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "stepwise")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -149,12 +151,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         )
     except BadInput as error:
         raise pytest.UsageError(str(error)) from error
-    if [a.rstrip("/") for a in config.args] == ["suite"]:
+    if is_whole(config):
         names = {getattr(i, "originalname", i.name) for i in [*items, *left_out]}
         scenes = {scene_name(i) for i in [*items, *left_out]}
         stale = session.expectations.check_against(names, scenes=scenes)
         if stale:
             raise pytest.UsageError("; ".join(stale))
+
+
+def is_whole(config: pytest.Config) -> bool:
+    """Whether all tests were collected, so that what is not among them does not exist."""
+    narrowed = any(config.getoption(name, None) for name in NARROWING)
+    return [a.rstrip("/") for a in config.args] == ["suite"] and not narrowed
 
 
 def _left_out(config: pytest.Config, item: pytest.Item) -> bool:

@@ -240,6 +240,22 @@ def test_a_benchmark_run_is_one_that_names_nothing_else(named, markers, full):
     assert plugin.asks_for_benchmarks(config) is full  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("named", "given", "whole"),
+    [
+        (["suite/"], {}, True),
+        (["suite"], {"keyword": ""}, True),
+        (["suite/conformance"], {}, False),
+        *((["suite/"], {name: "given"}, False) for name in plugin.NARROWING),
+    ],
+)
+def test_rows_are_looked_for_only_among_all_tests(request, named, given, whole):
+    for name in given:
+        request.config.getoption(name)  # or ValueError: pytest has no such option
+    config = SimpleNamespace(args=named, getoption=given.get)
+    assert plugin.is_whole(config) is whole  # type: ignore[arg-type]
+
+
 def test_bad_input_ends_pytest_with_4_before_anything_starts(plugin_stage, sessions):
     done = sessions["bad input"].result()
     assert done.returncode == 4
