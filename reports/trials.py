@@ -33,6 +33,7 @@ COLUMNS = (
     Column("comparisons", right=True),
     Column("pairs", right=True),
     Column("pairs differ by", right=True),
+    Column("their turns", right=True),
     Column("levels differ by", right=True),
     Column("in hours", right=True),
     Column("resampled", right=True),
@@ -41,10 +42,11 @@ COLUMNS = (
 )
 NOTE = (
     "comparisons, pairs: of identical code, as recorded. pairs differ by: standard deviation of "
-    "the pairs' ratios. levels differ by: that of the base's step time from comparison to "
-    "comparison, planted ones too, all of which began in so many hours. Drawn with replacement: "
-    "how many pairs a budget has time for, pairs, until they are enough or so many, and blocks of "
-    "turns within them; which side is NEW by lot."
+    "the pairs' ratios. their turns: what that would be if only turns differed, and not processes. "
+    "levels differ by: standard deviation of the base's step time from comparison to comparison, "
+    "planted ones too, all of which began in so many hours. Drawn with replacement: how many pairs "
+    "a budget has time for, pairs, until they are enough or so many, and blocks of turns within "
+    "them; which side is NEW by lot."
 )
 
 
@@ -204,6 +206,7 @@ def table(trials: Sequence[Trials]) -> Table:
             str(one.pool.comparisons),
             str(len(one.pool.pairs)),
             _spread(centres),
+            _percent(effects.scatter_of_turns(one.pool.pairs)),
             _spread(one.pool.levels_s),
             figure(one.pool.hours),
             str(one.comparisons),
@@ -215,7 +218,11 @@ def table(trials: Sequence[Trials]) -> Table:
 
 
 def _spread(values: Sequence[float]) -> str:
-    return f"{100 * np.std(np.log(values), ddof=1):.2g} %" if len(values) > 1 else MISSING
+    return _percent(float(np.std(np.log(values), ddof=1))) if len(values) > 1 else MISSING
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"
 
 
 def summary(found: Sequence[Recorded], trials: Sequence[Trials]) -> tuple[list[str], bool]:

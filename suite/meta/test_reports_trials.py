@@ -171,7 +171,22 @@ def test_it_says_how_far_apart_the_comparisons_are():
     ]
     found = trials.pools(trials.recorded([made_up_pair.run("recorded", [*QUIET, *later])]))
     (line,) = trials.table(trials.run_trials(found, 2, seed=1)).rows
-    assert line.cells[4:6] == ("19 %", "2.50")
+    assert line.cells[5:7] == ("19 %", "2.50")
+
+
+def test_it_tells_what_differs_from_process_to_process_and_what_from_turn_to_turn():
+    def told(own: float) -> tuple[float, float]:
+        made_up = list(turns(own, burst=0.5, count=40))
+        found = trials.pools(trials.recorded([made_up_pair.run("recorded", made_up)]))
+        (line,) = trials.table(trials.run_trials(found, 2, seed=1)).rows
+        every, of_turns = (float(cell.removesuffix(" %")) for cell in line.cells[3:5])
+        return every, of_turns
+
+    every, of_turns = told(own=0.0)
+    assert 0.7 < every / of_turns < 1.4
+    every, of_turns_too = told(own=0.04)
+    assert 0.7 < every / (4.0 * 2**0.5) < 1.4  # per cent, of both sides
+    assert of_turns_too == of_turns
 
 
 def test_an_upgrade_is_no_comparison_of_identical_code():
