@@ -46,27 +46,29 @@ class Lead(object):
         self.trial_s = 0.0  # of a step, alone on the machine: they warm up together
 
     def ticked(self, events, steps):
-        now_s = time.perf_counter()
+        now_s = self._planted(time.perf_counter())
+        if not self.warm:
+            self._warm_up(events, now_s, steps)
+        else:
+            self.steps += steps
+            if self._over(now_s):
+                # What is told has the results of steps, which may have been begun only.
+                events.flush()
+                self._end_turn(events, time.perf_counter())
+        self.last_s = time.perf_counter()
+
+    def _planted(self, now_s):
+        """When the step is over that is made longer."""
         if self.slow_down and self.last_s:
             until_s = now_s + self.slow_down * (now_s - self.last_s)
             while now_s < until_s:
                 now_s = time.perf_counter()
-        self.ended(events, now_s, steps)
-        self.last_s = time.perf_counter()
+        return now_s
 
-    def ended(self, events, now_s, steps):
-        if self.warm:
-            self.steps += steps
-            if self.trial_s:
-                over = self.steps >= self.steps_of_turn
-            else:
-                over = now_s - self.began_s >= self.turn_s
-            if over:
-                # What is told has the results of steps, which may have been begun only.
-                events.flush()
-                self._end_turn(events, time.perf_counter())
-        else:
-            self._warm_up(events, now_s, steps)
+    def _over(self, now_s):
+        if self.trial_s:
+            return self.steps >= self.steps_of_turn
+        return now_s - self.began_s >= self.turn_s
 
     def _warm_up(self, events, now_s, steps):
         if self.last_s:
