@@ -59,7 +59,7 @@ def run(args, role, events, data):
         batch = context.get_per_replica_batch_size(args.batch_size * replicas)
         first_step = start.epoch * args.steps_per_epoch
         dataset = parameter_servers.worker_dataset(data, args, batch, first_step)
-        return dataset.map(lambda images, labels, _: (images, labels))
+        return dataset.map(lambda images, labels, *_: (images, labels))
 
     test, _ = keras_support.test_dataset(data, TEST_BATCH)
     model.fit(

@@ -87,8 +87,9 @@ def connect(role, args):
 
 
 def worker_dataset(data, args, batch, first_step):
-    """Endless batches (x, y, row of x_train) for the worker on which this is called.
+    """Endless batches (x, y, row of x_train, worker int64 []) for the worker that calls this.
 
+    Who asks in each step which worker it is has the coordinator send it the answer each time.
     Each worker shuffles all the data in an order of its own, which depends on the seed, on the
     step at which this run begins, on the worker and on the pass over the data: workers are not
     kept from seeing one example twice, but neither they nor a resumed run repeat each other.
@@ -98,7 +99,8 @@ def worker_dataset(data, args, batch, first_step):
     images, labels = tf.constant(data.x_train), tf.constant(data.y_train)
     worker = tf.distribute.coordinator.experimental_get_current_worker_index()
     seed = tf.constant([args.seed, first_step], tf.int64)
-    seed = stateless.stateless_fold_in(seed, tf.cast(worker, tf.int64))
+    worker = tf.cast(worker, tf.int64)
+    seed = stateless.stateless_fold_in(seed, worker)
 
     def one_pass(number):
         own = stateless.stateless_fold_in(seed, number)
@@ -107,7 +109,7 @@ def worker_dataset(data, args, batch, first_step):
 
     def examples_of(rows):
         pixels = tf.cast(tf.gather(images, rows), tf.float32) / 255.0
-        return pixels, tf.gather(labels, rows), rows
+        return pixels, tf.gather(labels, rows), rows, worker
 
     passes = tf.data.Dataset.range(np.iinfo(np.int64).max)
     return passes.flat_map(one_pass).batch(batch).map(examples_of).prefetch(tf.data.AUTOTUNE)
