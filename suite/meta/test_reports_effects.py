@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from reports.effects import FLOOR, Answer, Effect, judge, paired, unpaired
+from reports.effects import FLOOR, Answer, Effect, judge, paired, scatter_of_turns, unpaired
 
 SERIES = 300
 # Of 300 at 5 %, all but once in 10,000 times: 3 to 33 misses.
@@ -181,3 +181,12 @@ def test_a_higher_floor_takes_more():
     assert judge(SLOWER, "lower", 1, floor=0.12) is Answer.NO_CHANGE
     assert judge(SLOWER, "lower", 1, floor=0.11) is Answer.CANNOT_TELL
     assert judge(SLOWER, "lower", 1, floor=FLOOR) is Answer.REGRESSION
+
+
+def test_who_has_the_first_of_two_turns_has_no_part_in_the_scatter_of_turns():
+    rng = np.random.default_rng(5)
+    quiet = [rng.normal(0, 0.01, 60) for _ in range(40)]
+    alone = scatter_of_turns(quiet)
+    assert alone == pytest.approx(np.std([paired([t]).ratio for t in quiet]), rel=0.3)
+    first_is_slower = [turns + 0.1 * (-1) ** np.arange(60) for turns in quiet]
+    assert scatter_of_turns(first_is_slower) < 2 * alone
