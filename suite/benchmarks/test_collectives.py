@@ -6,7 +6,6 @@ the limits (plain TCP over the same path, memcpy) are measured beside each.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 
 import pytest
@@ -22,6 +21,7 @@ from suite.benchmarks.linked import (
     measured_limits,
     sizes_of_clusters,
 )
+from suite.benchmarks.passes import passes
 from suite.benchmarks.test_throughput import must_be_what_was_asked
 from suite.harness import checks
 from suite.harness.cases import Case
@@ -41,7 +41,7 @@ QUICK_SIZES = (KIB, 256 * KIB, 4 * MIB)  # bytes
 QUICK_S = 0.3  # of each
 SIZES = tuple(KIB * 4**k for k in range(9))  # to 64 MiB
 EACH_S = 0.25
-CLUSTERS = 3  # for each figure
+CLUSTERS, BUDGET_S = 3, 60  # at most, for each figure; of each operation
 # A gradient in as many tensors as a small model has variables, so that there is something to pack.
 TUNED_BYTES, TENSORS = 8 * MIB, 16
 ROUNDS = 4
@@ -98,7 +98,7 @@ def test_all_reduce_is_right_at_every_size(launch: Launch, record: Record) -> No
 def test_collectives_by_size(
     case: Case, launch: Launch, session: Session, record: Record, op: str
 ) -> None:
-    for repeat in range(CLUSTERS):
+    for repeat in passes(CLUSTERS, BUDGET_S):
         limits = measured_limits(launch)
         for workers in sizes_of_clusters(launch):
             run = collected(launch, op, SIZES, workers=workers, seconds=EACH_S)
@@ -112,10 +112,12 @@ def test_collectives_by_size(
 @pytest.mark.full
 def test_reduce_scatter_by_size(launch: Launch, record: Record) -> None:
     """Asked for by NCCL, which alone has one."""
-    for repeat, workers in itertools.product(range(CLUSTERS), sizes_of_clusters(launch, "nccl")):
-        how = {"workers": workers, "backend": "nccl", "seconds": EACH_S}
-        run = collected(launch, "reduce_scatter", SIZES, **how)
-        record_all(record, run, measured_limits(launch), repeat=repeat)
+    sizes = sizes_of_clusters(launch, "nccl")
+    for repeat in passes(CLUSTERS, BUDGET_S):
+        for workers in sizes:
+            how = {"workers": workers, "backend": "nccl", "seconds": EACH_S}
+            run = collected(launch, "reduce_scatter", SIZES, **how)
+            record_all(record, run, measured_limits(launch), repeat=repeat)
 
 
 @pytest.mark.cases(distributed=False, several=True, fit=True, flavours="first")

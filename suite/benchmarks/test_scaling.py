@@ -8,6 +8,7 @@ in a cluster of its own, and what a step of one cluster takes longer than theirs
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ import psutil
 import pytest
 
 from reference_trainers import BY_NAME
+from suite.benchmarks.passes import passes
 from suite.benchmarks.training import Trained, side_by_side
 from suite.harness.errors import HarnessError
 from suite.harness.measurement import timed_steps
@@ -29,18 +31,27 @@ WORKERS = (1, 2, 4)
 SAVED_BY = (1, 4)  # workers
 MANY = 8
 BATCH = 64  # of a worker, weak; of all together, strong
-PASSES = 2  # through everything, so that each figure has processes that are minutes apart
+PASSES = 2  # at most, through everything
 
 
 @dataclass(frozen=True)
 class Size:
-    """A model, by the name that --model knows, and how many steps of it are made."""
+    """A model, by the name that --model knows, how many steps of it are made, and in what time.
+
+    `budget_s`: of training with it by all numbers of workers, see `passes`; saving has a quarter.
+    """
 
     model: str
     steps: int
+    budget_s: float
 
 
-SIZES = (Size("cnn", 24), Size("mlp", 40), Size("mlp-10m", 10), Size("mlp-50m", 6))
+SIZES = (
+    Size("cnn", 24, 80),
+    Size("mlp", 40, 80),
+    Size("mlp-10m", 10, 100),
+    Size("mlp-50m", 6, 240),
+)
 
 
 @dataclass(frozen=True)
@@ -116,7 +127,7 @@ def numbers(all_of_it: list[Trained]) -> Iterator[tuple[str, float, str, str]]:
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: size.model)
 def test_saving_by_size(launch: Launch, record, size: Size) -> None:
     """A checkpoint saved after the last step, and restored by the same cluster started again."""
-    for repeat in range(PASSES):
+    for repeat in passes(PASSES, size.budget_s / 4):
         for workers in SAVED_BY:
             flags = work(launch, epochs=1, steps_per_epoch=2, model=size.model, save_every=0)
             directory = launch.directory / f"{workers}-{repeat}"
@@ -137,7 +148,7 @@ def test_saving_by_size(launch: Launch, record, size: Size) -> None:
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: size.model)
 def test_scaling_over_workers(launch: Launch, record, size: Size) -> None:
     """Nothing is asserted of speed: on one machine, workers share its processors."""
-    scale(launch, record, size, SETTINGS)
+    scale(launch, record, size, SETTINGS, size.budget_s)
 
 
 @pytest.mark.cases(families=("mwms",), fit=False, flavours="first")
@@ -153,11 +164,11 @@ def test_scaling_to_many_workers(launch: Launch, record, size: Size) -> None:
         needed = f"2 workers of {alone.peak_memory_mib:.0f} MiB each"
         raise HarnessError(f"{size.model}: {needed}, and {free_mib:.0f} MiB are free")
     weak, strong = Setting("weak", many, BATCH), Setting("strong", many, BATCH // many)
-    scale(launch, record, size, (SETTINGS[0], weak, strong))
+    scale(launch, record, size, (SETTINGS[0], weak, strong), math.inf)
 
 
-def scale(launch: Launch, record, size: Size, settings: Sequence[Setting]) -> None:
-    for repeat in range(PASSES):
+def scale(launch: Launch, record, size: Size, settings: Sequence[Setting], budget_s: float) -> None:
+    for repeat in passes(PASSES, budget_s):
         for setting in settings:
             step_s = {}
             for way in (ALONE if setting.workers == 1 else APART, TOGETHER):

@@ -5,7 +5,6 @@ Each worker is on a host of its own, behind a link that a token bucket slows dow
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 from suite.benchmarks.linked import MIB, collected, linked, measured_limits
+from suite.benchmarks.passes import passes
 from suite.benchmarks.test_collectives import Record, record_all
 from suite.harness import staging
 from suite.harness.collectives import (
@@ -32,14 +32,14 @@ SIZES = (MIB, 16 * MIB)  # bytes
 EACH_S = 0.4
 STREAM_S = 1.0
 STEPS = 14
-PASSES = 2  # through all links, so that each figure has processes that are minutes apart
+PASSES, BUDGET_S = 2, 60  # at most, through all links
 
 
 @pytest.mark.cases(families=("mwms",), fit=True, flavours="first")
 @pytest.mark.timing
 @pytest.mark.full
 def test_all_reduce_over_shaped_links(launch: Launch, record: Record) -> None:
-    for repeat in range(PASSES):
+    for repeat in passes(PASSES, BUDGET_S):
         all_reduce_over_all_links(launch, record, repeat)
 
 
@@ -63,15 +63,16 @@ def all_reduce_over_all_links(launch: Launch, record: Record, repeat: int) -> No
 @pytest.mark.full
 def test_training_over_shaped_links(launch: Launch, record: Record) -> None:
     """Throughput against bandwidth, and the most steps that the gradients leave room for."""
-    for repeat, link in itertools.product(range(PASSES), (WHOLE, *LINKS)):
-        columns = {"workers": 2, "variant": f"over {link}", "repeat": repeat}
-        steps_per_s, gradient_bytes = trained_over(launch, record, link, columns)
-        if link == WHOLE:
-            continue
-        rate = RATES[link]
-        most_per_s = steps_no_faster_than_the_link(steps_per_s, gradient_bytes, rate)
-        record("shaped_steps_limit_per_s", most_per_s, "1/s", **columns)
-        record("limit_link_gb_per_s", rate.gb_per_s, "GB/s", **columns)
+    for repeat in passes(PASSES, BUDGET_S):
+        for link in (WHOLE, *LINKS):
+            columns = {"workers": 2, "variant": f"over {link}", "repeat": repeat}
+            steps_per_s, gradient_bytes = trained_over(launch, record, link, columns)
+            if link == WHOLE:
+                continue
+            rate = RATES[link]
+            most_per_s = steps_no_faster_than_the_link(steps_per_s, gradient_bytes, rate)
+            record("shaped_steps_limit_per_s", most_per_s, "1/s", **columns)
+            record("limit_link_gb_per_s", rate.gb_per_s, "GB/s", **columns)
 
 
 @pytest.mark.cases(families=("mwms",), fit=True, flavours="first")

@@ -14,6 +14,7 @@ import pytest
 
 from reference_trainers import BY_NAME
 from suite.benchmarks import training
+from suite.benchmarks.passes import passes
 from suite.harness.measurement import (
     Interval,
     RecordedClock,
@@ -85,6 +86,16 @@ def test_clusters_side_by_side_are_timed_while_all_of_them_train():
         steps = timed_steps(run, [other])
         assert steps.steps_per_s == pytest.approx(1 / 0.3)
         assert steps.examples_per_s == pytest.approx(10)
+
+
+def test_who_is_slow_first_does_not_leave_another_without_steps():
+    """Half of the one's steps end when those of the other, which had the processors, are over."""
+    late = [0.0, *(9.0 + 0.02 * i for i in range(40))]
+    early = [*(0.02 * i for i in range(40)), 9.0, 9.9]
+    runs = [made_up({"worker/0": ends}, EACH_ON_ITS_OWN) for ends in (late, early)]
+    kept = [len(timed_steps(run, runs).times_s) for run in runs]
+    assert kept[0] >= 20
+    assert kept[1] >= 20
 
 
 def test_whoever_begins_early_goes_on_until_the_others_have_trained_beside_it(
@@ -261,3 +272,23 @@ def test_the_row_says_whether_steps_are_made_together():
     apart = timed_steps(made_up(ends, replace(TOGETHER, synchronous=False)))
     assert apart.steps_per_s == pytest.approx(2 * together.steps_per_s)
     assert apart.examples_per_s == pytest.approx(together.examples_per_s)
+
+
+@pytest.mark.parametrize(
+    ("most", "budget_s", "took_s", "made"),
+    [
+        (3, 60, [10, 10, 10], 3),
+        (3, 60, [100], 1),  # the first whatever it takes
+        (3, 60, [25, 35], 2),
+        (3, 60, [35, 10], 1),  # another like the first would not be over in time
+        (5, 60, [10, 25, 10], 3),  # the longest counts, not the last
+        (1, 60, [1], 1),
+        (2, float("inf"), [1000, 1000], 2),
+    ],
+)
+def test_passes_are_as_many_as_there_is_time_for(most, budget_s, took_s, made):
+    passed_s, numbers = [0.0], []
+    for number in passes(most, budget_s, lambda: sum(passed_s)):
+        passed_s.append(took_s[number])
+        numbers.append(number)
+    assert numbers == list(range(made))
