@@ -46,14 +46,9 @@ def warm_up(times_s: Sequence[float] | np.ndarray, at_least: int) -> int:
     1997): it goes up with each good value that is given away, and down with each slow one.
     """
     values = np.asarray(times_s, dtype=float)
-    most = most_warm_up(len(values), at_least)
-    errors = [np.var(values[k:]) / (len(values) - k) for k in range(most + 1)]
+    most = min(len(values) // 2, len(values) - at_least)
+    errors = [np.var(values[k:]) / (len(values) - k) for k in range(max(0, most) + 1)]
     return int(np.argmin(errors))
-
-
-def most_warm_up(count: int, at_least: int) -> int:
-    """Of so many values how many `warm_up` may leave out."""
-    return max(0, min(count // 2, count - at_least))
 
 
 def timed_steps(run: Run, beside: Sequence[Run] = ()) -> Steps:
@@ -88,8 +83,8 @@ def timed_steps(run: Run, beside: Sequence[Run] = ()) -> Steps:
 def _warm_window(runs: Sequence[Run]) -> tuple[float, float]:
     """From when all workers of all runs were warm until the first of them had finished.
 
-    Of no worker more is left out than `warm_up` may: where processors are shared unevenly, half of
-    the one's steps can end when another's are nearly over.
+    But of no worker more than half is left out: where processors are shared unevenly, the one's
+    warm-up can end when another's steps are nearly over.
     """
     made = []
     for run in runs:
@@ -103,7 +98,7 @@ def _warm_window(runs: Sequence[Run]) -> tuple[float, float]:
         moments = [time_s for time_s in times if begin_s <= time_s <= end_s]
         if len(moments) > 1:
             warm_s = max(warm_s, moments[warm_up(np.diff(moments), LEAST_STEPS)])
-            latest_s = min(latest_s, moments[most_warm_up(len(moments) - 1, LEAST_STEPS)])
+            latest_s = min(latest_s, moments[(len(moments) - 1) // 2])
     return min(warm_s, latest_s), end_s
 
 
