@@ -28,8 +28,8 @@ from suite.harness.staging import Launch
 from suite.harness.waiting import wait_until
 
 TURN_S = 0.05  # long against a hand-over, short against what disturbs
-# Of each side in a pair, or fewer in the same time. With twice as many, pairs differ as much as
-# before (2.6 %): from there on it is processes that differ, and only more of them help.
+# Of each side in a pair, or fewer in the same time. More of them show little that is new of the
+# same processes: pairs differ by more than their turns' scatter (`python -m reports trials`).
 TURNS = 60
 LEAST_TURNS = 12  # however small the budget and long the steps
 LOOK_S = 0.25  # how often to look whether they are over: it takes CPU from what is timed
