@@ -40,6 +40,7 @@ PASSED_ON = {
     "--workers": "training workers of every cluster",
     "--cpus": "processors to which both sides are bound: 0,1 (default: all)",
     "--threads": "threads in each of TensorFlow's pools (default: its own)",
+    "--malloc": "whether glibc keeps freed memory (default: keep; else: default)",
     "--data": "images as Keras' mnist.npz",
     "--budget": "seconds of timed steps, of each side of a comparison, at most (default: 60)",
     "--times": "do each comparison so often, for trials",

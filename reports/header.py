@@ -42,6 +42,7 @@ def facts(run: RunFrames) -> list[tuple[str, str]]:
         ("Kernel", _text(machine, "kernel")),
         ("Processors", _list(machine, "processors")),
         ("TensorFlow's threads", _threads(machine.get("threads"))),
+        ("Freed memory (--malloc)", _malloc(machine)),
         ("Load at the start", _text(machine, "load_1m")),
         ("Network", network(info)),
         ("Tasks started by", _text(info, "spawn")),
@@ -103,6 +104,13 @@ def _threads(threads: Mapping[str, Any] | None) -> str:
         return MISSING
     told = [f"{name}={count}" for name, count in threads.items() if count]
     return ", ".join(told) or "its own choice"
+
+
+def _malloc(machine: Mapping[str, Any]) -> str:
+    """Of runs from before there was the option, not known."""
+    if "malloc" not in machine:
+        return MISSING
+    return machine["malloc"] or "keep where sides take turns, else default"
 
 
 def _machine(machine: Mapping[str, Any]) -> str:

@@ -124,7 +124,7 @@ class Controller:
             "seed": session.settings.seed,
             "versions": recording.versions(session.interpreter),
             "machine": {
-                **recording.machine(self.recorder.load_1m, session.settings.threads),
+                **recording.machine(self.recorder.load_1m, session.settings),
                 "disk_free_gib": free_gib(self.recorder),
             },
             "git": recording.git(),

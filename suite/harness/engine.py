@@ -26,6 +26,19 @@ from suite.harness.waiting import Deadlines
 
 # The environment variables by which TensorFlow sizes its pools (intra-op, inter-op).
 THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+# What glibc's malloc does with memory that was freed; a row for each value of --malloc. By default
+# it gives much of it back to the kernel in every step, and has it mapped and zeroed again in the
+# next: how much depends on where things happen to lie, which differs from process to process. To
+# `keep` it takes all three: a thread's heap (64 MiB) that is empty is given back, whatever the
+# threshold, unless TOP_PAD is as large (mallopt(3); glibc's malloc/arena.c, heap_trim).
+MALLOC: Mapping[str, Mapping[str, str]] = {
+    "default": {},
+    "keep": {
+        "MALLOC_TRIM_THRESHOLD_": "-1",
+        "MALLOC_MMAP_MAX_": "0",
+        "MALLOC_TOP_PAD_": str(64 * 2**20),
+    },
+}
 # What pytest's own environment happens to hold must not reach a task.
 NOT_INHERITED = (*ROLE_VARIABLES, "TRAINER_EVENTS", "TRAINER_ATTEMPT")
 
@@ -46,6 +59,7 @@ class Engine:
     preload: Sequence[str] = ("tensorflow",)
     workers: int | None = None  # --workers, for topologies that have any
     threads: int | None = None  # of each of TensorFlow's pools; None: as many as it wants
+    malloc: str = "default"  # a row of MALLOC
     gpus: Sequence[str] = ()
     prefix: str = ""
     zygotes: dict[str, Zygote] = field(default_factory=dict)
@@ -86,6 +100,7 @@ class Engine:
             **backends.LOG_ENVIRONMENT,
             **self.flavours[flavour],
             **(dict.fromkeys(THREADS, str(self.threads)) if self.threads else {}),
+            **MALLOC[self.malloc],
             SESSION_VARIABLE: self.session,
             "PYTHONPATH": os.pathsep.join(
                 filter(None, [str(ROOT), inherited.get("PYTHONPATH", "")])

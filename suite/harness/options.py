@@ -13,6 +13,7 @@ import pytest
 
 from reference_trainers import BY_NAME
 from suite.harness import ahead, backends, sides
+from suite.harness.engine import MALLOC
 from suite.harness.errors import BadInput
 from suite.harness.rows import FLAVOURS
 
@@ -40,6 +41,7 @@ class Settings:
     times: int = 1  # comparisons of each kind
     cpus: tuple[int, ...] = ()  # to which pytest and all tasks are bound
     threads: int | None = None  # of each of TensorFlow's pools; None: as many as it wants
+    malloc: str | None = None  # a row of engine.MALLOC; None: each test as suits it
     full: bool = False  # a benchmark run, with all that a run of everything has no time for
 
     def to_dict(self) -> dict[str, Any]:
@@ -84,6 +86,7 @@ def add_options(parser: pytest.Parser) -> None:
     add("--times", default="1", metavar="N", help="do each comparison so often, for trials")
     add("--cpus", metavar="LIST", help="processors of pytest and all tasks: 0,1 (default: all)")
     add("--threads", metavar="N", help="threads in each of TensorFlow's pools (default: its own)")
+    add("--malloc", metavar="HOW", help="keep, or default: whether glibc keeps freed memory")
     add("--seed", metavar="N", help="of data order and weights (default: drawn, and reported)")
 
 
@@ -146,4 +149,5 @@ def read(options: argparse.Namespace) -> Settings:
         times=_number("--times", options.times, int, 1, 10_000),
         cpus=_processors(options.cpus),
         threads=_number("--threads", options.threads, int, 1, 1024),
+        malloc=options.malloc and _known("--malloc", [options.malloc], MALLOC)[0],
     )

@@ -3,7 +3,8 @@
 What disturbs one side's turn disturbs the other's next to it, so that their ratio is told far
 better than either time. What differs from process to process (memory layout, above all) is the same
 in all turns of one, and only further processes show it: each pair starts anew, from the interpreter
-on.
+on. Most of that was glibc's malloc, which gives memory back in each step, more in one process than
+in the next, so here it keeps it unless --malloc says otherwise.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ TURN_S = 0.05  # long against a hand-over, short against what disturbs
 # same processes: pairs differ by more than their turns' scatter (`python -m reports trials`).
 TURNS = 60
 LEAST_TURNS = 12  # however small the budget and long the steps
+MALLOC = "keep"  # unless --malloc says otherwise
 LOOK_S = 0.25  # how often to look whether they are over: it takes CPU from what is timed
 TICK = {True: "executed", False: "step"}  # by whether a coordinator leads
 
@@ -69,6 +71,7 @@ def launches(launch: SessionLaunch, sides: Sequence[Side]) -> Iterator[list[Sess
             python=side.interpreter.python,
             flavours={side.case.keras: side.interpreter.environment(side.case.keras)},
             spawn="exec",
+            malloc=launch.session.settings.malloc or MALLOC,
         )
         for side in sides
     ]

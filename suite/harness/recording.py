@@ -21,6 +21,7 @@ import psutil
 
 from suite.harness import verdicts
 from suite.harness.engine import THREADS
+from suite.harness.options import Settings
 from suite.harness.process import ROOT
 
 PACKAGES = ("pytest", "pytest-xdist", "pytest-benchmark", "pandas", "pyarrow", "scipy", "numpy")
@@ -59,10 +60,11 @@ class Recorder:
         return list(self.by_test.values())
 
 
-def machine(load_1m: float, threads: int | None = None) -> dict[str, Any]:
+def machine(load_1m: float, settings: Settings) -> dict[str, Any]:
     """What the numbers were measured on; `load_1m` from when the run began.
 
-    `threads`: of TensorFlow's pools, as asked for; None in what is told where nobody asked.
+    Of `settings` what was asked for (threads of TensorFlow's pools, whether freed memory is kept);
+    None in what is told where nobody asked.
     """
     model = ""
     cpuinfo = Path("/proc/cpuinfo")
@@ -74,7 +76,8 @@ def machine(load_1m: float, threads: int | None = None) -> dict[str, Any]:
         "cpu": model or platform.processor(),
         "cores": len(os.sched_getaffinity(0)),
         "processors": sorted(os.sched_getaffinity(0)),
-        "threads": {name: threads or os.environ.get(name) for name in THREADS},
+        "threads": {name: settings.threads or os.environ.get(name) for name in THREADS},
+        "malloc": settings.malloc,
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "kernel": platform.release(),
         "load_1m": load_1m,

@@ -98,6 +98,7 @@ def build(settled: Settled, progress: Progress, prefix: str = "") -> Session:
         spawn=settings.spawn,
         workers=settings.workers,
         threads=settings.threads,
+        malloc=settings.malloc or "default",
         gpus=backends.discover_gpus(os.environ.get("CUDA_VISIBLE_DEVICES")),
         prefix=prefix,
     )

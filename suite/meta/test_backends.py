@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
 import stat
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +18,7 @@ import pytest
 from reference_trainers import BY_NAME
 from suite.benchmarks import linked
 from suite.harness import backends
-from suite.harness.engine import THREADS, Engine
+from suite.harness.engine import MALLOC, THREADS, Engine
 from suite.harness.errors import Unsupported
 from suite.harness.run import Run
 
@@ -220,3 +223,30 @@ def test_tensorflow_s_pools_have_as_many_threads_as_asked_for(
     assert [told[name] for name in THREADS] == ["3", "3"]
     told = fake_engine.environment("none")
     assert [told.get(name) for name in THREADS] == ["7", None]
+
+
+# 80 MiB in pieces, in a thread, often: more than one heap of a thread holds.
+ALLOCATING = """
+import resource, threading
+def faults(rounds):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(rounds):
+        [bytearray(4 * 2**20) for _ in range(20)]
+    found.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+found = []
+for rounds in (3, 10):
+    thread = threading.Thread(target=faults, args=(rounds,))
+    thread.start()
+    thread.join()
+print(found[-1])
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's malloc is set so")
+def test_memory_that_is_kept_is_not_asked_for_again(fake_engine: Engine):
+    faults = {}
+    for how in MALLOC:
+        env = replace(fake_engine, malloc=how).environment("none")
+        command = [sys.executable, "-c", ALLOCATING]
+        faults[how] = int(subprocess.run(command, env=env, capture_output=True, check=True).stdout)
+    assert faults["keep"] < faults["default"] / 10, faults

@@ -176,4 +176,5 @@ def test_it_measures_and_judges(plugin_stage: Path, sessions: Any):
     assert run.counts["passed"] == 2
     assert run.info["machine"]["processors"] == bound()
     assert set(run.info["machine"]["threads"].values()) == {3}
+    assert run.info["machine"]["malloc"] is None
     assert (run.measurements["metric"] == "machine_steal_share").sum() == 2

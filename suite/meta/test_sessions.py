@@ -189,7 +189,7 @@ def options_with(**given) -> SimpleNamespace:
         "trainer": [], "backend": [], "keras": [], "workers": None, "data": None, "run_dir": None,
         "python": None, "spawn": "fork", "deadline_scale": "1", "seed": None, "at_once": None,
         "base": None, "new": None, "budget": "60", "slow_down": "0", "times": "1",
-        "cpus": None, "threads": None,
+        "cpus": None, "threads": None, "malloc": None,
     }  # fmt: skip
     return SimpleNamespace(**{**defaults, **given})
 
@@ -210,6 +210,7 @@ WRONG = [
     ({"cpus": "0,9999"}, r"--cpus 0,9999: must be processors with commas between, of 0"),
     ({"cpus": "all"}, r"--cpus all: must be processors"),
     ({"threads": "0"}, r"--threads 0: must be a whole number from 1"),
+    ({"malloc": "jemalloc"}, r"--malloc jemalloc: unknown; choose from default, keep"),
     ({"data": "missing.npz"}, r"--data missing.npz: no such file"),
 ]
 
