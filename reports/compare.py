@@ -98,6 +98,8 @@ def compare(
     wanted, no series is in both.
     """
     _refuse_the_same([side for side in (base, new, confirm) if side])
+    if confirm:
+        _refuse_another(new, confirm)
     if not numbers:
         base, new = base.without_numbers(), new.without_numbers()
     known = drifts.known(base, drift)
@@ -126,6 +128,21 @@ def _refuse_the_same(listed: Sequence[Side]) -> None:
         if twice:
             raise BadInput(f"run {min(twice)!r} is on two sides: compare runs made one by one")
         seen |= set(side.run_ids)
+
+
+def _refuse_another(new: Side, confirm: Side) -> None:
+    """What is not NEW again confirms nothing, and denies nothing."""
+    told = "; ".join(
+        f"{name} {was} → {now}"
+        for name, was, now in (
+            ("versions", new.versions, confirm.versions),
+            ("machine", new.machine, confirm.machine),
+        )
+        if was != now
+    )
+    told = told or new.measured_otherwise(confirm)
+    if told:
+        raise BadInput(f"--confirm: not NEW measured again: {told}")
 
 
 def _refuse_nothing(found: Comparison, numbers: bool) -> None:
@@ -162,7 +179,7 @@ def _series(
         if confirm and first.answer in CHANGED:
             again = judged(_pair(key, base, confirm, drift))
             if again.answer is not first.answer:
-                reason = f"{first.answer.value}, which the confirming run does not show"
+                reason = f"{first.answer.value}, {_not_shown(key in confirm.series)}"
                 first = replace(first, answer=Answer.CANNOT_TELL, reason=reason)
         found.append(first)
     return found, comparisons
@@ -190,7 +207,10 @@ def _pair(key: Key, base: Side, new: Side, drift: Drift) -> SeriesAnswer:
         (len(was.values), len(now.values)),
     )
     if base.machine != new.machine:
-        return replace(pair, reason="measured on another machine")
+        return replace(pair, reason="measured on another machine, or on more or fewer processors")
+    differs = base.measured_otherwise(new)
+    if differs:
+        return replace(pair, reason=f"measured otherwise: {differs}")
     if was.collectives != now.collectives:
         told = " → ".join(collective or "none" for collective in pair.collectives)
         return replace(pair, reason=f"not the same thing: collective {told}")
@@ -238,9 +258,13 @@ def _tests(base: Side, new: Side, confirm: Side | None) -> Iterable[TestAnswer]:
         if confirm and answer in CHANGED:
             again = confirm.tests.get(key)
             if again is None or _verdict(was, again)[0] is not answer:
-                reason = f"{answer.value}, which the confirming run does not show"
+                reason = f"{answer.value}, {_not_shown(again is not None)}"
                 answer = Answer.CANNOT_TELL
         yield TestAnswer(now.test, answer, _words(was), _words(now), reason)
+
+
+def _not_shown(measured: bool) -> str:
+    return f"which the confirming run {'does not show' if measured else 'has not measured'}"
 
 
 def _words(judged: Judged) -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from reports import conditions
+from reports.conditions import MALLOC, SPAWN, THREADS
 from reports.frame import RunFrames, duration_s, moment
 from reports.text import one_line, plural
 from reports.verdicts import VERDICTS, is_red
 
 MISSING = "not recorded"
+CONDITIONS = (THREADS, MALLOC, SPAWN)  # of data there is more to tell
 
 
 def passed(run: RunFrames) -> bool:
@@ -33,6 +36,7 @@ def facts(run: RunFrames) -> list[tuple[str, str]]:
     """Label and value of everything that a reader needs to judge the numbers."""
     info = run.info
     versions, machine, data = info["versions"], info["machine"], info["data"]
+    measured = conditions.of(info)
     return [
         ("TensorFlow", _text(versions, "tensorflow")),
         ("Keras", keras(info)),
@@ -41,11 +45,9 @@ def facts(run: RunFrames) -> list[tuple[str, str]]:
         ("Machine", _machine(machine)),
         ("Kernel", _text(machine, "kernel")),
         ("Processors", _list(machine, "processors")),
-        ("TensorFlow's threads", _threads(machine.get("threads"))),
-        ("Freed memory (--malloc)", _malloc(machine)),
+        *((name, measured.get(name, MISSING)) for name in CONDITIONS),
         ("Load at the start", _text(machine, "load_1m")),
         ("Network", network(info)),
-        ("Tasks started by", _text(info, "spawn")),
         ("Data", _data(data)),
         ("SHA-256 of the data", _text(data, "sha256")[:16]),
         ("Seed", _text(info, "seed")),
@@ -96,21 +98,6 @@ def _list(info: Mapping[str, Any], key: str) -> str:
     if key not in info:
         return MISSING
     return ", ".join(str(item) for item in info[key]) or "none"
-
-
-def _threads(threads: Mapping[str, Any] | None) -> str:
-    """`TF_NUM_INTRAOP_THREADS=1`, and so on, for what was set."""
-    if threads is None:
-        return MISSING
-    told = [f"{name}={count}" for name, count in threads.items() if count]
-    return ", ".join(told) or "its own choice"
-
-
-def _malloc(machine: Mapping[str, Any]) -> str:
-    """Of runs from before there was the option, not known."""
-    if "malloc" not in machine:
-        return MISSING
-    return machine["malloc"] or "keep where sides take turns, else default"
 
 
 def _machine(machine: Mapping[str, Any]) -> str:

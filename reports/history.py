@@ -16,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports import changes, frame, paired
+from reports import changes, conditions, frame, paired
 from reports.changes import Change
 from reports.conformance import SEPARATOR, approach, short_name
 from reports.frame import BadInput, RunFrames
@@ -217,6 +217,7 @@ def versions(info: Mapping[str, Any]) -> Versions:
         **(flavours if isinstance(flavours, Mapping) else {}),
         "Python": told.get("python"),
         "CPU": machine.get("cpu") and f"{machine['cpu']}{cores}",
+        **conditions.of(info),
         "commit": commit and commit + (" with local changes" if git.get("dirty") else ""),
     }
     # A flavour's version may be told with its name before it.

@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports import frame, paired
+from reports import conditions, frame, paired
 from reports.frame import BadInput, RunFrames
 from reports.verdicts import worst
 
@@ -75,6 +75,14 @@ class Side:
         return _machine(self.runs[0])
 
     @property
+    def versions(self) -> str:
+        return _versions(self.runs[0])
+
+    def measured_otherwise(self, other: Side) -> str:
+        """What differs in how its runs and those of another side were measured; else empty."""
+        return conditions.differing(self.runs[0].info, other.runs[0].info)
+
+    @property
     def run_ids(self) -> list[str]:
         return [run.run_id for run in self.runs]
 
@@ -95,12 +103,17 @@ def load(path: Path) -> Side:
 
 
 def of(runs: Sequence[RunFrames]) -> Side:
-    """Runs as one side; BadInput unless they have the same versions and the same machine."""
+    """Runs as one side; BadInput unless versions, machine and conditions are the same."""
     for what, told in (("versions", _versions), ("machines", _machine)):
         kinds = sorted({told(run) for run in runs})
         if len(kinds) > 1:
             where = runs[0].directory.parent
             raise BadInput(f"{where} holds runs of different {what}: {'; '.join(kinds)}")
+    for run in runs[1:]:
+        differs = conditions.differing(runs[0].info, run.info)
+        if differs:
+            where = runs[0].directory.parent
+            raise BadInput(f"{where} holds runs that were measured otherwise: {differs}")
     measurements, verdicts = frame.tidy(runs)
     return Side(tuple(runs), _series(measurements), _tests(verdicts))
 

@@ -78,10 +78,16 @@ def machine(load_1m: float, settings: Settings) -> dict[str, Any]:
         "processors": sorted(os.sched_getaffinity(0)),
         "threads": {name: settings.threads or os.environ.get(name) for name in THREADS},
         "malloc": settings.malloc,
+        "allocator": {name: os.environ[name] for name in sorted(os.environ) if _allocates(name)},
         "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "kernel": platform.release(),
         "load_1m": load_1m,
     }
+
+
+def _allocates(name: str) -> bool:
+    """Whether an environment variable says how memory is allocated, or by what."""
+    return name.startswith("MALLOC_") or name in ("GLIBC_TUNABLES", "LD_PRELOAD")
 
 
 def git() -> dict[str, Any]:

@@ -177,6 +177,8 @@ def test_a_change_stands_when_the_confirming_run_shows_it(again: float, answer: 
 def test_a_confirming_run_without_the_series_confirms_nothing():
     base, new = judged("base", a=times()), judged("new", a=times(1.1))
     found = compared(base, new, judged("again", b=times()))
+    assert reason(found) == "regression, which the confirming run has not measured"
+    found = compared(base, new, judged("again", a=times()))
     assert reason(found) == "regression, which the confirming run does not show"
 
 
@@ -290,7 +292,48 @@ BAD = [
         lambda: sides.of([run("a"), run("b", machine={"host": "host-2"})]),
         "holds runs of different machines",
     ),
+    (
+        lambda: sides.of([run("a"), run("b", spawn="exec")]),
+        "holds runs that were measured otherwise: Tasks started by fork → exec",
+    ),
+    (
+        lambda: compared(side("a"), side("b"), side("c", versions={"tensorflow": "2.15.1"})),
+        "--confirm: not NEW measured again: versions tensorflow 2.21.0",
+    ),
+    (
+        lambda: compared(side("a"), side("b"), side("c", machine={"host": "host-2"})),
+        "--confirm: not NEW measured again: machine host-1",
+    ),
+    (
+        lambda: compared(side("a"), side("b"), side("c", data={"name": "digits"})),
+        "--confirm: not NEW measured again: Images MNIST",
+    ),
 ]
+
+
+MACHINE = INFO["machine"]
+OTHERWISE = [
+    ({"spawn": "exec"}, "Tasks started by fork → exec"),
+    ({"data": {"name": "MNIST", "train": 4096, "test": 10}}, "Images MNIST, 60000 and 10000 → "),
+    ({"machine": {**MACHINE, "threads": {"A": 1, "B": None}}}, "threads A=2 → A=1"),
+    ({"machine": {**MACHINE, "malloc": "keep"}}, "default → keep"),
+    (
+        {"machine": {**MACHINE, "malloc": "default", "allocator": {"LD_PRELOAD": "x.so"}}},
+        "default → default, LD_PRELOAD=x.so",
+    ),
+]
+
+
+@pytest.mark.parametrize(("info", "told"), OTHERWISE, ids=[row[1] for row in OTHERWISE])
+def test_numbers_that_were_measured_otherwise_are_not_judged(info: dict[str, Any], told: str):
+    machine = {**MACHINE, "malloc": "default", "threads": {"A": 2}}
+    base = side("base", step_times({"a": times()}), machine=machine)
+    new = side("new", step_times({"a": times(1.1)}), **info)
+    found = reason(compared(base, new))
+    assert found.startswith("measured otherwise: ")
+    assert told in found
+    older = side("older", step_times({"a": times(1.1)}))  # tells of neither threads nor malloc
+    assert answers(compared(base, older)) == {"a": REGRESSION}
 
 
 @pytest.mark.parametrize(("call", "message"), BAD, ids=[row[1] for row in BAD])

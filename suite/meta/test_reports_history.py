@@ -190,6 +190,12 @@ def test_another_commit_is_another_version():
     assert list(map(str, series.marks())) == [f"commit {'0' * 10} → {'1' * 10}"]
 
 
+def test_what_was_measured_otherwise_is_told_like_a_version():
+    days = [({**at(d), "spawn": how}, [row(LOAD, 1.0)]) for d, how in ((0, "fork"), (1, "exec"))]
+    (series,) = followed(days).series
+    assert list(map(str, series.marks())) == ["Tasks started by fork → exec"]
+
+
 @pytest.mark.parametrize(("better", "judged"), [("higher", "better"), ("lower", "worse")])
 def test_more_is_better_only_where_it_is(better: str, judged: str):
     days = [(at(day), [row("x", 1.0 + (day > 5), better=better)]) for day in range(12)]
