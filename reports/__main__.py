@@ -144,7 +144,7 @@ def judged(pair: list[sides.Side], options: argparse.Namespace) -> int:
     if options.format == "text":
         _print(lambda console: compared.as_text(found, console))
     elif options.format == "md":
-        sys.stdout.write(compared.as_markdown(found))
+        sys.stdout.write(compared.as_markdown(found, code))
     else:
         sys.stdout.write(compared.as_json(found, code))
     return code

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ PASSED_ON = {
     "--times": "do each comparison so often, for trials",
     "--slow-down": "percent by which the new side is slowed down, for trials",
     "--seed": "of data order and weights",
+    "--deadline-scale": "stretch every deadline by this factor, on a slow machine",
 }
 REPEATABLE = ("--trainer", "--backend", "--keras")
 OPTIONS: tuple[Option, ...] = (
@@ -73,11 +75,16 @@ MEASURED = (0, 1)  # exit codes of pytest: 1 where a verdict was red; what was m
 
 @dataclass(frozen=True)
 class Broken:
-    """A comparison that came to no end: its red verdict, and the reason."""
+    """A comparison that came to nothing: its verdict, and the reason."""
 
     name: str  # approach and backend of the new side
     verdict: str
     reason: str
+
+    @property
+    def red(self) -> bool:
+        """Whether it should have come to something, as far as is known."""
+        return verdicts.BY_NAME[self.verdict].red
 
 
 @dataclass(frozen=True)
@@ -87,25 +94,37 @@ class Outcome:
     series: Sequence[Series]
     answers: Sequence[Answer]
     broken: Sequence[Broken] = ()
+    again: Mapping[str, tuple[Series, Answer]] = field(default_factory=dict)  # by test
 
     def exit_code(self, strict: bool) -> int:
         """0, 1 for a regression or a comparison that broke, and 3 where something cannot be told
         and that is asked for."""
-        if self.broken or Answer.REGRESSION in self.answers:
+        if any(one.red for one in self.broken) or Answer.REGRESSION in self.answers:
             return 1
         return 3 if strict and Answer.CANNOT_TELL in self.answers else 0
 
     def table(self) -> Table:
         """The comparisons, and below them why others broke."""
         shown = paired.table(self.series, self.answers)
-        told = [f"{one.name}: {one.verdict}: {one.reason}" for one in self.broken]
+        told = [
+            f"{paired.heading(one)}: measured again, {paired.ratio(one.effect)}: {answer.value}."
+            for one, answer in self.again.values()
+        ]
+        told += [
+            f"{one.name}: {verdicts.BY_NAME[one.verdict].words}: {one.reason}"
+            for one in self.broken
+        ]
         return replace(shown, note="\n".join([*told, shown.note]))
 
     def to_json(self) -> str:
         """A list: name, base, new, workers, pairs, ratio, low, high, p, base_step_s, new_step_s,
-        timed_s, ended, start_up_s, noisy_pairs, answer; null where a number is not known. Of one
-        that broke: name, answer (its verdict) and reason."""
+        timed_s, ended, start_up_s, noisy_pairs, answer; null where a number is not known. What was
+        measured again has all that once more, as `again`. Of one that came to nothing: name,
+        answer (its verdict) and reason."""
         listed = [_told(*both) for both in zip(self.series, self.answers, strict=True)]
+        for one, told in zip(self.series, listed, strict=True):
+            if one.test in self.again:
+                told["again"] = _told(*self.again[one.test])
         listed += [
             {"name": one.name, "answer": one.verdict, "reason": one.reason} for one in self.broken
         ]
@@ -142,20 +161,25 @@ def outcome(runs: Sequence[RunFrames], options: argparse.Namespace) -> Outcome:
     if not runs and not options.base:
         raise BadInput("--base: give what to compare with, as an interpreter, or `same`")
     arguments = passed_on(options)
-    directory = options.run_dir or RUNS / datetime.now(timezone.utc).strftime("ab-%Y%m%dT%H%M%S")
+    if runs and arguments:
+        raise BadInput(f"{arguments[0]}: says what is measured, and these runs have been")
+    if runs and options.confirm:
+        raise BadInput("--confirm: measures again, which needs --base")
+    name = f"ab-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
+    directory = options.run_dir or RUNS / name
     found = of(runs or [measure(arguments, directory)])
     changed = [
         s for s, answer in zip(found.series, found.answers, strict=True) if answer in CHANGED
     ]
     if not (options.confirm and changed):
         return found
-    if runs:
-        raise BadInput("--confirm: measures again, which needs --base")
     beside = directory.with_name(f"{directory.name}-again")
     again = of([measure(arguments, beside, [one.test for one in changed])])
-    seconds = {one.test: answer for one, answer in zip(again.series, again.answers, strict=True)}
-    answers = confirmed(found.series, found.answers, seconds)
-    return Outcome(found.series, answers, [*found.broken, *again.broken])
+    seconds = {
+        one.test: (one, answer) for one, answer in zip(again.series, again.answers, strict=True)
+    }
+    answers = confirmed(found.series, found.answers, {t: a for t, (_, a) in seconds.items()})
+    return Outcome(found.series, answers, [*found.broken, *again.broken], seconds)
 
 
 def of(runs: Iterable[RunFrames]) -> Outcome:
@@ -164,12 +188,9 @@ def of(runs: Iterable[RunFrames]) -> Outcome:
     Pairs of one that broke are no comparison, however many there were before.
     """
     measurements, judged = frame.tidy(runs)
-    red = {name for name, row in verdicts.BY_NAME.items() if row.red}
-    failed = judged.loc[judged["verdict"].isin(red) & judged["test"].str.contains(TEST.name)]
-    broken = [Broken(_name(row), row["verdict"], row["reason"]) for _, row in failed.iterrows()]
-    lost = set(zip(failed["run_id"], failed["test"], strict=True))
-    tests = zip(measurements["run_id"], measurements["test"], strict=True)
-    found = paired.series(measurements.loc[[test not in lost for test in tests]])
+    lost = judged.loc[(judged["verdict"] != paired.PASSED) & judged["test"].str.contains(TEST.name)]
+    broken = [Broken(_name(row), row["verdict"], row["reason"]) for _, row in lost.iterrows()]
+    found = paired.series(paired.ended_well(measurements, judged))
     if not found and not broken:
         raise BadInput("nothing was compared in turns; measure with --base")
     return Outcome(found, paired.judged(found), broken)

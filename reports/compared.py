@@ -37,7 +37,7 @@ SERIES_NOTE = "times: how many times BASE's value NEW's is. n: processes in BASE
 TESTS_NOTE = "BASE, NEW: verdicts."
 MOST = 60  # rows of a folded table: a comment on a pull request holds 65,536 characters
 REASON = 200  # characters of one in a table; JSON has all of it
-EMOJI = {1: "❌", 0: "✅"}
+EMOJI = {0: "✅", 1: "❌", 3: "❔"}  # by exit code
 
 
 def headline(found: Comparison) -> str:
@@ -62,6 +62,9 @@ def notes(found: Comparison) -> Iterator[str]:
     if not found.same_machine:
         told = "; ".join(f"{name} on {side.machine}" for name, side in _sides(found))
         yield f"Different machines, so no number can be told: {told}."
+    differs = found.base.measured_otherwise(found.new)
+    if differs:
+        yield f"Measured otherwise, so no number can be told: {differs}."
     if not found.series:
         yield "No number was compared: neither run has any with a better direction."
     if found.new_tests or found.new_series:
@@ -102,9 +105,9 @@ def as_text(found: Comparison, console: Console) -> None:
     out.line(headline(found), "bold red" if found.exit_code() else "bold green")
 
 
-def as_markdown(found: Comparison) -> str:
+def as_markdown(found: Comparison, exit_code: int) -> str:
     """A comment on a pull request: the answer, the changes, the rest to unfold."""
-    return "\n".join(_markdown(found)).rstrip("\n") + "\n"
+    return "\n".join(_markdown(found, exit_code)).rstrip("\n") + "\n"
 
 
 def as_json(found: Comparison, exit_code: int) -> str:
@@ -204,8 +207,8 @@ def _test_cells(item: TestAnswer) -> tuple[str, ...]:
     return (item.test, item.base, item.new or MISSING, reason)
 
 
-def _markdown(found: Comparison) -> Iterator[str]:
-    yield f"## {EMOJI[found.exit_code()]} {headline(found)}"
+def _markdown(found: Comparison, exit_code: int) -> Iterator[str]:
+    yield f"## {EMOJI[exit_code]} {headline(found)}"
     yield ""
     for name, side in _sides(found):
         yield f"- {name}: {markdown.escape(_called(side))}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-AS_USUAL = "keep where sides take turns, else default"  # of --malloc, where nobody asked
+AS_USUAL = "keep in paired comparisons, else default"  # of --malloc, where nobody asked
 THREADS, MALLOC, SPAWN = "TensorFlow's threads", "Freed memory (--malloc)", "Tasks started by"
 
 

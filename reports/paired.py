@@ -29,6 +29,7 @@ TIMED = "paired_timed_s"
 NOISE = {"paired_steal_share": 0.02, "paired_foreign_share": 0.05}  # metric -> a calm pair's most
 METRICS = (TIME, START_UP, TIMED, *NOISE)
 SIDES = ("base", "new")
+PASSED = "passed"
 COLUMNS = (
     Column("pairs", right=True),
     Column("timed s", right=True),
@@ -75,6 +76,14 @@ class Series:
         return effects.paired(self.log_ratios)
 
 
+def ended_well(measurements: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
+    """The measurements of tests that passed: pairs of one that broke are no comparison."""
+    lost = verdicts.loc[verdicts["verdict"] != PASSED]
+    names = set(zip(lost["run_id"], lost["test"], strict=True))
+    tests = zip(measurements["run_id"], measurements["test"], strict=True)
+    return measurements.loc[[test not in names for test in tests]]
+
+
 def rows(measurements: pd.DataFrame) -> pd.DataFrame:
     """The measurements that this report shows."""
     return measurements.loc[measurements["metric"].isin(METRICS)]
@@ -100,7 +109,7 @@ def _series(test: str, found: pd.DataFrame) -> Series:
         test=test,
         name=_name(sides["new"].iloc[0]),
         labels=_labels(sides),
-        workers=whole(timed["workers"].iloc[0]),
+        workers=whole(sides["new"]["workers"].iloc[0]),
         log_ratios=pairs,
         step_s={side: float(side_rows["value"].median()) for side, side_rows in sides.items()},
         timed_s=float(found.loc[found["metric"] == TIMED, "value"].sum()),
@@ -140,6 +149,7 @@ def _labels(sides: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     first = {side: found.iloc[0] for side, found in sides.items()}
     named: Mapping[str, Any] = {
         "trainer": lambda row: str(row["trainer"]),
+        "workers": lambda row: plural(int(row["workers"]), "worker"),
         "backend": lambda row: backends(row["backend"], row["collective"]) or "none",
         "keras": lambda row: str(row["keras"]),
         "tensorflow": lambda row: f"TensorFlow {row['tensorflow']}",
@@ -172,7 +182,7 @@ def ratio(effect: Effect) -> str:
 def heading(one: Series) -> str:
     """`keras_mirrored · tf_keras 2.21.0, 1 worker: Python 3.11.7 → Python 3.12.1`."""
     sides = [one.labels[side] for side in SIDES]
-    told = "the same twice" if sides[0] == sides[1] else " → ".join(sides)
+    told = "the same by name" if sides[0] == sides[1] else " → ".join(sides)
     return f"{one.name}, {plural(int(one.workers), 'worker')}: {told}"
 
 
@@ -196,7 +206,7 @@ def table(found: Sequence[Series], answers: Sequence[Answer]) -> Table:
 
 def of_run(run: RunFrames) -> Table:
     """What one run compared, judged by itself."""
-    found = series(run.measurements)
+    found = series(ended_well(run.measurements, run.verdicts))
     return table(found, judged(found))
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from reports import effects
+from reports import conditions, effects, paired
 from reports.conformance import approach
 from reports.effects import CHANGED, Answer
 from reports.frame import BadInput, RunFrames
@@ -54,10 +55,13 @@ NOTE = (
 class Recorded:
     """One comparison as it was measured: of each pair, its turns' log ratios, new to base.
 
-    `planted`: by how much the new side was slowed down, as a part of a step; 0 of identical code.
+    `name`: what was compared, and where; `measured`: how (see reports.conditions). What differs in
+    either has other noise, and is resampled apart. `planted`: by how much the new side was slowed
+    down, as a part of a step; 0 of identical code.
     """
 
     name: str
+    measured: tuple[tuple[str, str], ...]
     planted: float
     pairs: tuple[np.ndarray, ...]
     level_s: float  # of the base's steps, median over all turns
@@ -119,21 +123,43 @@ def recorded(runs: Sequence[RunFrames]) -> list[Recorded]:
     """The comparisons of all runs; BadInput where there is none, or one is not in pairs."""
     found = []
     for run in runs:
-        rows = run.measurements.loc[run.measurements["metric"] == TIME]
+        measured = run.measurements.loc[run.measurements["metric"] == TIME]
+        rows = paired.ended_well(measured, run.verdicts)
+        if len(rows) < len(measured):
+            raise BadInput(f"a comparison in {run.directory} broke, so it is no trial of the gate")
         if rows.empty:
             raise BadInput(f"{run.directory} holds no {TIME}: not records of a paired comparison")
         for key, part in grouped(rows, KEYS):
-            backend = key["backend"] if key["backend"] != "none" else ""
-            name = ", ".join(filter(None, (approach(key["trainer"], key["keras"]), backend)))
+            name = _called(key, run.info)
             pairs = tuple(log_ratios(f"{name} of {run.run_id}", part))
             if len(pairs) < 2:
                 told = f"{plural(len(pairs), 'pair')} of processes, at least 2 are needed"
                 raise BadInput(f"{name} of {run.run_id}: {told}")
             level_s = float(part.loc[part["variant"] == "base", "value"].median())
             found.append(
-                Recorded(name, _planted(part["fault"]), pairs, level_s, part["time"].min())
+                Recorded(
+                    name,
+                    tuple(conditions.of(run.info).items()),
+                    _planted(part["fault"]),
+                    pairs,
+                    level_s,
+                    part["time"].min(),
+                )
             )
     return found
+
+
+def _called(key: Mapping[str, Any], info: Mapping[str, Any]) -> str:
+    """`single_process · tf_keras 2.21.0, 2 workers, AMD EPYC`."""
+    shown, workers = approach(key["trainer"], key["keras"]), int(key["workers"])
+    parts = (
+        shown,
+        f"TensorFlow {key['tensorflow']}" if shown == key["trainer"] else "",
+        key["backend"] if key["backend"] != "none" else "",
+        plural(workers, "worker") if workers > 1 else "",
+        info["machine"].get("cpu"),
+    )
+    return ", ".join(filter(None, parts))
 
 
 def _planted(faults: Iterable[str]) -> float:
@@ -143,24 +169,25 @@ def _planted(faults: Iterable[str]) -> float:
 
 def pools(found: Iterable[Recorded]) -> list[Pool]:
     """What can be resampled: the comparisons of identical code; BadInput where there is none."""
-    alike: dict[str, list[Recorded]] = {}
-    every: dict[str, list[Recorded]] = {}
+    alike: dict[Any, list[Recorded]] = {}
+    every: dict[Any, list[Recorded]] = {}
     for one in found:
-        every.setdefault(one.name, []).append(one)
+        set_up = one.name, one.measured
+        every.setdefault(set_up, []).append(one)
         if not one.planted:
-            alike.setdefault(one.name, []).append(one)
+            alike.setdefault(set_up, []).append(one)
     if not alike:
         raise BadInput("no comparison of identical code is among the records")
     return [
         Pool(
-            name,
+            own[0].name,
             len(own),
             _most(own),
             tuple(pair for one in own for pair in one.pairs),
-            tuple(one.level_s for one in every[name]),
-            _hours([one.time for one in every[name]]),
+            tuple(one.level_s for one in every[set_up]),
+            _hours([one.time for one in every[set_up]]),
         )
-        for name, own in alike.items()
+        for set_up, own in alike.items()
     ]
 
 

@@ -11,7 +11,7 @@ import pytest
 from suite.harness import pairs
 from suite.harness.cases import Case
 from suite.harness.session import Launch, Session
-from suite.harness.sides import Side, base_of
+from suite.harness.sides import Side, base_of, interpreter_of
 
 
 @pytest.mark.cases(events=("step",))
@@ -22,7 +22,8 @@ def test_paired(case: Case, launch: Launch, session: Session, record, time: int)
     assert settings.base is not None, f"comparison {time} of nothing"
     planted = f"{100 * settings.slow_down:g} % slower" if settings.slow_down else ""
     interpreter = session.interpreter
-    sides = (base_of(settings.base, case, interpreter), Side("new", case, interpreter))
+    base = base_of(settings.base, case, interpreter_of(settings.base, interpreter))
+    sides = (base, Side("new", case, interpreter))
     with pairs.launches(launch, sides) as launches:
         for number, pair in enumerate(
             pairs.measure(launches, settings.budget_s, settings.slow_down)

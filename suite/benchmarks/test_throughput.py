@@ -88,7 +88,7 @@ def test_throughput(
 def test_throughput_of_the_grid(
     case: Case, launch: Launch, session: Session, record, model: str
 ) -> None:
-    """Each approach with each backend by model, workers and batch of a worker."""
+    """Each approach whose model can be chosen, by backend, model, workers and batch of a worker."""
     for repeat, workers, batch in itertools.product(
         range(PASSES), WORKERS if case.distributed else (1,), BATCHES
     ):

@@ -149,5 +149,5 @@ def read(options: argparse.Namespace) -> Settings:
         times=_number("--times", options.times, int, 1, 10_000),
         cpus=_processors(options.cpus),
         threads=_number("--threads", options.threads, int, 1, 1024),
-        malloc=options.malloc and _known("--malloc", [options.malloc], MALLOC)[0],
+        malloc=None if options.malloc is None else _known("--malloc", [options.malloc], MALLOC)[0],
     )

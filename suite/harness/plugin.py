@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from suite.harness import leaks, machine, options, reporting, wiring
+from suite.harness import leaks, machine, options, reporting, sides, wiring
 from suite.harness.cases import Needs, select
 from suite.harness.controller import Controller
 from suite.harness.errors import BadInput
@@ -42,6 +42,7 @@ MARKERS = (
 SETTLED = pytest.StashKey[wiring.Settled]()
 RECORDER = pytest.StashKey[Recorder]()
 PROGRESS = pytest.StashKey[Progress]()
+NOT_COMPARED = pytest.StashKey[list[str]]()  # cases without a counterpart, and why
 # pytest's own options that leave out tests, some before they are collected.
 NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "stepwise")
 
@@ -85,6 +86,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[SETTLED] = settled
     config.stash[SESSION] = session
     config.stash[PROGRESS] = progress
+    config.stash[NOT_COMPARED] = []
     config.stash[RECORDER] = Recorder(Path(settled.directory))
     config.pluginmanager.register(Controller(config, session, config.stash[RECORDER]))
     if not config.option.xmlpath:
@@ -102,12 +104,17 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if SETTLED in config.stash and not is_parallel(config) and not config.option.collectonly:
         # pytest points descriptor 1 elsewhere while a test runs; the copy stays where it is now.
         config.stash[PROGRESS].stream = os.fdopen(os.dup(1), "w")
-        config.stash[SESSION].engine.warm(*config.stash[SESSION].engine.flavours)
+        if not config.stash[SESSION].settings.base:  # two sides have processes of their own
+            config.stash[SESSION].engine.warm(*config.stash[SESSION].engine.flavours)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     session = config.stash.get(SESSION, None)
     return wiring.header(session) if session else []
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+    return [f"not compared: {reason}" for reason in config.stash.get(NOT_COMPARED, [])]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -127,6 +134,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if session is None or marker is None:
         raise pytest.UsageError(f"{metafunc.definition.nodeid} needs @pytest.mark.cases")
     cases = select(Needs(**marker.kwargs), session.settings, session.engine.flavours)
+    if metafunc.definition.get_closest_marker("paired") and session.settings.base:
+        cases, reasons = sides.comparable(session.settings.base, cases, session.interpreter)
+        metafunc.config.stash[NOT_COMPARED].extend(reasons)
     grouped = [
         pytest.param(c, id=c.id, marks=pytest.mark.xdist_group(f"{c.trainer.name}-{c.keras}"))
         for c in cases

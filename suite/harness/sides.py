@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from reference_trainers import BY_NAME
+from reference_trainers import BY_NAME, Trainer
 from suite.harness import backends, environments
 from suite.harness.environments import Interpreter
 from suite.harness.errors import BadInput, HarnessError
 from suite.harness.process import ROOT
-from suite.harness.rows import FLAVOURS
+from suite.harness.rows import FLAVOURS, NO_KERAS
 
 if TYPE_CHECKING:
     from suite.harness.cases import Case  # which needs the options, and these what stands here
@@ -106,25 +106,63 @@ class Side:
         return {"tensorflow": found.tensorflow, "keras": keras, "python": found.python_version}
 
 
+def interpreter_of(base: str, interpreter: Interpreter) -> Interpreter:
+    """The interpreter of the base side, where that of the new one is this."""
+    return environments.describe(base) if kind_of("--base", base).name == "python" else interpreter
+
+
 def base_of(base: str, case: Case, interpreter: Interpreter) -> Side:
-    """The base side of a case; HarnessError where it has no counterpart there."""
-    kind = kind_of("--base", base)
-    if kind.name == "python":
-        interpreter = environments.describe(base)
-    if kind.name == "document" and not (DOCUMENTS / f"{case.trainer.name}.py").exists():
-        raise HarnessError(f"{case.trainer.name}: its document's bare calls are not in {DOCUMENTS}")
+    """The base side of a case, under that interpreter; HarnessError where it has no counterpart.
+
+    Another trainer is compared as it is: with the backend and the Keras of the case where it has
+    them, else with its own first, and with its own workers. A ratio is of steps, whatever is in
+    them.
+    """
+    kind, row = kind_of("--base", base), case.trainer
+    if kind.name == "document" and not (DOCUMENTS / f"{row.name}.py").exists():
+        raise HarnessError(f"{row.name}: its document's bare calls are not in {DOCUMENTS}")
+    if kind.name == "backend" and base not in row.backends:
+        raise HarnessError(f"{row.name} has no backend {base} to compare {case.backend} with")
+    if kind.name == "keras" and not row.keras:
+        raise HarnessError(f"{row.name} does without Keras, so it has no {base} to compare with")
     changes: dict[str, Any] = {
-        "document": {"trainer": replace(case.trainer, path=AS_DOCUMENTED)},
-        "trainer": {"trainer": BY_NAME.get(base)},
-        "backend": {"backend": base},
-        "keras": {"keras": base},
-        "python": {"keras": _counterpart(case.keras, interpreter)},
-    }.get(kind.name, {})
+        "document": lambda: {"trainer": replace(row, path=AS_DOCUMENTED)},
+        "trainer": lambda: _another(BY_NAME[base], case, interpreter),
+        "backend": lambda: {"backend": base},
+        "keras": lambda: {"keras": base},
+        "python": lambda: {"keras": _counterpart(case.keras, interpreter)},
+    }.get(kind.name, dict)()
     side = Side("base", replace(case, **changes), interpreter)
     keras = side.case.keras
     if side.case.trainer.keras and keras not in interpreter.flavours:
         raise HarnessError(f"{interpreter.python} has no {keras} to compare {case.keras} with")
     return side
+
+
+def comparable(
+    base: str, cases: Iterable[Case], interpreter: Interpreter
+) -> tuple[list[Case], list[str]]:
+    """Those of the cases that have a counterpart on the base side, and why the others have none."""
+    found, reasons = [], []
+    interpreter = interpreter_of(base, interpreter)
+    for case in cases:
+        try:
+            base_of(base, case, interpreter)
+        except HarnessError as error:
+            reasons.append(f"{case.id}: {error}")
+        else:
+            found.append(case)
+    return found, reasons
+
+
+def _another(row: Trainer, case: Case, interpreter: Interpreter) -> dict[str, Any]:
+    first = next(iter(interpreter.flavours), NO_KERAS)
+    flavour = case.keras if case.keras != NO_KERAS else first
+    return {
+        "trainer": row,
+        "backend": case.backend if case.backend in row.backends else row.backends[0],
+        "keras": flavour if row.keras else NO_KERAS,
+    }
 
 
 def _counterpart(flavour: str, interpreter: Interpreter) -> str:

@@ -249,7 +249,7 @@ def ahead(tests: str, *arguments: str) -> Callable[[Path], Done]:
 def two_sides(stage: Path) -> Done:
     """Two paired comparisons of a fake with itself, bound to all processors but one."""
     chosen = ["--base", "same", "--budget", "1", "--times", "2", *ONE_CASE, "--format", "json"]
-    chosen += ["--cpus", ",".join(map(str, bound())), "--threads", "3"]
+    chosen += ["--cpus", ",".join(map(str, bound())), "--threads", "3", "--malloc", "default"]
     return run_module(stage, "reports", ["ab", *chosen, "--run-dir", str(stage / "ab")])
 
 

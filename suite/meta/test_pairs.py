@@ -17,9 +17,11 @@ import pytest
 from reference_trainers import BY_NAME, TRAINERS
 from suite.harness import pairs, sides
 from suite.harness.cases import Case
+from suite.harness.engine import MALLOC
 from suite.harness.environments import Interpreter
 from suite.harness.errors import BadInput, HarnessError, TrainerFailed
 from suite.harness.pairs import Pair
+from suite.harness.session import Launch, Session
 from suite.meta.fakes import LOOP, SINGLE, FakeCase, data_file
 from suite.programs import paired_trainer
 from suite.programs.paired_trainer import settled
@@ -27,6 +29,7 @@ from suite.programs.turns import Turns
 
 HERE = Interpreter(sys.executable, "3.11", "2.21.0", keras="3.15", tf_keras="2.21.0")
 ALONE = Case(BY_NAME["single_process"], "none", "tf_keras")
+SUPERVISOR = Case(BY_NAME["supervisor_parameter_server"], "none", "none")
 
 
 def in_turns(path: Path, firsts: int, seconds: int) -> tuple[str, dict[str, float]]:
@@ -238,9 +241,62 @@ def test_the_base_differs_in_that_one_thing():
 def test_keras_2_is_the_counterpart_of_tf_keras(monkeypatch):
     old = Interpreter(sys.executable, "3.11", "2.15.1", keras="2.15.0")
     monkeypatch.setattr(sides.environments, "describe", lambda _: old)
-    assert sides.base_of(sys.executable, ALONE, HERE).case.keras == "keras2"
+    assert sides.interpreter_of("same", HERE) == HERE
+    assert sides.interpreter_of(sys.executable, HERE) == old
+    assert sides.base_of(sys.executable, ALONE, old).case.keras == "keras2"
     with pytest.raises(HarnessError, match="has no keras3 to compare"):
-        sides.base_of(sys.executable, replace(ALONE, keras="keras3"), HERE)
+        sides.base_of(sys.executable, replace(ALONE, keras="keras3"), old)
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "backend", "keras"),
+    [
+        ("custom_loop_multi_worker_mirrored", ALONE, "auto", "tf_keras"),
+        ("supervisor_parameter_server", ALONE, "none", "none"),
+        ("single_process", SUPERVISOR, "none", "tf_keras"),
+    ],
+)
+def test_another_trainer_is_compared_with_what_it_has(
+    base: str, new: Case, backend: str, keras: str
+):
+    found = sides.base_of(base, new, HERE).case
+    assert (found.trainer.name, found.backend, found.keras) == (base, backend, keras)
+
+
+@pytest.mark.parametrize(
+    ("base", "left_out"),
+    [
+        ("same", {}),
+        ("ring", {ALONE: "has no backend ring", SUPERVISOR: "has no backend ring"}),
+        ("keras3", {SUPERVISOR: "does without Keras, so it has no keras3"}),
+        (sys.executable, {replace(ALONE, keras="keras3"): "has no keras3 to compare keras3 with"}),
+    ],
+)
+def test_cases_that_cannot_differ_so_are_left_out_with_the_reason(
+    monkeypatch, base: str, left_out: dict[Case, str]
+):
+    old = Interpreter(sys.executable, "3.11", "2.15.1", keras="2.15.0", tf_keras="2.21.0")
+    monkeypatch.setattr(sides.environments, "describe", lambda _: old)
+    several = Case(BY_NAME["keras_multi_worker_mirrored"], "nccl", "tf_keras")
+    cases = [ALONE, SUPERVISOR, several, *(c for c in left_out if c.keras == "keras3")]
+    found, reasons = sides.comparable(base, cases, HERE)
+    assert found == [case for case in cases if case not in left_out]
+    for (case, why), reason in zip(left_out.items(), reasons, strict=True):
+        assert reason.startswith(f"{case.id}: ")
+        assert why in reason
+
+
+@pytest.mark.parametrize("asked", [None, *MALLOC])
+def test_where_sides_take_turns_freed_memory_is_kept_unless_asked(
+    fake_engine, tmp_path: Path, asked: str | None
+):
+    settings: Any = SimpleNamespace(malloc=asked, at_once=1)
+    session = Session(settings, HERE, fake_engine, *[None] * 3)  # type: ignore[arg-type]
+    launch = Launch(session, ALONE, tmp_path, "paired")
+    both = [sides.Side(name, ALONE, HERE) for name in ("base", "new")]
+    with pairs.launches(launch, both) as launched:
+        found = {one.session.engine.malloc for one in launched}
+    assert found == {asked or "keep"}
 
 
 def test_the_document_s_own_way_is_another_program_of_the_same_trainer():

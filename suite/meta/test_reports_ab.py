@@ -26,15 +26,17 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
 
 
-def run_of(directory: Path, ratio: float, pairs: int = 12, broken: str = "") -> frame.RunFrames:
+def run_of(
+    directory: Path, ratio: float, pairs: int = 12, broken: str = "", verdict: str = "failed"
+) -> frame.RunFrames:
     """A run in which the new side takes `ratio` times as long; `broken`: then failed, so."""
     info = {**made_up_run.INFO, "run_id": directory.name, "exit_code": 1 if broken else 0}
     rows = [{**row, "run_id": directory.name} for row in turns(ratio, pairs)]
     given = {"run_id": directory.name, "test": TEST, "reason": broken}
-    verdict = made_up_run.verdict(
-        made_up_run.SINGLE, "paired", "paired", "failed" if broken else "passed", **given
+    judged = made_up_run.verdict(
+        made_up_run.SINGLE, "paired", "paired", verdict if broken else "passed", **given
     )
-    return made_up_run.write_numbers(directory, info, rows, [verdict])
+    return made_up_run.write_numbers(directory, info, rows, [judged])
 
 
 def test_a_comparison_that_broke_is_told_of_and_its_pairs_are_none(tmp_path: Path, capsys: Any):
@@ -50,6 +52,12 @@ def test_a_comparison_that_broke_is_told_of_and_its_pairs_are_none(tmp_path: Pat
         *whole, broken = json.loads(capsys.readouterr().out)
         assert [one["answer"] for one in whole] == ["no change"] * compared
         assert (broken["answer"], broken["reason"]) == ("failed", "worker/0 was killed")
+
+
+def test_what_this_set_up_cannot_do_is_told_of_and_is_no_failure(tmp_path: Path, capsys: Any):
+    run_of(tmp_path / "run", 1.0, broken="no Estimator", verdict="unsupported")
+    assert command.main(["ab", str(tmp_path / "run")]) == 0
+    assert "single_process · tf_keras 2.21.0: unsupported: no Estimator" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -121,11 +129,21 @@ def test_a_change_stands_when_it_is_measured_twice(
 ):
     asked = measure([1.05, second])
     assert command.main(["ab", "--base", "same", "--confirm"]) == code
-    assert answer.value in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert answer.value in printed
+    assert f"measured again, {second:.2f}" in printed.replace("\n", " ")
     (first, all_tests), (again, changed) = asked
     assert first == again == ["--base", "same"]
     assert not all_tests
     assert len(changed) == 1
+
+
+def test_programs_get_both_measurements(measure: Any, capsys: Any):
+    measure([1.05, 1.0])
+    command.main(["ab", "--base", "same", "--confirm", "--format", "json"])
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["answer"], found["again"]["answer"]) == ("cannot tell", "no change")
+    assert found["ratio"] > 1.04 > 1.02 > found["again"]["ratio"]
 
 
 def test_what_did_not_change_is_not_measured_again(measure: Any):
@@ -145,6 +163,7 @@ def test_options_go_to_pytest_as_they_are():
         ([], "--base: give what to compare with, as an interpreter, or `same`"),
         (["run", "--base", "same"], "give runs that were measured, or --base to measure one"),
         (["run", "--confirm"], "--confirm: measures again, which needs --base"),
+        (["run", "--budget", "9"], "--budget: says what is measured, and these runs have been"),
         (["other"], "nothing was compared in turns; measure with --base"),
     ],
 )
@@ -176,5 +195,5 @@ def test_it_measures_and_judges(plugin_stage: Path, sessions: Any):
     assert run.counts["passed"] == 2
     assert run.info["machine"]["processors"] == bound()
     assert set(run.info["machine"]["threads"].values()) == {3}
-    assert run.info["machine"]["malloc"] is None
+    assert run.info["machine"]["malloc"] == "default"
     assert (run.measurements["metric"] == "machine_steal_share").sum() == 2

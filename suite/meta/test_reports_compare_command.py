@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -155,6 +156,8 @@ def test_markdown_opens_with_the_answer_and_folds_what_cannot_be_told(runs: Runs
     assert printed.count("<details>") == printed.count("</details>") == 2
     assert called(runs, "base same --drift 0 --format md") == 0
     assert capsys.readouterr().out.startswith("## ✅ 0 regressions, 4 no change\n")
+    assert called(runs, "base same --strict --format md") == 3
+    assert capsys.readouterr().out.startswith("## ❔ 0 regressions")
 
 
 def test_markdown_fits_a_comment_and_says_what_it_leaves_out():
@@ -162,11 +165,18 @@ def test_markdown_fits_a_comment_and_says_what_it_leaves_out():
     base = side("base", judged=told(**names))
     failed = {"verdict": "failed", "reason": 99 * NASTY}
     new = side("new", judged=[{**row, **failed} for row in told(**names)])
-    printed = compared.as_markdown(gate.compare(base, new))
+    printed = compared.as_markdown(gate.compare(base, new), exit_code=1)
     assert len(printed) < 65_536
     assert "440 more are in --format text and json." in printed
     assert "<b>" not in printed
     assert "500 regressions" in printed
+
+
+def test_what_was_measured_otherwise_is_told_once():
+    rows = list(step_times(usual()))
+    found = gate.compare(side("base", rows), side("new", rows, spawn="exec"))
+    (note,) = (line for line in compared.notes(found) if "otherwise" in line)
+    assert note.endswith("no number can be told: Tasks started by fork → exec.")
 
 
 def test_machines_that_differ_are_told_once():
@@ -214,5 +224,5 @@ def test_json_has_the_documented_keys_and_null_for_what_is_not_known(runs: Runs,
 
 
 def test_every_documented_json_key_is_in_the_docstring():
-    documented = compared.as_json.__doc__ or ""
+    documented = set(re.findall(r"\w+", compared.as_json.__doc__ or ""))
     assert [key for key in f"{KEYS} {SERIES_KEYS}".split() if key not in documented] == []

@@ -87,6 +87,7 @@ def test_it_says_how_long_was_timed_and_whether_that_was_enough():
     [
         ({}, ("the same", "the same")),
         ({"backend": "nccl", "collective": "ring"}, ("none", "nccl → ring")),
+        ({"trainer": "other", "workers": 2}, ("single_process, 1 worker", "other, 2 workers")),
         ({"fault": "5 % slower"}, ("as it is", "5 % slower")),
         ({"keras": "keras3 3.15.1"}, ("tf_keras 2.21.0", "keras3 3.15.1")),
         (
@@ -116,7 +117,7 @@ def test_pairs_beside_other_work_are_counted():
 def test_the_table_has_a_line_for_each_comparison():
     found = paired.series(measured(turns(1.05)))
     (line,) = paired.table(found, paired.judged(found)).rows
-    assert line.group == "single_process · tf_keras 2.21.0, 1 worker: the same twice"
+    assert line.group == "single_process · tf_keras 2.21.0, 1 worker: the same by name"
     assert line.cells[:4] == ("12", MISSING, "budget", "11.1 → 11.6")
     assert line.cells[5:] == ("regression", "6.00", "0")
     (one,) = paired.series(measured(turns(1.05, tensorflow="2.22.0")))

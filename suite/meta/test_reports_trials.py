@@ -136,9 +136,27 @@ def test_comparisons_are_dealt_out_over_all_set_ups():
     done = trials.run_trials(trials.pools(found), 3, seed=1)
     assert [one.comparisons for one in done] == [2, 1]
     assert {row.cells[:3] for row in trials.table(done).rows} == {
-        ("single_process · tf_keras 2.21.0, auto", "1", "12"),
-        ("single_process · tf_keras 2.21.0", "2", "24"),
+        ("single_process · tf_keras 2.21.0, auto, 2 workers, Made-up CPU @ 2 GHz", "1", "12"),
+        ("single_process · tf_keras 2.21.0, 2 workers, Made-up CPU @ 2 GHz", "2", "24"),
     }
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"machine": {**made_up_run.INFO["machine"], "cpu": "Another"}}, {"spawn": "exec"}],
+    ids=str,
+)
+def test_what_was_measured_elsewhere_or_otherwise_is_resampled_apart(other: dict[str, Any]):
+    runs = [made_up_pair.run("one", QUIET), made_up_pair.run("other", QUIET, **other)]
+    assert [len(pool.pairs) for pool in trials.pools(trials.recorded(runs))] == [12, 12]
+    again = [made_up_pair.run("one", QUIET), made_up_pair.run("two", QUIET)]
+    assert [len(pool.pairs) for pool in trials.pools(trials.recorded(again))] == [24]
+
+
+def test_pairs_of_a_comparison_that_broke_are_no_trial():
+    broke = {**made_up_pair.told(loads="failed")[0], "test": QUIET[0]["test"]}
+    with pytest.raises(frame.BadInput, match="a comparison in recorded broke"):
+        trials.recorded([made_up_pair.run("recorded", QUIET, [broke])])
 
 
 def test_a_comparison_is_drawn_as_long_as_one_is_measured():
