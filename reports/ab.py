@@ -178,7 +178,7 @@ def outcome(runs: Sequence[RunFrames], options: argparse.Namespace) -> Outcome:
     seconds = {
         one.test: (one, answer) for one, answer in zip(again.series, again.answers, strict=True)
     }
-    answers = confirmed(found.series, found.answers, {t: a for t, (_, a) in seconds.items()})
+    answers = confirmed(found.series, found.answers, seconds)
     return Outcome(found.series, answers, [*found.broken, *again.broken], seconds)
 
 
@@ -202,11 +202,13 @@ def _name(row: Mapping[str, Any]) -> str:
 
 
 def confirmed(
-    found: Sequence[Series], answers: Sequence[Answer], again: Mapping[str, Answer]
+    found: Sequence[Series], answers: Sequence[Answer], again: Mapping[str, tuple[Series, Answer]]
 ) -> list[Answer]:
     """A change stands where the second measurement came to the same; else it cannot be told."""
     return [
-        answer if answer not in CHANGED or again.get(one.test) == answer else Answer.CANNOT_TELL
+        answer
+        if answer not in CHANGED or (one.test in again and again[one.test][1] is answer)
+        else Answer.CANNOT_TELL
         for one, answer in zip(found, answers, strict=True)
     ]
 

@@ -33,7 +33,6 @@ TURN_S = 0.05  # long against a hand-over, short against what disturbs
 # same processes: pairs differ by more than their turns' scatter (`python -m reports trials`).
 TURNS = 60
 LEAST_TURNS = 12  # however small the budget and long the steps
-MALLOC = "keep"  # unless --malloc says otherwise
 LOOK_S = 0.25  # how often to look whether they are over: it takes CPU from what is timed
 TICK = {True: "executed", False: "step"}  # by whether a coordinator leads
 
@@ -71,7 +70,7 @@ def launches(launch: SessionLaunch, sides: Sequence[Side]) -> Iterator[list[Sess
             python=side.interpreter.python,
             flavours={side.case.keras: side.interpreter.environment(side.case.keras)},
             spawn="exec",
-            malloc=launch.session.settings.malloc or MALLOC,
+            malloc=launch.session.settings.malloc or "keep",
         )
         for side in sides
     ]
