@@ -20,6 +20,7 @@ from reports.statistics import CONFIDENCE
 FLOOR = 0.02  # least relative change that counts
 FAMILY = 1600  # comparisons among which one must not be an alarm
 LEAST_PAIRS = 8  # with fewer Student's t does not hold its level, see `judge`
+FAR_APART = 2.5  # times what their turns' scatter would give: pairs that differ by more than that
 # Of the turns of a pair this part is left out at either end. A quarter at each (the interquartile
 # mean) is not moved by a burst of stolen CPU that strikes less than a quarter of the turns, yet has
 # 85 % of the mean's efficiency where noise is normal; the median has 65 %, and bootstraps roughly.
@@ -110,6 +111,17 @@ def scatter_of_turns(log_ratios: Sequence[np.ndarray], seed: int = 1) -> float:
         drawn = blocks[rng.integers(len(blocks), size=(CENTRES, len(blocks)))]
         variances.append(_location(drawn.reshape(CENTRES, -1)).var(ddof=1))
     return math.sqrt(np.mean(variances))
+
+
+def far_apart(log_ratios: Sequence[np.ndarray]) -> bool:
+    """Whether pairs differ so much more than their turns that further pairs tell more than turns.
+
+    Like `enough`, it looks at how the pairs differ and not at which way.
+    """
+    if len(log_ratios) < LEAST_PAIRS:
+        return False
+    centres = np.array([_location(np.asarray(turns)) for turns in log_ratios])
+    return math.sqrt(_variance(centres)) > FAR_APART * scatter_of_turns(log_ratios)
 
 
 def enough(log_ratios: Sequence[np.ndarray]) -> bool:

@@ -188,6 +188,27 @@ def test_it_measures_until_it_is_enough_or_the_budget_is_spent(
     assert len(list(pairs.measure([], budget_s))) == measured
 
 
+@pytest.mark.parametrize(
+    ("processes", "later"), [(0.0, pairs.TURNS), (0.002, pairs.TURNS), (0.08, pairs.FEWER_TURNS)]
+)
+def test_the_budget_goes_to_processes_where_they_are_what_differs(
+    monkeypatch, processes: float, later: int
+):
+    rng = np.random.default_rng(3)
+    asked = []
+
+    def measured(_, number: int, __: float, turns: int) -> Pair:
+        asked.append(turns)
+        new = np.exp(rng.normal((-1) ** number * processes, 0.1, turns))
+        times = {"base": [1.0] * turns, "new": list(new)}
+        return Pair(times, {}, {}, {}, 0.0, 0.0, timed_s=turns * pairs.TURN_S)
+
+    monkeypatch.setattr(pairs, "measured", measured)
+    list(pairs.measure([], 60.0))
+    assert asked[:8] == [pairs.TURNS] * 8
+    assert set(asked[8:]) == {later}
+
+
 def options(**given) -> SimpleNamespace:
     return SimpleNamespace(**{"trainer": [], "backend": [], "keras": [], "python": None, **given})
 

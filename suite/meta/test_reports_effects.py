@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from reports.effects import FLOOR, Answer, Effect, judge, paired, scatter_of_turns, unpaired
+from reports.effects import (
+    FLOOR,
+    LEAST_PAIRS,
+    Answer,
+    Effect,
+    far_apart,
+    judge,
+    paired,
+    scatter_of_turns,
+    unpaired,
+)
 
 SERIES = 300
 # Of 300 at 5 %, all but once in 10,000 times: 3 to 33 misses.
@@ -190,3 +200,16 @@ def test_who_has_the_first_of_two_turns_has_no_part_in_the_scatter_of_turns():
     assert alone == pytest.approx(np.std([paired([t]).ratio for t in quiet]), rel=0.3)
     first_is_slower = [turns + 0.1 * (-1) ** np.arange(60) for turns in quiet]
     assert scatter_of_turns(first_is_slower) < 2 * alone
+
+
+def test_pairs_are_far_apart_only_where_their_turns_do_not_explain_it():
+    rng = np.random.default_rng(6)
+
+    def found(processes: float, count: int) -> bool:
+        sides = rng.permutation([1, -1] * 20)[:count]
+        return far_apart([rng.normal(side * processes, 0.08, 60) for side in sides])
+
+    assert not any(found(0.0, 20) for _ in range(200))
+    assert not any(found(0.01, 20) for _ in range(200))  # as much as their turns
+    assert all(found(0.08, 20) for _ in range(200))
+    assert not found(0.08, LEAST_PAIRS - 1)
