@@ -1,10 +1,11 @@
 """Measures two sides as one: fresh processes of both, in pairs, which take turns.
 
 What disturbs one side's turn disturbs the other's next to it, so that their ratio is told far
-better than either time. What differs from process to process (memory layout, above all) is the same
-in all turns of one, and only further processes show it: each pair starts anew, from the interpreter
-on. Most of that was glibc's malloc, which gives memory back in each step, more in one process than
-in the next, so here it keeps it unless --malloc says otherwise.
+better than either time. What differs from process to process (in which order TensorFlow runs what
+nothing orders, memory layout) is the same in all turns of one, and only further processes show it:
+each pair starts anew, from the interpreter on. Most of that was glibc's malloc, which gives memory
+back in each step, more in one process than in the next, so here it keeps it unless --malloc says
+otherwise.
 """
 
 from __future__ import annotations
