@@ -37,7 +37,7 @@ TURNS = 60
 # is by variances and costs (Kalibera and Jones, ISMM 2013); here the turns have the budget, and at
 # 24 of them the processes' variance is still twice that of the turns.
 FEWER_TURNS = 24
-LEAST_TURNS = 12  # however small the budget and long the steps
+LEAST_TURNS = 6  # however small the budget and long the steps
 LOOK_S = 0.25  # how often to look whether they are over: it takes CPU from what is timed
 TICK = {True: "executed", False: "step"}  # by whether a coordinator leads
 
