@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -292,3 +293,8 @@ def test_passes_are_as_many_as_there_is_time_for(most, budget_s, took_s, made):
         passed_s.append(took_s[number])
         numbers.append(number)
     assert numbers == list(range(made))
+
+
+def test_a_budget_that_is_spent_before_the_first_pass_has_one():
+    ticks = itertools.count()
+    assert list(passes(3, 0.0, lambda: float(next(ticks)))) == [0]
