@@ -5,10 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from suite.harness import recording
 from suite.harness.machine import Watch
 from suite.harness.waiting import wait_until
 
@@ -38,3 +40,13 @@ def test_other_work_is_foreign_and_our_own_is_not(busy: int):
     assert other.foreign > own.foreign
     assert 0 <= other.steal < 1
     assert other.foreign - own.foreign > 0.01
+
+
+@pytest.mark.parametrize(("asked", "told"), [(None, ["2", None]), (3, [3, 3])])
+def test_threads_are_told_as_asked_for_or_as_the_environment_has_them(monkeypatch, asked, told):
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "2")
+    monkeypatch.delenv("TF_NUM_INTEROP_THREADS", raising=False)
+    settings = SimpleNamespace(threads=asked, malloc=None)
+    threads = recording.machine(0.0, settings)["threads"]  # type: ignore[arg-type]
+    names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+    assert [threads[name] for name in names] == told

@@ -200,3 +200,8 @@ def test_a_run_without_collectives_has_nothing_of_it(tmp_path: Path):
     assert collectives.tables(run) == []
     assert list(collective_charts.drawn(run)) == []
     assert collectives.brief(run).rows == ()
+
+
+def test_lines_whose_colours_repeat_are_told_apart_by_dash_and_marker():
+    styles = [str(sorted(collective_charts._style(place).items())) for place in range(18)]
+    assert len(set(styles)) == len(styles)
