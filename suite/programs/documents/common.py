@@ -54,7 +54,8 @@ def mirrored(args):
 
 
 def multi_worker_mirrored(args):
-    keras_support.logical_devices(args.devices)
+    if "devices" in args:  # Estimator's trainer has one a task
+        keras_support.logical_devices(args.devices)
     return tf.distribute.MultiWorkerMirroredStrategy(
         communication_options=tf.distribute.experimental.CommunicationOptions(
             implementation=tf.distribute.experimental.CommunicationImplementation[
