@@ -225,19 +225,21 @@ def test_tensorflow_s_pools_have_as_many_threads_as_asked_for(
     assert [told.get(name) for name in THREADS] == ["7", None]
 
 
-# 80 MiB in pieces, in a thread, often: more than one heap of a thread holds.
+# 80 MiB in pieces, in a thread, often: more than one heap of a thread holds. One thread does
+# all of it: another might start before the first has given back its arena, and would fault in
+# memory of its own, since threading's join() does not wait for the system's thread.
 ALLOCATING = """
 import resource, threading
-def faults(rounds):
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(rounds):
-        [bytearray(4 * 2**20) for _ in range(20)]
-    found.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+def faults():
+    for rounds in (3, 10):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(rounds):
+            [bytearray(4 * 2**20) for _ in range(20)]
+        found.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 found = []
-for rounds in (3, 10):
-    thread = threading.Thread(target=faults, args=(rounds,))
-    thread.start()
-    thread.join()
+thread = threading.Thread(target=faults)
+thread.start()
+thread.join()
 print(found[-1])
 """
 
