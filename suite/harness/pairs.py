@@ -24,6 +24,7 @@ from suite.harness import probes, staging
 from suite.harness.cluster import Cluster
 from suite.harness.errors import HarnessError
 from suite.harness.machine import Watch
+from suite.harness.run import Run
 from suite.harness.session import Launch as SessionLaunch
 from suite.harness.sides import AS_DOCUMENTED, Side
 from suite.harness.staging import Launch
@@ -102,6 +103,21 @@ def cluster_of(launch: Launch, own: dict[str, Any], how: dict[str, Any]) -> Clus
     cluster = launch(timed, workers=workers, flags={**flags, **how, "tick": TICK[coordinated]})
     cluster.plan = replace(cluster.plan, task_flags={cluster.drivers[0]: own})
     return cluster
+
+
+def documented(launch: Launch) -> Run:
+    """The bare calls of the case's document, alone, until every driver has made a few steps.
+
+    Of a coordinator: a few rounds, of as many steps as it schedules at once.
+    """
+    row = replace(launch.case.trainer, path=AS_DOCUMENTED)
+    flags = {**staging.endless_work(launch, model=row.model or None), "approach": row.name}
+    with launch(row, flags=flags) as cluster:
+        cluster.start()
+        for driver in cluster.drivers:
+            tick = TICK[staging.coordinated(row)]
+            cluster.wait_for(tick, driver, at_least=staging.FEW)
+        return cluster.run()
 
 
 def measured(launches: Sequence[Launch], number: int, slow_down: float, turns: int) -> Pair:

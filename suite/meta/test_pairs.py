@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 from reference_trainers import BY_NAME, TRAINERS
-from suite.harness import pairs, sides
+from suite.harness import pairs, sides, staging
 from suite.harness.cases import Case
 from suite.harness.engine import MALLOC
 from suite.harness.environments import Interpreter
 from suite.harness.errors import BadInput, HarnessError, TrainerFailed
 from suite.harness.pairs import Pair
+from suite.harness.process import ROOT
 from suite.harness.session import Launch, Session
 from suite.meta.fakes import LOOP, SINGLE, FakeCase, data_file
 from suite.programs import paired_trainer
@@ -337,3 +338,33 @@ def test_every_trainer_that_takes_turns_has_its_document_s_bare_calls_beside_it(
     monkeypatch.setattr(sides, "DOCUMENTS", tmp_path)
     with pytest.raises(HarnessError, match="bare calls are not in"):
         sides.base_of("documented", ALONE, HERE)
+
+
+# It tells of so many steps; if they are enough, it waits to be ended.
+DOCUMENTED = """
+import sys, threading
+sys.path.insert(0, {root!r})
+from reference_trainers.events import EventWriter
+events = EventWriter("worker/0")
+for step in range(1, {steps} + 1):
+    events.write("step", step=step, global_step=step, loss=None, examples=None)
+if {steps} >= 5:
+    threading.Event().wait()
+"""
+
+
+@pytest.mark.parametrize("steps", [2, 5])
+def test_the_document_s_bare_calls_have_to_make_a_few_steps(
+    fake_engine, tmp_path: Path, monkeypatch, steps: int
+):
+    program = tmp_path / "as_documented.py"
+    program.write_text(DOCUMENTED.format(root=str(ROOT), steps=steps))
+    monkeypatch.setattr(pairs, "AS_DOCUMENTED", str(program))
+    launch = sides_of(fake_engine, tmp_path, SINGLE)[0]
+    if steps < staging.FEW:
+        with pytest.raises(TrainerFailed, match="ended before `step`"):
+            pairs.documented(launch)
+    else:
+        run = pairs.documented(launch)
+        assert len(run.of("step", "worker/0")) == steps
+        assert run.flags["approach"] == SINGLE.name
