@@ -1,17 +1,15 @@
 """Two sides in turns: two TensorFlows, backends, trainers, or the same twice (`--base`).
 
 `python -m reports ab` runs this and judges what it measured; here nothing is asserted but that
-there was something to measure. Rows of one side and pair stand in the order of the turns. That
-the documents' calls, which trainers are compared with, train at all is looked at in every run.
+there was something to measure. Rows of one side and pair stand in the order of the turns.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from suite.harness import pairs, staging
-from suite.harness.cases import Case, plays
-from suite.harness.run import Run
+from suite.harness import pairs
+from suite.harness.cases import Case
 from suite.harness.session import Launch, Session
 from suite.harness.sides import Side, base_of, interpreter_of
 
@@ -47,11 +45,3 @@ def test_paired(case: Case, launch: Launch, session: Session, record, time: int)
             record("paired_timed_s", pair.timed_s, "s", "none", repeat=number)
             for name, share in (("steal", pair.steal), ("foreign", pair.foreign)):
                 record(f"paired_{name}_share", share, "1", repeat=number)
-
-
-@pytest.mark.cases(events=("step",), flavours="full")
-@plays(pairs.documented)
-def test_the_document_s_bare_calls_train(case: Case, played: Run) -> None:
-    tick = pairs.TICK[staging.coordinated(case.trainer)]
-    told = {driver: len(played.of(tick, driver)) for driver in played.drivers}
-    assert min(told.values()) >= staging.FEW, told
