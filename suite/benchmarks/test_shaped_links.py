@@ -6,6 +6,7 @@ Each worker is on a host of its own, behind a link that a token bucket slows dow
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from suite.benchmarks.passes import passes
 from suite.benchmarks.test_collectives import Record, record_all
 from suite.harness import staging
 from suite.harness.collectives import (
+    fastest,
     link_is_as_fast_as_asked,
     no_faster_than_the_link,
     steps_no_faster_than_the_link,
@@ -48,7 +50,8 @@ def all_reduce_over_all_links(launch: Launch, record: Record, repeat: int) -> No
     run = collected(launch, "all_reduce", SIZES, link=WHOLE, seconds=EACH_S)
     record_all(record, run, whole, WHOLE, repeat)
     for link in LINKS:
-        shaped, rate = measured_limits(launch, link, STREAM_S), RATES[link]
+        rate = RATES[link]
+        shaped = fastest(partial(measured_limits, launch, link, STREAM_S), rate)
         run = collected(launch, "all_reduce", SIZES, link=link, seconds=EACH_S)
         made = record_all(record, run, shaped, link, repeat)
         columns = {"variant": f"over {link}", "workers": 2, "repeat": repeat}

@@ -202,6 +202,19 @@ def implementation(run: Run, op: str) -> str:
 TOLERANCE = 0.05  # of clocks, and of what a token bucket counts
 REACHED = 0.9  # of the nominal rate: headers of 66 bytes on 1,448 of data take 4.4 %
 FASTER = 1.5  # times as fast as the link must be what should fill it
+TRIES = 3
+
+
+def fastest(measure: Callable[[], Limits], rate: Rate) -> Limits:
+    """What plain TCP does over such a link, measured until it fills it, or TRIES times.
+
+    A processor that is taken away for longer than a bucket's burst lasts makes a stream slower, and
+    nothing makes it faster than the link: so the fastest is what it can do.
+    """
+    tried = [measure()]
+    while len(tried) < TRIES and tried[-1].tcp_gb_per_s < REACHED * rate.gb_per_s:
+        tried.append(measure())
+    return max(tried, key=lambda found: found.tcp_gb_per_s)
 
 
 def link_is_as_fast_as_asked(shaped: Limits, whole: Limits, rate: Rate) -> None:

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from suite.harness.collectives import (
+    TRIES,
     Collective,
     Limits,
+    fastest,
     implementation,
     limits,
     link_is_as_fast_as_asked,
@@ -144,6 +146,24 @@ def test_a_link_that_is_too_fast_or_too_slow_is_found():
     with pytest.raises(CheckFailed, match="3 GB/s over the whole link"):
         link_is_as_fast_as_asked(reached(0.85), reached(3.0), LINK)
     link_is_as_fast_as_asked(reached(0.85), reached(1.2), LINK)  # the machine is no faster
+
+
+@pytest.mark.parametrize(
+    ("streams", "asked", "fastest_of_them"),
+    [
+        ((0.95, 1.2), 1, 0.95),
+        ((1.2, 0.95), 1, 1.2),  # and is found to be too fast
+        ((0.6, 0.95, 1.2), 2, 0.95),
+        ((0.6, 0.85, 0.7, 0.95), TRIES, 0.85),
+    ],
+)
+def test_a_disturbed_stream_is_measured_again(
+    streams: tuple[float, ...], asked: int, fastest_of_them: float
+):
+    left = iter(streams)
+    found = fastest(lambda: reached(next(left)), LINK)
+    assert found.tcp_gb_per_s == fastest_of_them
+    assert len(list(left)) == len(streams) - asked
 
 
 def took(seconds: float) -> Collective:
