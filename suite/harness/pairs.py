@@ -114,9 +114,7 @@ def documented(launch: Launch) -> Run:
     flags = {**staging.endless_work(launch, model=row.model or None), "approach": row.name}
     with launch(row, flags=flags) as cluster:
         cluster.start()
-        for driver in cluster.drivers:
-            tick = TICK[staging.coordinated(row)]
-            cluster.wait_for(tick, driver, at_least=staging.FEW)
+        staging.wait_all_step(cluster, event=TICK[staging.coordinated(row)])
         return cluster.run()
 
 

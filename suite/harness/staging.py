@@ -171,11 +171,16 @@ def endless_work(launch: Launch, **flags: Any) -> dict[str, Any]:
     return work(launch, epochs=1, steps_per_epoch=NEVER, **flags)
 
 
-def wait_all_step(cluster: Cluster, attempt: int | None = None, after_s: float = 0.0) -> None:
-    """Until every driver has told a few steps, of that incarnation, after that time."""
+def wait_all_step(
+    cluster: Cluster, attempt: int | None = None, after_s: float = 0.0, event: str = ""
+) -> None:
+    """Until every driver has told a few steps, of that incarnation, after that time.
+
+    `event`: by which it tells of them, default the trainer's own.
+    """
     for driver in cluster.drivers:
         cluster.wait_for(
-            cluster.plan.trainer.progress,
+            event or cluster.plan.trainer.progress,
             driver,
             attempt=attempt,
             at_least=FEW,
