@@ -41,7 +41,7 @@ QUICK_SIZES = (KIB, 256 * KIB, 4 * MIB)  # bytes
 QUICK_S = 0.3  # of each
 SIZES = tuple(KIB * 4**k for k in range(9))  # to 64 MiB
 EACH_S = 0.25
-CLUSTERS, BUDGET_S = 3, 60  # at most, for each figure; of each operation
+CLUSTERS, BUDGET_S = 3, 45  # at most, for each figure; of each operation
 # A gradient in as many tensors as a small model has variables, so that there is something to pack.
 TUNED_BYTES, TENSORS = 8 * MIB, 16
 ROUNDS = 4

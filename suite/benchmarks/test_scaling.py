@@ -50,7 +50,7 @@ SIZES = (
     Size("cnn", 24, 80),
     Size("mlp", 40, 80),
     Size("mlp-10m", 10, 100),
-    Size("mlp-50m", 6, 240),
+    Size("mlp-50m", 6, 150),
 )
 
 

@@ -17,7 +17,7 @@ from suite.harness.measurement import ratio_of_medians
 from suite.harness.session import Launch
 
 FEW = 4  # fresh clusters in every run of the suite
-ENOUGH = 12  # of each way in the comparison
+ENOUGH = 9  # of each way in the comparison
 MANY = {"fork": 32, "exec": 4}  # plain processes share no pages: 32 would take 15 GiB
 AT_LEAST = {"multi_process_runner": 2, "exec": 10}  # times slower than forked
 

@@ -198,7 +198,7 @@ def parsed():
     add("--sizes", metavar="BYTES,...", help="of the tensors (default: 1024)", **sizes)
     seconds = workload.number(float, 0, above=True)
     add("--seconds", type=seconds, default=0.5, metavar="S", help="for each size (default: 0.5)")
-    add("--at-least", type=whole, default=7, metavar="N", help="iterations (default: 7)")
+    add("--at-least", type=whole, default=4, metavar="N", help="iterations (default: 4)")
     add("--at-most", type=whole, default=500, metavar="N", help="(default: 500)")
     add("--tensors", type=whole, default=1, metavar="N", help="all_reduce: as so many tensors")
     bytes_per_pack = workload.number(int, 0)
