@@ -38,7 +38,7 @@ PASSES = 2  # at most, through everything
 class Size:
     """A model, by the name that --model knows, how many steps of it are made, and in what time.
 
-    `budget_s`: of training with it by all numbers of workers, see `passes`; saving has a quarter.
+    `budget_s`: of training with it by all numbers of workers, see `passes`; saving has a fifth.
     """
 
     model: str
@@ -47,8 +47,8 @@ class Size:
 
 
 SIZES = (
-    Size("cnn", 24, 80),
-    Size("mlp", 40, 80),
+    Size("cnn", 24, 70),
+    Size("mlp", 40, 70),
     Size("mlp-10m", 10, 100),
     Size("mlp-50m", 6, 150),
 )
@@ -127,7 +127,7 @@ def numbers(all_of_it: list[Trained]) -> Iterator[tuple[str, float, str, str]]:
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: size.model)
 def test_saving_by_size(launch: Launch, record, size: Size) -> None:
     """A checkpoint saved after the last step, and restored by the same cluster started again."""
-    for repeat in passes(PASSES, size.budget_s / 4):
+    for repeat in passes(PASSES, size.budget_s / 5):
         for workers in SAVED_BY:
             flags = work(launch, epochs=1, steps_per_epoch=2, model=size.model, save_every=0)
             directory = launch.directory / f"{workers}-{repeat}"
