@@ -40,7 +40,16 @@ MALLOC: Mapping[str, Mapping[str, str]] = {
     },
 }
 # What pytest's own environment happens to hold must not reach a task.
-NOT_INHERITED = (*ROLE_VARIABLES, "TRAINER_EVENTS", "TRAINER_ATTEMPT")
+NOT_INHERITED = (*ROLE_VARIABLES, "TRAINER_EVENTS", "TRAINER_ATTEMPT", "PYTEST_CURRENT_TEST")
+
+
+def to_inherit() -> dict[str, str]:
+    """This process's environment, less what must not reach a task.
+
+    To be asked for before tests begin: each sets and removes PYTEST_CURRENT_TEST, and os.environ
+    cannot be gone through while another thread does that (KeyError).
+    """
+    return {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
 
 
 @dataclass
@@ -62,6 +71,7 @@ class Engine:
     malloc: str = "default"  # a row of MALLOC
     gpus: Sequence[str] = ()
     prefix: str = ""
+    inherited: Mapping[str, str] = field(default_factory=to_inherit)
     zygotes: dict[str, Zygote] = field(default_factory=dict)
     clusters: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     references: Once = field(default_factory=Once)  # runs that others are compared with
@@ -93,17 +103,16 @@ class Engine:
                 )
 
     def environment(self, flavour: str) -> dict[str, str]:
-        """What a task of that flavour inherits: pytest's environment, less what is set here."""
-        inherited = {k: v for k, v in os.environ.items() if k not in NOT_INHERITED}
+        """What a task of that flavour inherits: what pytest began with, and what is set here."""
         return {
-            **inherited,
+            **self.inherited,
             **backends.LOG_ENVIRONMENT,
             **self.flavours[flavour],
             **(dict.fromkeys(THREADS, str(self.threads)) if self.threads else {}),
             **MALLOC[self.malloc],
             SESSION_VARIABLE: self.session,
             "PYTHONPATH": os.pathsep.join(
-                filter(None, [str(ROOT), inherited.get("PYTHONPATH", "")])
+                filter(None, [str(ROOT), self.inherited.get("PYTHONPATH", "")])
             ),
             "PYTHONUNBUFFERED": "1",
             "PYTHONFAULTHANDLER": "1",

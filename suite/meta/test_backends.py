@@ -18,7 +18,7 @@ import pytest
 from reference_trainers import BY_NAME
 from suite.benchmarks import linked
 from suite.harness import backends
-from suite.harness.engine import MALLOC, THREADS, Engine
+from suite.harness.engine import MALLOC, THREADS, Engine, to_inherit
 from suite.harness.errors import Unsupported
 from suite.harness.run import Run
 
@@ -209,7 +209,7 @@ def test_tensorflow_is_told_to_name_its_choice_whatever_was_inherited(
 ):
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
     monkeypatch.setenv("TF_CPP_VMODULE", "")
-    told = fake_engine.environment("none")
+    told = replace(fake_engine, inherited=to_inherit()).environment("none")
     assert told["TF_CPP_MIN_LOG_LEVEL"] == "0"
     assert told["TF_CPP_VMODULE"] == "collective_param_resolver_local=1"
 
@@ -219,9 +219,10 @@ def test_tensorflow_s_pools_have_as_many_threads_as_asked_for(
 ):
     monkeypatch.setenv(THREADS[0], "7")
     monkeypatch.delenv(THREADS[1], raising=False)
-    told = replace(fake_engine, threads=3).environment("none")
+    begun = replace(fake_engine, inherited=to_inherit())
+    told = replace(begun, threads=3).environment("none")
     assert [told[name] for name in THREADS] == ["3", "3"]
-    told = fake_engine.environment("none")
+    told = begun.environment("none")
     assert [told.get(name) for name in THREADS] == ["7", None]
 
 

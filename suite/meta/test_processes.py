@@ -19,7 +19,7 @@ import pytest
 
 from reference_trainers import Trainer
 from suite.harness import leaks, network
-from suite.harness.engine import Engine
+from suite.harness.engine import Engine, to_inherit
 from suite.harness.errors import DeadlineExceeded, HarnessError, TrainerFailed, Unsupported
 from suite.harness.process import ROOT, Zygote
 from suite.harness.progress import Progress
@@ -88,6 +88,7 @@ def test_exit_codes_and_signals_are_reported(engine, program, body, code, signum
 def test_a_task_is_a_program_of_its_own(engine, program, monkeypatch):
     """Name, arguments, directory, environment and output are as under a shell."""
     monkeypatch.setenv("TF_CONFIG", "left over in the user's shell")
+    engine = replace(engine, inherited=to_inherit())
     body = """
         print("on stdout"); print("on stderr", file=sys.stderr)
         say("told", name=__name__, argv=sys.argv[1:], group=os.getpgid(0) == os.getpid(),
@@ -104,6 +105,16 @@ def test_a_task_is_a_program_of_its_own(engine, program, monkeypatch):
     assert told["path"] == str(Path(trainer.program).parent)
     assert told["cwd"] == str(run.directory)
     assert {"on stdout", "on stderr"} <= set(run.log("worker/0").splitlines())
+
+
+def test_a_task_inherits_what_pytest_began_with(fake_engine, monkeypatch):
+    """Not what tests set and remove while other threads play their scenarios."""
+    monkeypatch.setenv("SET_LATER", "by a test")
+    told = fake_engine.environment("none")
+    assert "SET_LATER" not in told
+    assert "PYTEST_CURRENT_TEST" in os.environ
+    assert "PYTEST_CURRENT_TEST" not in told
+    assert told["PATH"] == os.environ["PATH"]
 
 
 def test_unseeded_numbers_differ_between_forked_tasks(fake_engine, program):
