@@ -15,8 +15,9 @@ import numpy as np
 from reports.sides import Key, Side
 
 # Standard deviation of a run's level, where nothing better is known: that of six whole runs on one
-# shared virtual machine within ten hours, pooled over 20 rates (README, "Numbers"). On a machine of
-# one's own --drift, or several runs in BASE, say better.
+# shared virtual machine within ten hours, pooled over 20 rates; on another it was 21 % within 2.4
+# hours (README, "Numbers", and reports/evidence/drift). On a machine of one's own --drift, or
+# several runs in BASE, say better.
 DRIFT = 0.23
 RUNS_ENOUGH = 5  # fewer know their spread so badly that the constant above tells more
 
