@@ -66,11 +66,13 @@ def run(args, role, events, data):
     teller.global_step = first_step  # which Keras 3's optimizer does not know
     teller.weights("initial")
 
-    train_step = make_train_step(strategy, model, optimizer, updates, args)
+    global_batch = args.batch_size * strategy.num_replicas_in_sync
+    results = parameter_servers.Results(args, global_batch)
+    train_step = make_train_step(strategy, model, optimizer, updates, results, global_batch)
     evaluate = make_evaluation(coordinator, model, data)
 
     def dataset_fn(context):
-        batch = context.get_per_replica_batch_size(args.batch_size * strategy.num_replicas_in_sync)
+        batch = context.get_per_replica_batch_size(global_batch)
         return parameter_servers.worker_dataset(data, args, batch, first_step)
 
     @tf.function
@@ -85,14 +87,14 @@ def run(args, role, events, data):
             step = int(step_in_epoch.numpy())
             count = min(at_once, until_save(args, step), args.steps_per_epoch - step)
             teller.scheduled(count)
-            results = [coordinator.schedule(train_step, args=(iterator,)) for _ in range(count)]
+            for _ in range(count):
+                coordinator.schedule(train_step, args=(iterator,))
             coordinator.join()
-            # Not before: a result that is fetched while its worker dies raises that here.
-            told += teller.executed([result.fetch() for result in results])
+            told.append(teller.executed(*results.take()))
             step_in_epoch.assign_add(count)
             if custom_loop.is_due(args, step + count):
                 save()
-        loss, accuracy = np.mean(told, axis=0)[:2]
+        loss, accuracy = np.concatenate(told)[:, :2].mean(axis=0)
         metrics = {"loss": float(loss), "accuracy": float(accuracy)}
         if args.evaluate:
             metrics.update({"val_" + name: value for name, value in evaluate().items()})
@@ -114,14 +116,12 @@ def until_save(args, step):
     return args.save_every - step % args.save_every if args.save_every else args.steps_per_epoch
 
 
-def make_train_step(strategy, model, optimizer, updates, args):
+def make_train_step(strategy, model, optimizer, updates, results, global_batch):
     """The function that a worker runs, whichever is idle: one step, on its own data.
 
-    It gives float64 [loss, accuracy, examples, updates so far, worker], with --audit-input also
-    the rows of the examples.
+    It returns nothing: see Results.
     """
     loss_of_each = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
-    global_batch = args.batch_size * strategy.num_replicas_in_sync
 
     def replica_step(images, labels, rows, worker):
         with tf.GradientTape() as tape:
@@ -144,8 +144,7 @@ def make_train_step(strategy, model, optimizer, updates, args):
     def train_step(iterator):
         own, rows = strategy.run(replica_step, args=next(iterator))
         own, rows = (strategy.experimental_local_results(value) for value in (own, rows))
-        told = tf.reduce_mean(tf.stack(own), axis=0)
-        return (told, tf.concat(rows, axis=0)) if args.audit_input else (told,)
+        results.put(tf.reduce_mean(tf.stack(own), axis=0), tf.concat(rows, axis=0))
 
     return train_step
 

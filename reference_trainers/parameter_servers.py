@@ -5,6 +5,7 @@ servers that do what it sends them, and never end by themselves.
 """
 
 import os
+import uuid
 
 import numpy as np
 import tensorflow as tf
@@ -112,7 +113,8 @@ def worker_dataset(data, args, batch, first_step):
         return pixels, tf.gather(labels, rows), rows, worker
 
     passes = tf.data.Dataset.range(np.iinfo(np.int64).max)
-    return passes.flat_map(one_pass).batch(batch).map(examples_of).prefetch(tf.data.AUTOTUNE)
+    batches = passes.flat_map(one_pass).batch(batch, drop_remainder=True)  # there is none
+    return batches.map(examples_of).prefetch(tf.data.AUTOTUNE)
 
 
 def tell_placed(events, model):
@@ -132,24 +134,62 @@ def ending_at_lost_servers(events):
     return workload.ending_at(PEER_ERRORS, events)
 
 
+class Results(object):
+    """What steps under a coordinator tell, kept on the first parameter server until it is taken.
+
+    Not returned by the scheduled functions: a coordinator that keeps what `schedule` gives copies
+    it before the worker gets its next function, which then waits for 5 % of its time. What a step
+    of a worker told that then died is here as well, and that of the step made in its place.
+
+    A row is float64 [loss, accuracy, examples, updates so far, worker]; with --audit-input there
+    are int64 [`batch`] rows of x_train beside it.
+    """
+
+    def __init__(self, args, batch):
+        self._audited = args.audit_input
+        shapes = [[5], [batch]] if self._audited else [[5]]
+        types = [tf.float64, tf.int64][: len(shapes)]
+        # A server outlives its coordinator, and a queue of the same name on it is the same queue.
+        # tf.queue.FIFOQueue ignores `shared_name` when it runs eagerly, and counts instead.
+        name = uuid.uuid4().hex
+        with tf.device("/job:ps/task:0/device:CPU:0"):
+            queue = tf.raw_ops.FIFOQueueV2(component_types=types, shapes=shapes, shared_name=name)
+        self._queue = tf.queue.QueueBase(types, shapes, None, queue)
+
+    def put(self, told, rows):
+        """In a step, of whichever worker."""
+        self._queue.enqueue((told, rows) if self._audited else told)
+
+    def take(self):
+        """What steps have told since the last time: (told [steps, 5], rows [steps, batch] or None).
+
+        By the coordinator, after `join`.
+        """
+        taken = self._queue.dequeue_many(self._queue.size())
+        if not self._audited:
+            return taken.numpy(), None
+        told, rows = taken
+        return told.numpy(), rows.numpy()
+
+
 class Teller(custom_loop.Teller):
     """Events of a coordinator's loop, told for all workers; a step is a function that came back."""
 
     def scheduled(self, count):
         self._events.write("scheduled", steps=count)
 
-    def executed(self, results):
-        """Tell of the functions that `join` has waited for; gives what each has told."""
-        workers = [int(told[4]) for told, *_ in results]
-        updates = int(max(told[3] for told, *_ in results))
+    def executed(self, told, rows):
+        """Tell of the functions that `join` has waited for, by what is in Results; gives `told`."""
+        workers = told[:, 4].astype(int).tolist()
+        updates = int(told[:, 3].max())
         by = {"worker/%d" % i: workers.count(i) for i in sorted(set(workers))}
-        self._events.write("executed", steps=len(results), by=by, updates=updates)
-        for told, *rows in results:
+        self._events.write("executed", steps=len(told), by=by, updates=updates)
+        for number, (loss, _, examples, _, worker) in enumerate(told.tolist()):
             self.steps += 1
             self.global_step += 1
             where = {"step": self.steps, "global_step": self.global_step}
-            self._events.write_soon("step", loss=float(told[0]), examples=int(told[2]), **where)
-            if self._args.audit_input:
-                where["worker"] = "worker/%d" % told[4]
-                self._events.write("input", ids=rows[0].tolist(), **where)
-        return [told for told, *_ in results]
+            self._events.write_soon("step", loss=loss, examples=int(examples), **where)
+            if rows is not None:
+                where["worker"] = "worker/%d" % worker
+                self._events.write("input", ids=rows[number].tolist(), **where)
+        return told
