@@ -20,6 +20,13 @@ def test_a_restarted_chief_restores_the_latest_checkpoint(played):
     checks.chief_restores_the_latest(played)
 
 
+@pytest.mark.claim("ps2/coordinator-loss", "ps2/at-least-once")
+@pytest.mark.cases(events=("scheduled",))
+@plays(disasters.asynchronous_chief_lost)
+def test_a_restarted_coordinator_counts_its_own_functions_only(played):
+    checks.executed_as_scheduled(played)
+
+
 @pytest.mark.claim("ps1/worker-loss")
 @pytest.mark.cases(families=("ps1",), aggregates=False)
 @plays(disasters.asynchronous_chief_lost)

@@ -143,3 +143,4 @@ def test_all_stand_still_until_a_lost_worker_is_back(played):
 @plays(disasters.asynchronous_worker_lost)
 def test_functions_of_a_lost_worker_run_at_least_once(played):
     checks.functions_run_at_least_once(played)
+    checks.executed_as_scheduled(played)

@@ -42,6 +42,8 @@ def worker_lost(launch: Any) -> Run:
     both = {WORKERS[0]: 5, WORKERS[1]: 5}
     uneven = {WORKERS[0]: ROUND}
     told = [*_joined(defect), (CHIEF, "placed", _placement(defect))]
+    if defect == "takes_what_another_left":
+        told.append((CHIEF, "executed", {"steps": 3, "by": {WORKERS[0]: 3}, "updates": 0}))
     told += _round(0, uneven if defect == "uses_one_worker" else both)
     told.append((WORKERS[1], "fault_started", {"fault": "sigkill"}))
     told.append((WORKERS[1], "exited", _end(-9, True)))

@@ -241,6 +241,7 @@ GROUPS = (
             "survivors_keep_training",
             "lost_worker_comes_back",
             "functions_run_at_least_once",
+            "executed_as_scheduled",
         ),
     ),
     Group("coordinated-late", coordinated.FIT, coordinated.late_worker, ("waits_for_all",)),

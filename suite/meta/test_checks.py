@@ -92,6 +92,7 @@ RED = {
     # made-up histories, of a coordinator
     "shards_on_every_server": ("coordinated", "keeps_all_parts_together"),
     "functions_run_at_least_once": ("coordinated", "repeats_a_round"),
+    "executed_as_scheduled": ("coordinated", "takes_what_another_left"),
     "coordinator_goes_on": ("coordinated-fit", "waits_for_the_lost_worker"),
     "lost_server_raises": ("coordinated-server", "dies_of_something_else"),
     # and for programs

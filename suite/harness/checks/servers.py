@@ -329,6 +329,27 @@ def functions_run_at_least_once(run: Run) -> None:
         )
 
 
+@check
+def executed_as_scheduled(run: Run) -> None:
+    """A coordinator gets as many functions back as it scheduled, and of no coordinator before it.
+
+    As with updates, few may have run more than once when workers were lost.
+    """
+    leader = chief(run)
+    for last in some(f"round of {leader}", run.of("executed", leader)):
+        told = [e for e in run.events if e.attempt == last.attempt and e.time_s <= last.time_s]
+        given, back = (
+            sum(e["steps"] for e in told if e.name == name and e.task == leader)
+            for name in ("scheduled", "executed")
+        )
+        lost = sum(e.name == "fault_started" for e in told)
+        require(
+            0 <= back - given <= lost * len(run.workers),
+            f"start {last.attempt} of {leader} scheduled {given} functions and told of {back} that "
+            f"were executed; {lost} workers were lost of {run.workers}",
+        )
+
+
 def _saved_after(run: Run, faults: list[Event]) -> list[Event]:
     hurt_s = min((e.time_s for e in faults), default=math.inf)
     return [e for e in run.of("checkpoint_saved", chief(run)) if e.time_s > hurt_s]
