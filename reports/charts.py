@@ -108,15 +108,18 @@ def _speed_ups(name: str, curves: dict[str, list[tuple[float, float]]]) -> str:
 
 def startup_chart(run: RunFrames) -> list[tuple[str, str]]:
     """For each metric that compares variants, every sample, median and interval."""
-    numbers = run.measurements
-    variants = startup.rows(numbers).groupby("metric")["variant"].nunique()
-    compared = [str(metric) for metric, count in variants.items() if count > 1]
-    return [("", _startup(metric, numbers.loc[numbers["metric"] == metric])) for metric in compared]
+    numbers = startup.rows(run.measurements)
+    compared = [
+        (str(metric), own.to_dict("records"))
+        for metric, own in startup.summarise(numbers).groupby("metric")
+        if own["variant"].nunique() > 1
+    ]
+    return [("", _startup(metric, numbers, own)) for metric, own in compared]
 
 
-def _startup(metric: str, shown: pd.DataFrame) -> str:
+def _startup(metric: str, numbers: pd.DataFrame, estimates: Sequence[dict[Any, Any]]) -> str:
+    shown = numbers.loc[numbers["metric"] == metric]
     samples = list(grouped(shown, startup.KEYS))
-    estimates = startup.summarise(shown).to_dict("records")
     height = 0.8 + 0.42 * len(samples)
     with figure(height, 1, f"Start-up by variant: {metric}") as ((ax,), drawn):
         labels = []
@@ -128,9 +131,10 @@ def _startup(metric: str, shown: pd.DataFrame) -> str:
             ax.plot(estimate.centre, place, "|", markersize=17, markeredgewidth=2.2, color=INK)
             if estimate.known:
                 ax.hlines(place, estimate.low, estimate.high, color=INK, linewidth=1.4)
-            unit = row["unit"]
-            text = f"median {estimate.centre:.3g} {unit} of {estimate.count}"
-            end = max(values)
+            text = f"{estimate.centre:.3g} {'times' if row['unit'] == '1' else row['unit']}"
+            if estimate.count > 1:
+                text = f"median {text} of {estimate.count}"
+            end = max([*values, *([estimate.high] if estimate.known else [])])
             ax.annotate(text, (end, place), (9, 0), textcoords="offset points", va="center")
             size = whole(row["workers"])
             labels.append(label(circumstances(row), size and plural(int(size), "worker")))
@@ -163,7 +167,9 @@ def _curves(trainer: str, curves: Sequence[Curve]) -> str:
                 _line(ax, place, points, markers=across == "epoch")
             ax.set_title(title)
             ax.set_xlabel(across)
-            ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+            ax.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
+            if len({x for points in lines for x, _ in points}) == 1:
+                ax.margins(x=1)  # a single epoch: no fractions of one beside it
         labels = [label(curve.label) for curve in curves]
         handles = [_line(axes[0], place, [(0, math.nan)]) for place in range(len(curves))]
         axes[0].figure.legend(handles, labels, loc="outside lower left", ncols=3)

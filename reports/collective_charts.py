@@ -65,10 +65,11 @@ def _by_size(summary: Summary, limits: Mapping[str, float]) -> str:
             for place, case in enumerate(cases):
                 points = [row for row in own if _case(row) == case]
                 _line(ax, place, points, f"{case[0]}, {case[1]}")
-            for metric, name in collectives.SPEEDS.items():
-                if metric in limits:
-                    _limit(ax, limits[metric], f"{name} {digits(limits[metric])}")
+            known = {name: limits[key] for key, name in collectives.SPEEDS.items() if key in limits}
+            for place, name in enumerate(sorted(known, key=lambda name: known[name])):
+                _limit(ax, known[name], f"{name} {digits(known[name])}", place)
             _finish(ax, own, plural(workers, "worker"))
+            ax.set_ylim(top=ax.get_ylim()[1] * 2)  # room for the name of the highest limit
         handles, labels = axes[0].get_legend_handles_labels()
         axes[0].figure.legend(handles, labels, loc="outside lower left", ncols=3)
     return svg[0]
@@ -111,10 +112,19 @@ def _style(place: int) -> dict[str, Any]:
     }
 
 
-def _limit(ax: Axes, height: float, name: str) -> None:
+def _limit(ax: Axes, height: float, name: str, place: int = 1) -> None:
+    """`place`: of several, from below; where lines lie close, each name has room of its own."""
     ax.axhline(height, color=LIMIT, linewidth=1.1)
-    place = (0.005, height)
-    ax.annotate(name, place, (0, 3), ax.get_yaxis_transform(), "offset points", color=LIMIT)
+    point, above = (0.005 + 0.25 * max(0, place - 1), height), place > 0
+    ax.annotate(
+        name,
+        point,
+        (0, 3 if above else -3),
+        ax.get_yaxis_transform(),
+        "offset points",
+        color=LIMIT,
+        va="bottom" if above else "top",
+    )
 
 
 def _finish(ax: Axes, summary: Summary, title: str) -> None:

@@ -7,6 +7,8 @@ stands side by side, the zygote's import apart, since it is paid once and not pe
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
@@ -27,7 +29,11 @@ COLUMNS = (
     Column("95 % interval", right=True),
     Column(f"times {BASE}", right=True),
 )
-NOTE = f"n: fresh clusters or processes. The interval of a median needs six. times {BASE}: medians."
+NOTE = (
+    f"n: fresh clusters or processes. The interval of a median needs six; that of a ratio is over "
+    f"the clusters of both. times {BASE}: medians."
+)
+ENDS = ("_low", "_high")  # what the ends of an interval are called beside what they are of
 
 
 def rows(measurements: pd.DataFrame) -> pd.DataFrame:
@@ -41,6 +47,7 @@ def summarise(measurements: pd.DataFrame) -> pd.DataFrame:
     for key, values in grouped(rows(measurements), KEYS):
         estimate = middle(values["value"])
         found.append({**key, "estimate": estimate, "times_base": math.nan})
+    found = _with_ends(found)
     found.sort(key=lambda row: (row["metric"], row["estimate"].centre))
     summary = pd.DataFrame(found, columns=[*KEYS, "estimate", "times_base"])
     for _, same in summary.groupby(["metric", "workers", "trainer"], dropna=False):
@@ -49,6 +56,19 @@ def summarise(measurements: pd.DataFrame) -> pd.DataFrame:
             times = [estimate.centre / base[0] for estimate in same["estimate"]]
             summary.loc[same.index, "times_base"] = times
     return summary
+
+
+def _with_ends(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same samples less those that are ends of another's interval, which gets them."""
+    by_key = {(row["metric"], *(str(row[key]) for key in KEYS[1:])): row for row in found}
+    ends = set()
+    for key, row in by_key.items():
+        own = [(key[0] + end, *key[1:]) for end in ENDS]
+        if all(end in by_key for end in own):
+            low, high = (by_key[end]["estimate"].centre for end in own)
+            row["estimate"] = replace(row["estimate"], low=low, high=high)
+            ends.update(own)
+    return [row for key, row in by_key.items() if key not in ends]
 
 
 def table(run: RunFrames) -> Table:
@@ -65,6 +85,7 @@ def table(run: RunFrames) -> Table:
             estimate.interval(),
             figure(times) if math.isfinite(times) else "",
         )
-        lines.append(Row(f"{row['metric']} ({row['unit']})", cells))
+        unit = "" if row["unit"] == "1" else f" ({row['unit']})"
+        lines.append(Row(row["metric"] + unit, cells))
     note = NOTE if lines else "No start-up time or memory was measured in this run."
     return Table("Start-up and memory", COLUMNS, tuple(lines), note).without_empty_columns()

@@ -33,10 +33,15 @@ class Estimate:
         return math.isfinite(self.low) and math.isfinite(self.high)
 
     def plus_minus(self) -> str:
-        """`12.34 ±0.05`: as many decimals as the interval's half width allows."""
+        """`12.34 ±0.05`: as many decimals as the interval's half width allows.
+
+        `0.25 ±49` where it allows none: a centre is told with two digits at least.
+        """
         if not self.known:
             return f"{figure(self.centre)} ±{MISSING}"
         half = (self.high - self.low) / 2
+        if half > abs(self.centre):
+            return f"{figure(self.centre, 2)} ±{figure(half, 2)}"
         decimals = max(0, 1 - math.floor(math.log10(half))) if half > 0 else 2
         decimals = min(decimals, _decimals(self.centre, 5))
         return f"{self.centre:,.{decimals}f} ±{half:,.{decimals}f}"

@@ -53,7 +53,8 @@ def test_intervals_cover_as_often_as_they_say():
         (Estimate(3, 12.3456, 12.3, 12.4), "12.346 ±0.050"),
         (Estimate(3, 30720.4, 29957, 31483), "30,720 ±763"),
         (Estimate(3, 5, 5, 5), "5.00 ±0.00"),
-        (Estimate(3, 0.5, -0.5, 1.5), "0.5 ±1.0"),
+        (Estimate(3, 0.5, -0.5, 1.5), "0.50 ±1.0"),
+        (Estimate(2, 0.25, 0.0, 98.0), "0.25 ±49"),
     ],
 )
 def test_an_interval_has_digits_that_mean_something(estimate: Estimate, shown: str):
@@ -139,6 +140,15 @@ def test_start_up_is_compared_with_fork(made_up: Path):
     assert times["fork"] == 1
     assert times["cold"] == pytest.approx(12.5)
     assert times["multi_process_runner"] == pytest.approx(2.5)
+
+
+def test_a_ratio_has_the_interval_that_was_measured_with_it(made_up: Path):
+    cases = startup.summarise(frame.load(made_up).measurements).set_index("metric")
+    ratio = cases.loc["cluster_first_all_reduce_ratio", "estimate"]
+    assert (ratio.low, ratio.centre, ratio.high) == (11.9, 12.5, 13.1)
+    assert not [metric for metric in cases.index if metric.endswith(startup.ENDS)]
+    table = startup.table(frame.load(made_up))
+    assert any(row.cells[-2] == "11.9 to 13.1" for row in table.rows)
 
 
 def test_names_are_broken_where_they_may_be():
