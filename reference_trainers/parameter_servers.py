@@ -113,7 +113,8 @@ def worker_dataset(data, args, batch, first_step):
         return pixels, tf.gather(labels, rows), rows, worker
 
     passes = tf.data.Dataset.range(np.iinfo(np.int64).max)
-    batches = passes.flat_map(one_pass).batch(batch, drop_remainder=True)  # there is none
+    # The rows never end, so that none are dropped: it only makes their number known beforehand.
+    batches = passes.flat_map(one_pass).batch(batch, drop_remainder=True)
     return batches.map(examples_of).prefetch(tf.data.AUTOTUNE)
 
 
@@ -138,8 +139,8 @@ class Results(object):
     """What steps under a coordinator tell, kept on the first parameter server until it is taken.
 
     Not returned by the scheduled functions: a coordinator that keeps what `schedule` gives copies
-    it before the worker gets its next function, which then waits for 5 % of its time. What a step
-    of a worker told that then died is here as well, and that of the step made in its place.
+    it before the worker gets its next function, which waits until then. What a step of a worker
+    told that then died is here as well, and that of the step made in its place.
 
     A row is float64 [loss, accuracy, examples, updates so far, worker]; with --audit-input there
     are int64 [`batch`] rows of x_train beside it.
