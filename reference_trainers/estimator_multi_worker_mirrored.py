@@ -108,12 +108,13 @@ def make_input_fn(args, data):
             shards, shard, seed = 1, 0, seed + shard
         if args.order == "document":
             rows = tf.data.Dataset.range(len(data.x_train)).shard(shards, shard)
-            rows = rows.shuffle(len(data.x_train), seed=seed)
+            rows = rows.shuffle(len(data.x_train), seed=seed).repeat().batch(args.batch_size)
         else:
             order = estimator_support.order_from(config.model_dir, args, data, seed, shards)
-            rows = tf.data.Dataset.from_tensor_slices(order).shard(shards, shard)
-        rows = rows.repeat().batch(args.batch_size)
-        return rows.map(lambda row: estimator_support.examples(data.x_train, data.y_train, row))
+            # Whole batches: to pass on one row after the other takes longer than all that is left.
+            own = order[shard::shards].reshape(-1, args.batch_size)
+            rows = tf.data.Dataset.from_tensor_slices(own).repeat()
+        return estimator_support.batches(data.x_train, data.y_train, rows)
 
     return input_fn
 
@@ -142,14 +143,14 @@ def make_model_fn(args, teller):
         # By the worker's own batch, not the global one: an optimizer of tf.compat.v1 that an
         # Estimator runs divides by the number of replicas itself before it sums over them.
         loss = tf.reduce_sum(losses) * (1.0 / args.batch_size)
-        accuracy = tf1.metrics.accuracy(labels, tf.argmax(logits, axis=-1))
         if mode == tf.estimator.ModeKeys.EVAL:
             # `loss` is the document's mean over batches, of which the last is a small one.
+            accuracy = tf1.metrics.accuracy(labels, tf.argmax(logits, axis=-1))
             metrics = {"accuracy": accuracy, "average_loss": tf1.metrics.mean(losses)}
             return tf.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)
 
         train_op = make_optimizer(args).minimize(loss, tf1.train.get_or_create_global_step())
-        hook = estimator_support.EventsHook(teller, losses, accuracy, features["row"])
+        hook = estimator_support.EventsHook(teller, losses, logits, labels, features["row"])
         return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=[hook])
 
     return model_fn

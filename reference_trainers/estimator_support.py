@@ -18,6 +18,7 @@ from reference_trainers import workload
 from reference_trainers.supervisor_support import check_model_dir
 
 tf1 = tf.compat.v1
+TOGETHER = 16  # batches for which TensorFlow waits for Python's lock once
 THROTTLE_S = 0.2  # between two looks of an evaluator for a new checkpoint
 
 
@@ -36,14 +37,31 @@ def need_estimator(events):
 
 
 def examples(x, y, row):
-    """({image: float32 [batch, 28, 28, 1] in 0..1, row: int64 [batch]}, label: int64 [batch]).
+    """({image: float32 [batch, 28, 28, 1] in 0..1, row: int64 [batch]}, label: int64 [batch])."""
+    return scaled(row, *look_up(x, y, row))
 
-    Looked up by numpy: constants would be part of the graph, which is sent to the server and
-    written beside each checkpoint.
+
+def batches(x, y, rows):
+    """The same for each element of rows, int64 [batch], a data set without an end."""
+    many = rows.batch(TOGETHER).map(lambda row: (row,) + look_up(x, y, row))
+    return many.unbatch().map(scaled).prefetch(TOGETHER)
+
+
+def look_up(x, y, row):
+    """uint8 images and int64 labels at these rows.
+
+    By numpy: constants would be part of the graph, which is sent to the server and written beside
+    each checkpoint.
     """
     image, label = tf.numpy_function(lambda r: (x[r], y[r]), [row], (tf.uint8, tf.int64))
-    image = tf.cast(tf.reshape(image, [-1, 28, 28, 1]), tf.float32) / 255.0
-    return {"image": image, "row": row}, tf.reshape(label, [-1])
+    image.set_shape(row.shape + x.shape[1:])
+    label.set_shape(row.shape)
+    return image, label
+
+
+def scaled(row, image, label):
+    image = tf.cast(tf.expand_dims(image, -1), tf.float32) / 255.0
+    return {"image": image, "row": row}, label
 
 
 def order_from(directory, args, data, seed, shards):
@@ -156,21 +174,26 @@ class EventsHook(tf1.train.SessionRunHook):
     """Tells of session, steps, epochs, saves and restores; refuses a directory of another model.
 
     An epoch is as many steps as --steps-per-epoch says; its loss is the mean of what the Estimator
-    reports, its accuracy that of a metric which is read, and begun again, by all workers at once.
+    reports, its accuracy that of all workers together.
     """
 
-    def __init__(self, teller, losses=None, accuracy=((), ()), rows=()):
-        """Of this replica: losses float32 [batch], tf.metrics' (value, update), rows int64.
+    def __init__(self, teller, losses=None, logits=None, labels=None, rows=()):
+        """Of this replica: losses float32 [batch], logits [batch, 10], labels, rows int64 [batch].
 
         Where a model function is not ours, the mean loss of all workers has to do as each one's.
         """
         self._teller, self._events, self._args = teller, teller.events, teller.args
-        self._own = None
+        # What the graph has in any case: an operation more in each step takes longer than numpy.
+        self._fetched, self._accuracy = {}, None
         if losses is not None:
-            self._own = tf.stack([tf.reduce_mean(losses), tf.cast(tf.size(losses), tf.float32)])
-        self._accuracy, self._update = accuracy
-        self._rows = rows if teller.args.audit_input else ()
-        self._losses, self._restored = [], {}
+            self._fetched = {"losses": losses, "logits": logits, "labels": labels}
+            # A metric adds up over workers. It hears of a whole epoch at once.
+            self._epoch = tf1.placeholder(tf.float32, [2])  # accuracy, examples
+            self._accuracy, self._update = tf1.metrics.mean(self._epoch[0], self._epoch[1])
+        if teller.args.audit_input:
+            self._fetched["rows"] = rows
+        self._losses, self._examples, self._right = [], 0, 0  # of the epoch
+        self._restored = {}
 
     def begin(self):
         """The graph is whole, its Saver not yet built, and nothing has been written."""
@@ -180,11 +203,9 @@ class EventsHook(tf1.train.SessionRunHook):
         self.slots = [v for v in tf1.global_variables() if all(v is not o for o in others)]
         if self._args.model_dir:
             check_model_dir(self._args.model_dir, self)
-        self._loss = tf1.get_collection(tf1.GraphKeys.LOSSES)[-1]  # over all workers
-        if self._own is None:
-            self._own = tf.stack([self._loss, float(self._args.batch_size)])
+        self._fetched["loss"] = tf1.get_collection(tf1.GraphKeys.LOSSES)[-1]  # over all workers
         counters = tf1.get_collection(tf1.GraphKeys.METRIC_VARIABLES)
-        self._begin_again = [v.initializer for v in counters] if self._update != () else []
+        self._begin_again = [v.initializer for v in counters]
         # Saving listeners are not supported under this strategy.
         (self._saver,) = tf1.get_collection(tf1.GraphKeys.SAVERS)
         self._save, self._restore = self._saver.save, self._saver.restore
@@ -220,7 +241,7 @@ class EventsHook(tf1.train.SessionRunHook):
     def before_run(self, run_context):  # noqa: ARG002
         if not self._events.enabled:
             return None
-        return tf1.train.SessionRunArgs([self._own, self._loss, self._rows, self._update])
+        return tf1.train.SessionRunArgs(self._fetched)
 
     def after_run(self, run_context, run_values):
         teller = self._teller
@@ -228,21 +249,34 @@ class EventsHook(tf1.train.SessionRunHook):
         teller.global_step += 1
         if not self._events.enabled:
             return
-        own, loss, rows, _ = run_values.results
-        self._losses.append(float(loss))
+        found = run_values.results
         where = {"step": teller.steps, "global_step": teller.global_step}
-        self._events.write_soon("step", loss=float(own[0]), examples=int(own[1]), **where)
+        self._events.write_soon("step", later=lambda: self._told(found), **where)
         if self._args.audit_input:
-            self._events.write("input", ids=rows.tolist(), **where)
+            self._events.write("input", ids=found["rows"].tolist(), **where)
         if teller.global_step % self._args.steps_per_epoch == 0:
             self._end_of_epoch(run_context.session)
 
+    def _told(self, found):
+        """What an event of a step has of it; counts it for its epoch."""
+        self._losses.append(float(found["loss"]))
+        if "losses" not in found:
+            return {"loss": float(found["loss"]), "examples": self._args.batch_size}
+        labels = found["labels"]
+        self._examples += len(labels)
+        self._right += int((found["logits"].argmax(axis=1) == labels).sum())
+        return {"loss": float(found["losses"].mean()), "examples": len(labels)}
+
     def _end_of_epoch(self, session):
+        self._events.flush()  # what waits has not been counted
         step = self._teller.global_step
         metrics = {"loss": float(np.mean(self._losses))}
-        if self._begin_again:
+        if self._accuracy is not None:
+            own = [self._right / self._examples, self._examples]
+            session.run(self._update, {self._epoch: own})
             metrics["accuracy"] = float(session.run(self._accuracy))
             session.run(self._begin_again)
+            self._examples = self._right = 0
         epoch = step // self._args.steps_per_epoch
         steps, self._losses = len(self._losses), []
         self._events.write("epoch", epoch=epoch, steps=steps, metrics=metrics, global_step=step)
