@@ -7,17 +7,18 @@ import pandas as pd
 from reports.frame import RunFrames
 from reports.paired import NOISE
 from reports.table import Column, Row, Table
-from reports.text import figure, plural
+from reports.text import MISSING, figure, plural
 
-STEAL, FREQUENCY = "machine_steal_share", "machine_mhz"
-METRICS = (STEAL, FREQUENCY)
-MOST = NOISE["paired_steal_share"]
+STEAL, FOREIGN, FREQUENCY = "machine_steal_share", "machine_foreign_share", "machine_mhz"
+METRICS = (STEAL, FOREIGN, FREQUENCY)
+MOST = {STEAL: NOISE["paired_steal_share"], FOREIGN: NOISE["paired_foreign_share"]}
 BUSY = 0.5  # load of each processor before the run: others were at work
 NAMED = 5  # noisy tests that the note names
 COLUMNS = (
     Column("timed tests", right=True),
     Column("noisy", right=True),
     Column("most stolen %", right=True),
+    Column("most foreign %", right=True),
     Column("MHz"),
     Column("load before", right=True),
 )
@@ -28,27 +29,35 @@ def rows(measurements: pd.DataFrame) -> pd.DataFrame:
     return measurements.loc[measurements["metric"].isin(METRICS)]
 
 
+def _of(run: RunFrames, metric: str) -> pd.DataFrame:
+    return run.measurements.loc[run.measurements["metric"] == metric]
+
+
 def noisy(run: RunFrames) -> list[str]:
-    """The tests that timed while the hypervisor took more of the processors than calm ones lose."""
-    stolen = run.measurements.loc[run.measurements["metric"] == STEAL]
-    return sorted(set(stolen.loc[stolen["value"] > MOST, "test"]))
+    """The tests that timed while others took more of the processors than calm ones lose."""
+    found: set[str] = set()
+    for metric, most in MOST.items():
+        taken = _of(run, metric)
+        found |= set(taken.loc[taken["value"] > most, "test"])
+    return sorted(found)
 
 
 def table(run: RunFrames) -> Table:
     """One line; no rows where nothing was timed."""
-    stolen = run.measurements.loc[run.measurements["metric"] == STEAL]
+    stolen, foreign, mhz = (_of(run, metric) for metric in METRICS)
     if stolen.empty:
         return Table("Machine while timing", COLUMNS, (), "Nothing was timed in this run.")
     found, machine = noisy(run), run.info["machine"]
-    mhz = run.measurements.loc[run.measurements["metric"] == FREQUENCY, "value"]
     cells = (
         str(stolen["test"].nunique()),
         str(len(found)),
         figure(100 * stolen["value"].max()),
-        f"{mhz.min():.0f} to {mhz.max():.0f}" if len(mhz) else "not told",
+        MISSING if foreign.empty else figure(100 * foreign["value"].max()),
+        f"{mhz['value'].min():.0f} to {mhz['value'].max():.0f}" if len(mhz) else "not told",
         figure(machine.get("load_1m")),
     )
-    told = [f"noisy: the hypervisor took more than {100 * MOST:.0f} % of the processors' time."]
+    most = " %, or other processes more than ".join(f"{100 * share:.0f}" for share in MOST.values())
+    told = [f"noisy: the hypervisor took more than {most} % of the processors' time."]
     if found:
         more = f" and {plural(len(found) - NAMED, 'other')}" if len(found) > NAMED else ""
         told.append(f"Of these: {', '.join(found[:NAMED])}{more}.")

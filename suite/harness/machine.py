@@ -5,38 +5,33 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable
 
 import psutil
 
-IDLE = ("idle", "iowait", "guest", "guest_nice", "steal")  # guest is in user already
+BUSY = ("user", "nice", "system")  # of processes; the kernel serves what it is asked in others
 
 
 class Watch:
     """From its entry to its exit, as shares of the time of the processors that we may use.
 
-    steal: taken by the hypervisor. foreign: used by processes that are neither this one nor `own`,
-    which have to have begun meanwhile, and to live when they are named.
+    steal: taken by the hypervisor. foreign: used by processes that are neither `root` (a pid, by
+    default this process) nor below it.
     """
 
     steal = foreign = 0.0
 
-    def __enter__(self) -> Watch:
-        self.began_s, self.began, self.used_s = time.monotonic(), _spent(), 0.0
-        self.mine_s = _used_s(os.getpid())
-        return self
+    def __init__(self, root: int | None = None) -> None:
+        self.root = os.getpid() if root is None else root
 
-    def own(self, pids: Iterable[int]) -> None:
-        """What these have used so far is not foreign."""
-        for pid in pids:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                self.used_s += _used_s(pid)
+    def __enter__(self) -> Watch:
+        self.began_s, self.began, self.before_s = time.monotonic(), _spent(), _used_s(self.root)
+        return self
 
     def __exit__(self, *_: object) -> None:
         passed_s = (time.monotonic() - self.began_s) * len(os.sched_getaffinity(0))
         spent = {name: spent_s - self.began[name] for name, spent_s in _spent().items()}
-        busy_s = sum(s for name, s in spent.items() if name not in IDLE)
-        own_s = self.used_s + _used_s(os.getpid()) - self.mine_s
+        busy_s = sum(spent.get(name, 0.0) for name in BUSY)
+        own_s = _used_s(self.root) - self.before_s
         self.steal = spent.get("steal", 0.0) / passed_s
         self.foreign = max(0.0, busy_s - own_s) / passed_s
 
@@ -54,6 +49,15 @@ def _spent() -> dict[str, float]:
     return {name: sum(getattr(times, name) for times in ours) for name in every[0]._fields}
 
 
-def _used_s(pid: int) -> float:
-    times = psutil.Process(pid).cpu_times()
-    return times.user + times.system
+def _used_s(root: int) -> float:
+    """Seconds of CPU of a process, of all below it, and of those of them that have ended.
+
+    Of whom nobody waited for nothing is known.
+    """
+    process = psutil.Process(root)
+    used_s = 0.0
+    for each in (process, *process.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            times = each.cpu_times()
+            used_s += times.user + times.system + times.children_user + times.children_system
+    return used_s

@@ -137,7 +137,6 @@ def measured(launches: Sequence[Launch], number: int, slow_down: float, turns: i
                     cluster.start()
                 clusters = {"base": base, "new": new}
                 _wait_for_turns((base, new))
-                watch.own([pid for c in clusters.values() for pid in c.pids.values()])
             runs = {name: cluster.run() for name, cluster in clusters.items()}
     told = {name: run.of("timed") for name, run in runs.items()}
     # The slower side may have had its time a turn earlier.

@@ -208,7 +208,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
         return
     with machine.Watch() as watch:
         yield
-    reporting.add_state(item, watch.steal)
+    reporting.add_state(item, watch)
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -116,14 +116,16 @@ def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRepo
         item.user_properties.append(("reason", judgement.reason))
 
 
-def add_state(item: pytest.Item, steal: float) -> None:
+def add_state(item: pytest.Item, watch: machine.Watch) -> None:
     """Rows of the machine's state while a test measured; none where it did not come to that."""
     rows = item.stash.get(MEASURED, [])
-    if rows:
-        told = {"unit": "1", "better": "none", "metric": "machine_steal_share", "value": steal}
-        rows.append(told)
-        if (frequency := machine.mhz()) is not None:
-            rows.append({**told, "unit": "MHz", "metric": "machine_mhz", "value": frequency})
+    if not rows:
+        return
+    told = {"better": "none"}
+    for name, share in (("steal", watch.steal), ("foreign", watch.foreign)):
+        rows.append({**told, "metric": f"machine_{name}_share", "value": share, "unit": "1"})
+    if (frequency := machine.mhz()) is not None:
+        rows.append({**told, "metric": "machine_mhz", "value": frequency, "unit": "MHz"})
 
 
 def histories(item: pytest.Item, session: Session, case: Case) -> list[str]:

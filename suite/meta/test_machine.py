@@ -15,6 +15,7 @@ from suite.harness.machine import Watch
 from suite.harness.waiting import wait_until
 
 SPINS = "import os\nprint('ready', flush=True)\nwhile os.times().user < 60: pass"
+ENDS = SPINS.replace("60", "0.5")
 
 
 @pytest.fixture
@@ -28,17 +29,32 @@ def busy() -> Iterator[int]:
     process.communicate()
 
 
+@pytest.fixture
+def idle() -> Iterator[int]:
+    """The pid of a process that waits."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process.pid
+        process.communicate(b"\n")
+
+
 def used_s(pid: int) -> float:
     return psutil.Process(pid).cpu_times().user
 
 
-def test_other_work_is_foreign_and_our_own_is_not(busy: int):
-    with Watch() as other, Watch() as own:
+def test_other_work_is_foreign_and_our_own_is_not(busy: int, idle: int):
+    with Watch() as own, Watch(busy) as its_own, Watch(idle) as other:
         began_s = used_s(busy)
         wait_until("some work", lambda: used_s(busy) > began_s + 0.5, 60)
-        own.own([busy])
-    assert other.foreign > own.foreign
+    assert other.foreign - own.foreign > 0.01
+    assert other.foreign - its_own.foreign > 0.01
     assert 0 <= other.steal < 1
+
+
+def test_what_has_ended_was_our_own(idle: int):
+    """A child's child that ended, which nobody sees any more when the watch ends."""
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {ENDS!r}], check=True)"
+    with Watch() as own, Watch(idle) as other:
+        subprocess.run([sys.executable, "-c", child], check=True)
     assert other.foreign - own.foreign > 0.01
 
 

@@ -15,14 +15,18 @@ from suite.meta.test_reports_paired import row
 (SECTION,) = (section for section in SECTIONS if section.name == "machine")
 
 
-def run_of(directory: Path, steals: list[float], load_1m: float = 0.1) -> frame.RunFrames:
-    """One timed test for each share that was stolen."""
+def run_of(
+    directory: Path, steals: list[float], load_1m: float = 0.1, foreign: float = 0.0123
+) -> frame.RunFrames:
+    """One timed test for each share that was stolen; `foreign`: what others used, of the last."""
     info = {**made_up_run.INFO, "exit_code": 0}
     info["machine"] = {**info["machine"], "load_1m": load_1m}
     rows: list[dict[str, Any]] = []
     for number, steal in enumerate(steals):
         test = {"test": made_up_run.test_id("benchmarks", "a", f"timed_{number}", "x")}
         rows += [row(undisturbed.STEAL, steal, **test), row("machine_mhz", 2000 + number, **test)]
+        share = foreign if number == len(steals) - 1 else 0.0
+        rows.append(row("machine_foreign_share", share, **test))
     verdict = made_up_run.verdict(made_up_run.SINGLE, "export", "loads")
     return made_up_run.write_numbers(directory, info, rows, [verdict])
 
@@ -31,22 +35,24 @@ def test_a_calm_run_says_so_where_one_looks_for_it(tmp_path: Path):
     run = run_of(tmp_path / "run", [0.0, 0.01])
     (shown,) = SECTION.shown(run)
     (line,) = shown.rows
-    assert line.cells == ("2", "0", "1.00", "2000 to 2001", "0.100")
+    assert line.cells == ("2", "0", "1.00", "1.23", "2000 to 2001", "0.100")
     assert SECTION.shown(run, brief=True) == []
 
 
 @pytest.mark.parametrize(
-    ("steals", "load_1m", "says"),
+    ("steals", "foreign", "load_1m", "says"),
     [
-        ([0.0, 0.03], 0.1, "Of these: suite/benchmarks/test_a.py::test_timed_1[x]."),
-        ([0.03] * 7, 0.1, "test_timed_4[x] and 2 others."),
-        ([0.0], 1.2, "Others were at work when the run began"),
+        ([0.0, 0.0], 0.06, 0.1, "Of these: suite/benchmarks/test_a.py::test_timed_1[x]."),
+        ([0.0, 0.03], 0.0, 0.1, "Of these: suite/benchmarks/test_a.py::test_timed_1[x]."),
+        ([0.03] * 7, 0.0, 0.1, "test_timed_4[x] and 2 others."),
+        ([0.0], 0.0, 1.2, "Others were at work when the run began"),
     ],
 )
 def test_a_noisy_run_is_marked_in_the_summary(
-    tmp_path: Path, steals: list[float], load_1m: float, says: str
+    tmp_path: Path, steals: list[float], foreign: float, load_1m: float, says: str
 ):
-    (shown,) = SECTION.shown(run_of(tmp_path / "run", steals, load_1m), brief=True)
+    run = run_of(tmp_path / "run", steals, load_1m, foreign)
+    (shown,) = SECTION.shown(run, brief=True)
     assert says in shown.note
 
 
