@@ -1,7 +1,8 @@
 """`python -m reports`: one row of COMMANDS for each report.
 
 Exit codes: 0 done, 1 for runs that a report finds wanting, 2 for what cannot be read, written or
-understood, with one line on stderr, 3 for what `compare --strict` cannot tell.
+understood, with one line on stderr, and where nothing could be compared, 3 for what `compare
+--strict` cannot tell.
 """
 
 from __future__ import annotations

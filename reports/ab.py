@@ -97,10 +97,12 @@ class Outcome:
     again: Mapping[str, tuple[Series, Answer]] = field(default_factory=dict)  # by test
 
     def exit_code(self, strict: bool) -> int:
-        """0, 1 for a regression or a comparison that broke, and 3 where something cannot be told
-        and that is asked for."""
+        """0, 1 for a regression or a comparison that broke, 2 where nothing could be compared, and
+        3 where something cannot be told and that is asked for."""
         if any(one.red for one in self.broken) or Answer.REGRESSION in self.answers:
             return 1
+        if not self.series:
+            return 2
         return 3 if strict and Answer.CANNOT_TELL in self.answers else 0
 
     def table(self) -> Table:

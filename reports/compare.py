@@ -7,6 +7,7 @@ together; no change has to be shown as well; everything else cannot be told.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -65,6 +66,7 @@ class Comparison:
     tests: tuple[TestAnswer, ...]
     new_series: tuple[Mapping[str, Any], ...]  # only in NEW
     new_tests: tuple[str, ...]  # only in NEW
+    numbers: bool  # whether they were asked for, and not verdicts alone
 
     @property
     def answers(self) -> list[Answer]:
@@ -74,10 +76,22 @@ class Comparison:
     def same_machine(self) -> bool:
         return len({side.machine for side in (self.base, self.new, self.confirm) if side}) == 1
 
+    @property
+    def nothing(self) -> str:
+        """Why no number could be compared, as of most of them; empty where one was, or none was
+        asked for."""
+        if not self.numbers or self.comparisons or not self.series:
+            return ""
+        ((reason, _),) = Counter(found.reason for found in self.series).most_common(1)
+        return reason
+
     def exit_code(self, strict: bool = False) -> int:
-        """1 with a regression, else 3 where `strict` and something cannot be told, else 0."""
+        """1 with a regression, else 2 where no number could be compared, though they were asked
+        for, else 3 where `strict` and something cannot be told, else 0."""
         if Answer.REGRESSION in self.answers:
             return 1
+        if self.nothing:
+            return 2
         return 3 if strict and Answer.CANNOT_TELL in self.answers else 0
 
 
@@ -116,6 +130,7 @@ def compare(
         tuple(tests),
         tuple(new.series[key].key for key in new.series if key not in base.series),
         tuple(new.tests[key].test for key in new.tests if key not in base.tests),
+        numbers,
     )
     _refuse_nothing(found, numbers)
     return found
@@ -147,7 +162,7 @@ def _refuse_another(new: Side, confirm: Side) -> None:
 
 def _refuse_nothing(found: Comparison, numbers: bool) -> None:
     common = set(found.base.series) & set(found.new.series)
-    if numbers and not common and found.exit_code() == 0:
+    if numbers and not common and Answer.REGRESSION not in found.answers:
         raise BadInput(
             f"nothing measured is in both: BASE has {len(found.base.series)} series of numbers, "
             f"NEW {len(found.new.series)}; measure the same tests in both, without -n, or compare "

@@ -37,12 +37,16 @@ SERIES_NOTE = "times: how many times BASE's value NEW's is. n: processes in BASE
 TESTS_NOTE = "BASE, NEW: verdicts."
 MOST = 60  # rows of a folded table: a comment on a pull request holds 65,536 characters
 REASON = 200  # characters of one in a table; JSON has all of it
-EMOJI = {0: "✅", 1: "❌", 3: "❔"}  # by exit code
+EMOJI = {0: "✅", 1: "❌", 2: "❔", 3: "❔"}  # by exit code
 
 
 def headline(found: Comparison) -> str:
     """What it comes to, in one line: `1 regression, 3 cannot tell, 20 no change`."""
     told = []
+    if found.nothing:
+        told.append(
+            f"no number could be compared: {found.nothing} (--verdicts compares verdicts alone)"
+        )
     for answer in Answer:
         count = found.answers.count(answer)
         noun = answer in CHANGED

@@ -55,9 +55,13 @@ def test_a_comparison_that_broke_is_told_of_and_its_pairs_are_none(tmp_path: Pat
 
 
 def test_what_this_set_up_cannot_do_is_told_of_and_is_no_failure(tmp_path: Path, capsys: Any):
+    """Where there is nothing else, nothing was compared, and that is not to be taken for green."""
     run_of(tmp_path / "run", 1.0, broken="no Estimator", verdict="unsupported")
-    assert command.main(["ab", str(tmp_path / "run")]) == 0
-    assert "single_process · tf_keras 2.21.0: unsupported: no Estimator" in capsys.readouterr().out
+    run_of(tmp_path / "whole", 1.0)
+    for others, code in (((), 2), ((str(tmp_path / "whole"),), 0)):
+        assert command.main(["ab", str(tmp_path / "run"), *others]) == code
+        told = capsys.readouterr().out
+        assert "single_process · tf_keras 2.21.0: unsupported: no Estimator" in told
 
 
 @pytest.mark.parametrize(

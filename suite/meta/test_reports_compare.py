@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from reports import compare as gate
+from reports import compared as shown
 from reports import drift, paired, sides
 from reports.compare import Comparison
 from reports.frame import BadInput
@@ -180,6 +181,19 @@ def test_a_confirming_run_without_the_series_confirms_nothing():
     assert reason(found) == "regression, which the confirming run has not measured"
     found = compared(base, new, judged("again", a=times()))
     assert reason(found) == "regression, which the confirming run does not show"
+
+
+def test_where_no_number_can_be_judged_nothing_was_compared():
+    """Verdicts alone would be green, and numbers were asked for."""
+    one, red = list(step_times({"a": [0.1]})), told(loads="failed")
+    base = side("base", one, told(loads="passed"))
+    found = compared(base, side("new", one, told(loads="passed")))
+    assert (found.exit_code(), found.exit_code(strict=True)) == (2, 2)
+    why = "no number could be compared: one process on a side: its scatter is not known"
+    assert shown.headline(found).startswith(why)
+    assert shown.as_markdown(found, 2).startswith("## ❔")
+    assert compared(base, side("new", one, red)).exit_code() == 1
+    assert compared(base, side("new", one, told(loads="passed")), numbers=False).exit_code() == 0
 
 
 VERDICTS = [
