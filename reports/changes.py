@@ -18,7 +18,7 @@ from scipy.special import stdtrit
 FEWEST = 6  # runs: two levels of LASTING runs
 LASTING = 3  # runs that a level takes at least
 FLOOR = 0.02  # a smaller change is not told
-ALPHA = 0.05  # of series that are noise alone, how many may have a change point
+ALPHA = 0.05  # of histories of noise alone, how many may have a change point anywhere
 WINDOW = 5  # runs whose median an odd one is held against
 ODD = 4  # times the noise
 NORMAL = 1.4826  # standard deviation of normal noise over its median absolute deviation
@@ -37,18 +37,19 @@ class Change:
         return self.after / self.before
 
 
-def find(values: Sequence[float]) -> list[Change]:
+def find(values: Sequence[float], series: int = 1) -> list[Change]:
     """The change points of a series in the order of time, by PELT with squared error on logarithms.
 
     PELT (Killick, Fearnhead and Eckley, "Optimal detection of changepoints with a linear
     computational cost", JASA 107, 2012) finds the levels with the least sum of squared errors and
     penalties; ruptures has it as KernelCPD with a linear kernel. The error is counted in variances
     of the noise, so a penalty is the square of the t that a change has to reach: Student's quantile
-    at ALPHA, two-sided, divided by the number of places where a change could be (Bonferroni). The
-    variance is that of successive differences (von Neumann, Annals of Mathematical Statistics 12,
-    1941), which a lasting step hardly widens, with its 2(n-1)²/(3n-4) degrees of freedom. Before
-    that, values farther than ODD times the noise from the running median give way to it (Hampel's
-    filter), so that an odd run neither is a change nor hides one.
+    at ALPHA, two-sided, divided by the number of places where a change could be, and by `series`,
+    of how many this is one (Bonferroni). The variance is that of successive differences (von
+    Neumann, Annals of Mathematical Statistics 12, 1941), which a lasting step hardly widens, with
+    its 2(n-1)²/(3n-4) degrees of freedom. Before that, values farther than ODD times the noise from
+    the running median give way to it (Hampel's filter), so that an odd run neither is a change nor
+    hides one.
 
     None for fewer than FEWEST values, or when one is not above zero and has no logarithm. Runs are
     taken as independent of each other: noise that drifts from run to run looks like changes.
@@ -65,7 +66,7 @@ def find(values: Sequence[float]) -> list[Change]:
         return []
     freedom = 2 * (count - 1) ** 2 / (3 * count - 4)
     tested = count - 2 * LASTING + 1
-    needed_t = float(stdtrit(freedom, 1 - ALPHA / 2 / tested))
+    needed_t = float(stdtrit(freedom, 1 - ALPHA / 2 / tested / series))
     search = KernelCPD(kernel="linear", min_size=LASTING).fit((logs / noise)[:, None])
     ends = cast("list[int]", search.predict(pen=needed_t**2))
     return _above_floor(values, ends[:-1])

@@ -238,7 +238,9 @@ def _series(followed: pd.DataFrame, runs: Sequence[RunFrames]) -> Iterator[Serie
     """All of them, also with a single point; their names are not told apart yet."""
     # A flavour goes on when its version changes.
     flavour = followed["keras"].str.split().str[0].fillna("")
-    for key, rows in grouped(followed.assign(flavour=flavour), KEYS):
+    listed = list(grouped(followed.assign(flavour=flavour), KEYS))
+    enough = sum(rows["run_id"].nunique() >= changes.FEWEST for _, rows in listed)
+    for key, rows in listed:
         medians = rows.groupby("run_id")["value"].median().to_dict()
         points = tuple(
             Point(run.run_id, started(run), medians[run.run_id], _own(run, key["flavour"]))
@@ -246,7 +248,7 @@ def _series(followed: pd.DataFrame, runs: Sequence[RunFrames]) -> Iterator[Serie
             if run.run_id in medians
         )
         better = rows["better"].iloc[-1]
-        found = tuple(changes.find([point.value for point in points]))
+        found = tuple(changes.find([point.value for point in points], max(1, enough)))
         yield Series(key, _name(key), better, points, found)
 
 

@@ -26,6 +26,18 @@ def test_noise_alone_seldom_changes(runs: int):
     assert share_with_a_change(simulated(runs, 0.03)) <= changes.ALPHA
 
 
+@pytest.mark.parametrize("runs", [6, 10, 30, 100])
+def test_of_all_series_of_a_history_seldom_one_changes(runs: int):
+    series = simulated(runs, 0.03)
+    assert not [values for values in series if changes.find(values, len(series))]
+
+
+def test_a_lasting_step_is_found_among_many_series():
+    series = simulated(30, 0.03, 0.1, 15)
+    found = [changes.find(values, len(series)) for values in series]
+    assert sum(map(bool, found)) >= 0.9 * SERIES
+
+
 @pytest.mark.parametrize("place", [0, 15, 28, 29])
 def test_an_odd_run_is_no_change(place: int):
     series = simulated(30, 0.03)
