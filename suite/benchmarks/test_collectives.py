@@ -149,6 +149,8 @@ def test_settings_of_all_reduce(launch: Launch, record: Record) -> None:
                 seconds=EACH_S,
             )
             (taken[setting.name],) = (made.busbw_gb_per_s for made in judged(run))
+            if "bytes-per-pack" in setting.flags:
+                checks.tensors_are_packed(run)
         for setting in SETTINGS:
             ratio = taken[setting.name] / taken[DEFAULT.name]
             variant = named("all_reduce", TUNED_BYTES, setting=setting.name)

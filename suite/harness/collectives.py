@@ -9,6 +9,7 @@ set out is not the operation's.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -47,6 +48,18 @@ NAMES: Mapping[str, str] = MappingProxyType(
 IMPLEMENTATIONS: Mapping[str, str] = MappingProxyType(
     {"Ring": "ring", "Nccl": "nccl", "HierarchicalTree": "tree"}
 )
+
+# Of one that reduces several tensors at once, when it is traced.
+PACKED = re.compile(r"Collective all_reduce tensors: (\d+) all_reduces,.* num_packs = (\d+)")
+
+
+def packs(run: Run) -> set[int]:
+    """Into how many packs TensorFlow says that it put several tensors; empty where it reduced none.
+
+    More than one number where it was not the same each time.
+    """
+    told = [PACKED.findall(run.log(worker)) for worker in run.workers]
+    return {int(number) for found in told for tensors, number in found if int(tensors) > 1}
 
 
 @dataclass(frozen=True)

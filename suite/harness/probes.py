@@ -116,6 +116,24 @@ def _scope(launch: Launch, **where: str) -> Run:
     return finished(launch, program(launch, "built_outside_scope"), flags=flags)
 
 
+def packed_by_the_call(launch: Launch) -> Run:
+    """All-reduce of several tensors, told with each call into packs of how many bytes."""
+    return _packed(launch, "call")
+
+
+def packed_by_the_strategy(launch: Launch) -> Run:
+    """The same, told with the strategy's constructor alone."""
+    return _packed(launch, "strategy")
+
+
+def _packed(launch: Launch, told: str) -> Run:
+    tensors, each_bytes = 4, 4096
+    how = {"tensors": tensors, "sizes": tensors * each_bytes, "bytes-per-pack": each_bytes}
+    flags = {**NOT_TAKEN, **how, "told": told, "at-least": 1, "at-most": 1}
+    trainer = program(launch, "collectives", flags=("backend",))
+    return complete(launch, trainer, flags=flags)
+
+
 def preempted_where_keras_heeds_it(launch: Launch) -> Compared:
     """`preempted` of `fit`, where Keras takes its platform for one that gives notice."""
     name = "keras_preemption"

@@ -336,6 +336,15 @@ def collectives(launch: FakeCase) -> Run:
     return history(*told)
 
 
+def packed(launch: FakeCase) -> Run:
+    """What TensorFlow logs of a reduction of one number, which tells nothing, and of four."""
+    log, number = launch.directory / "log", 1 if launch.defect == "heeds_no_options" else 4
+    told = "Collective all_reduce tensors: {} all_reduces, num_devices = 1, num_packs = {}\n"
+    log.write_text(told.format(1, 1) + told.format(4, number))
+    logs = {(task, 0): log for task in TASKS}
+    return replace(history(**{"bytes-per-pack": 4096}), logs=logs)
+
+
 # Named as the check that reads it.
 MADE_UP: Mapping[str, Callable[[Any], Any]] = {
     "files_sharded": files,
@@ -358,4 +367,5 @@ MADE_UP: Mapping[str, Callable[[Any], Any]] = {
     "mode_is_required": without_mode,
     "there_or_gone": removed,
     "collective_results_are_right": collectives,
+    "tensors_are_packed": packed,
 }

@@ -129,6 +129,7 @@ RED = {
     "mode_is_required": ("mode_is_required", "predicts_without_a_mode"),
     "there_or_gone": ("there_or_gone", "is_still_there"),
     "collective_results_are_right": ("collective_results_are_right", "halves_one_value"),
+    "tensors_are_packed": ("tensors_are_packed", "heeds_no_options"),
 }
 
 # (group, defect) -> checks: what is wrong in several ways is found in several ways.

@@ -30,12 +30,16 @@ MISSING = re.compile("collective implementation|OpKernel|not implemented|no attr
 
 
 class Ranks(object):
-    """What the operations need to know of the group: its size, this rank, the backend, a token."""
+    """What the operations need to know of the group: its size, this rank, the backend, a token.
 
-    def __init__(self, size, rank, backend):
+    `options`: CommunicationOptions to hand to each call, or None where the strategy has its own.
+    """
+
+    def __init__(self, size, rank, backend, options):
         self.size = size
         self.rank = rank
         self.backend = backend
+        self.options = options
         # A resource that all raw operations name is what keeps their order the same on all ranks.
         self.token = tf.Variable(tf.zeros([]))
 
@@ -52,12 +56,13 @@ class Ranks(object):
 # --- the operations: what is called, what this rank gives, what it must get -------------------
 
 
-def all_reduce(_ranks, tensors, _key):
-    return tf.distribute.get_replica_context().all_reduce("SUM", tensors)
+def all_reduce(ranks, tensors, _key):
+    return tf.distribute.get_replica_context().all_reduce("SUM", tensors, options=ranks.options)
 
 
-def all_gather(_ranks, tensors, _key):
-    return [tf.distribute.get_replica_context().all_gather(t, axis=0) for t in tensors]
+def all_gather(ranks, tensors, _key):
+    context = tf.distribute.get_replica_context()
+    return [context.all_gather(t, axis=0, options=ranks.options) for t in tensors]
 
 
 def broadcast(ranks, tensors, key):
@@ -204,6 +209,8 @@ def parsed():
     bytes_per_pack = workload.number(int, 0)
     add("--bytes-per-pack", type=bytes_per_pack, default=0, metavar="N", help="0: all in one")
     add("--timeout-seconds", type=seconds, metavar="S", help="of a collective (default: none)")
+    told = "by CommunicationOptions of the strategy, or of each call besides (default)"
+    add("--told", choices=("strategy", "call"), default="call", help=told)
     add("--inter-op", type=whole, metavar="N", help="threads that run operations side by side")
     add("--intra-op", type=whole, metavar="N", help="threads within an operation")
     args = parser.parse_args()
@@ -236,6 +243,7 @@ def main():
     args = parsed()
     role = roles.role_from_tf_config()
     events = EventWriter(role.task)
+    tf.get_logger().setLevel("INFO")  # where an all-reduce tells of its packs
     if args.inter_op:
         tf.config.threading.set_inter_op_parallelism_threads(args.inter_op)
     if args.intra_op:
@@ -250,7 +258,8 @@ def main():
         backend=args.backend,
         replicas=size,
     )
-    ranks = Ranks(size, role.workers.index(role.task), args.backend)
+    options = communication(args) if args.told == "call" else None
+    ranks = Ranks(size, role.workers.index(role.task), args.backend, options)
     timed = Timed(strategy, ranks, args.op, args)
     timed.mean(0.0)
     for wanted_bytes in args.sizes:

@@ -15,6 +15,7 @@ from suite.harness.checks.communication import (
     backend_as_requested,
     collective_is_known,
     collective_results_are_right,
+    tensors_are_packed,
 )
 from suite.harness.checks.completion import (
     epochs_accounted,
@@ -224,6 +225,7 @@ __all__ = [
     "supervisor_saves",
     "supervisor_writes_summaries",
     "survivors_keep_training",
+    "tensors_are_packed",
     "there_or_gone",
     "too_few_files_refused",
     "training_goes_on",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from suite.harness.checks.registry import check, equal, require, same, some
+from suite.harness.collectives import packs
 from suite.harness.run import Run
 
 ACTUAL = ("ring", "nccl")
@@ -37,3 +38,14 @@ def collective_results_are_right(run: Run) -> None:
                 f"position {wrong.get('position')} in iteration {wrong.get('iteration')}, "
                 f"not {wrong.get('wanted')!r}",
             )
+
+
+@check
+def tensors_are_packed(run: Run) -> None:
+    """An all-reduce of several tensors is in several packs, as the bytes of a pack were asked."""
+    found = packs(run)
+    require(bool(found), "no all-reduce of several tensors is told of in the workers' logs")
+    require(
+        min(found) > 1,
+        f"with {run.flags.get('bytes-per-pack')} bytes per pack all tensors were reduced in one",
+    )
