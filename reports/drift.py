@@ -14,11 +14,10 @@ import numpy as np
 
 from reports.sides import Key, Side
 
-# Standard deviation of a run's level, where nothing better is known: that of six whole runs on one
-# shared virtual machine within ten hours, pooled over 20 rates; on another it was 21 % within 2.4
-# hours (README, "Numbers", and reports/evidence/drift). On a machine of one's own --drift, or
-# several runs in BASE, say better.
-DRIFT = 0.23
+# Standard deviation of a run's level, where nothing better is known: that of step and CPU times
+# over six runs on one shared virtual machine within 2.4 hours, in reports/evidence/drift; of rates
+# it was 21 %. On a machine of one's own --drift, or several runs in BASE, say better.
+DRIFT = 0.26
 RUNS_ENOUGH = 5  # fewer know their spread so badly that the constant above tells more
 
 
