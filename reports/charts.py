@@ -19,6 +19,7 @@ from reports.curves import Curve
 from reports.figures import COLOURS, INK, figure, label
 from reports.frame import RunFrames
 from reports.groups import circumstances, grouped, whole
+from reports.statistics import Estimate
 from reports.text import plural
 
 MARKERS = ("o", "s", "^", "D", "v", "P")
@@ -79,7 +80,7 @@ def _finish_bars(ax: Axes, labels: Sequence[str], title: str) -> None:
 
 def scaling_chart(run: RunFrames) -> list[tuple[str, str]]:
     """Speed-up by workers, a line for each model, a picture for each approach."""
-    approaches: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    approaches: dict[str, dict[str, list[tuple[float, Estimate]]]] = {}
     for row in scaling.summarise(run.measurements):
         if row["speed_up"] is not None:
             name = f"{row['trainer']}, asked {row['backend']}, got {row['collective']}"
@@ -89,19 +90,26 @@ def scaling_chart(run: RunFrames) -> list[tuple[str, str]]:
     return [(name, _speed_ups(name, curves)) for name, curves in approaches.items()]
 
 
-def _speed_ups(name: str, curves: dict[str, list[tuple[float, float]]]) -> str:
+def _speed_ups(name: str, curves: dict[str, list[tuple[float, Estimate]]]) -> str:
     with figure(3.4, 2, f"Scaling of {name}") as (axes, drawn):
         for ax, kind in zip(axes, ("weak", "strong"), strict=True):
             own = {curve: points for curve, points in curves.items() if curve.endswith(kind)}
             most = max((x for points in own.values() for x, _ in points), default=1.0)
             ax.plot([1, most], [1, most], color="#9aa3ae", linewidth=1, label="ideal")
             for place, (curve, points) in enumerate(own.items()):
-                line = _line(ax, place, points)
+                line = _line(ax, place, [(x, found.centre) for x, found in points])
                 line.set_label(curve.split(",")[0])
+                for x, found in points:
+                    if found.known:
+                        ax.vlines(x, found.low, found.high, color=line.get_color(), linewidth=1)
+            # An interval of two passes can be many times as wide as what it is of.
+            highest = max(
+                (found.centre for points in own.values() for _, found in points), default=1
+            )
+            ax.set_ylim(0, 1.25 * max(highest, 1.0))
             ax.set_title(f"{kind}: speed-up")
             ax.set_xlabel("workers")
             ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-            ax.set_ylim(bottom=0)
             ax.legend()
     return drawn[0]
 

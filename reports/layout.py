@@ -95,7 +95,7 @@ class Printer:
     def line(self, text: str = "", style: str = "", indent: int = 0) -> None:
         """Text in as many lines as it needs, all of them indented."""
         room = max(self.width - indent, NARROWEST)
-        for line in broken(" ".join(text.split()), room):
+        for line in broken(self.text(" ".join(text.split())), room):
             self.whole(" " * indent + line, style)
 
     def lines(self, lines: Iterable[str], style: str = "") -> None:

@@ -11,11 +11,11 @@ import pandas as pd
 from reports.conformance import approach
 from reports.frame import RunFrames
 from reports.groups import backends, grouped, whole
-from reports.statistics import Estimate, mean
+from reports.statistics import mean
 from reports.table import Column, Row, Table
 from reports.text import MISSING, figure
 
-PREFIX = "scaling_"
+PREFIX, RATE = "scaling_", "examples_per_s"
 KEYS = ("trainer", "keras", "backend", "workers", "variant")
 ALONE, TOGETHER = "alone", "together"  # of the ways in which its processes train
 PHASES_AND_USE = ("formation_s", "first_step_s", "tracing_s", "cpu_s", "peak_memory_mib")
@@ -30,7 +30,7 @@ COLUMNS = (
     Column("examples/s", right=True),
     Column("speed-up", right=True),
     Column("efficiency", right=True),
-    Column("communication", right=True),
+    Column("communication %", right=True),
     Column("formed s", right=True),
     Column("first step s", right=True),
     Column("tracing s", right=True),
@@ -38,9 +38,10 @@ COLUMNS = (
     Column("peak MiB", right=True),
 )
 NOTE = (
-    "batch: of a worker. n: passes, minutes apart; a rate is their mean ± 95 % interval. speed-up: "
-    "over one process without a strategy, by examples/s, efficiency: that by the workers; all of "
-    "them share this machine. communication: what a step takes longer than that of as many "
+    "batch: of a worker. n: passes, minutes apart; ±: 95 % interval of their mean (Student's t, "
+    "wide of two). p99: of fewer than 100 steps about the slowest. speed-up: over one "
+    "process without a strategy in the same pass, by examples/s, efficiency: that by the workers; "
+    "all of them share this machine. communication: what a step takes longer than that of as many "
     "processes that train side by side without a word. formed: from the last task's start until "
     "all have joined; first step: from there until all have made one; tracing: what that takes "
     "longer than a warm step. CPU: of all tasks, from their start on; peak: the resident set of "
@@ -56,28 +57,31 @@ def rows(measurements: pd.DataFrame) -> pd.DataFrame:
 def summarise(measurements: pd.DataFrame) -> list[dict[str, Any]]:
     """A row for each figure of a cluster: KEYS, what the variant says, values by metric, speed-up.
 
-    speed_up is None where the run has no process alone with that model.
+    values: metric, without PREFIX, -> pass -> value. speed_up: an Estimate over the passes, each of
+    which has a base of its own; None where none has a process alone with that model.
     """
     found = []
     for key, case in grouped(rows(measurements), KEYS):
         model, scaling, batch, way = key["variant"].split(", ")
-        values = {str(m)[len(PREFIX) :]: list(own["value"]) for m, own in case.groupby("metric")}
+        values = {
+            str(metric)[len(PREFIX) :]: dict(zip(own["repeat"], own["value"], strict=True))
+            for metric, own in case.groupby("metric")
+        }
         parts = {"model": model, "scaling": scaling, "batch": int(batch.split()[1]), "way": way}
         collective = case["collective"].iloc[0]
         found.append({**key, **parts, "collective": collective, "values": values})
     alone = {
-        (*_approach(row), row["model"]): fmean(row["values"]["examples_per_s"])
-        for row in found
-        if row["way"] == ALONE
+        (*_approach(row), row["model"]): row["values"][RATE] for row in found if row["way"] == ALONE
     }
     clusters = [row for row in found if row["way"] == TOGETHER]
     # A cluster of one has nobody to reduce with, and stands with the others of its approach.
     several = {_approach(row): row["collective"] for row in clusters if row["workers"] > 1}
     for row in clusters:
         row["collective"] = several.get(_approach(row), row["collective"])
-        base = alone.get((*_approach(row), row["model"]))
-        rate = fmean(row["values"]["examples_per_s"])
-        row["speed_up"] = rate / base if base else None
+        base = alone.get((*_approach(row), row["model"]), {})
+        rates = row["values"][RATE]
+        ratios = [rates[repeat] / base[repeat] for repeat in rates if repeat in base]
+        row["speed_up"] = mean(ratios) if ratios else None
     return sorted(clusters, key=_place)
 
 
@@ -93,9 +97,9 @@ def table(run: RunFrames) -> Table:
     """One line for each figure; no rows where scaling was not measured."""
     lines = []
     for row in summarise(run.measurements):
-        values, speed_up = row["values"], row["speed_up"]
-        rate: Estimate = mean(values["examples_per_s"])
-        share = values.get("communication_share")
+        values = {metric: list(of.values()) for metric, of in row["values"].items()}
+        rate, speed_up = mean(values[RATE]), row["speed_up"]
+        share = [100 * value for value in values.get("communication_share", ())]
         cells = (
             row["model"],
             row["scaling"],
@@ -104,9 +108,9 @@ def table(run: RunFrames) -> Table:
             str(rate.count),
             *(figure(1000 * fmean(values[name])) for name in ("step_s", "step_p99_s")),
             rate.plus_minus(),
-            figure(speed_up),
-            MISSING if speed_up is None else f"{100 * speed_up / row['workers']:.0f} %",
-            f"{100 * fmean(share):.0f} %" if share else MISSING,
+            speed_up.plus_minus() if speed_up else MISSING,
+            f"{100 * speed_up.centre / row['workers']:.0f} %" if speed_up else MISSING,
+            mean(share).plus_minus() if share else MISSING,
             *(figure(fmean(values[name])) for name in PHASES_AND_USE),
         )
         heading = approach(row["trainer"], row["keras"])

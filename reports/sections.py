@@ -17,6 +17,7 @@ from reports import (
     curves,
     faults,
     measured,
+    memory,
     paired,
     published,
     scaling,
@@ -90,7 +91,8 @@ SECTIONS = (
         SCALING,
         scaling.rows,
         "charts.scaling_chart",
-        "Speed-up over one process without a strategy. Grey: as many times as there are workers.",
+        "Speed-up over one process without a strategy. Upright stroke: 95 % interval over passes. "
+        "Grey: as many times as there are workers.",
         always=False,
     ),
     Section(
@@ -127,6 +129,7 @@ SECTIONS = (
         charts="charts.startup_chart",
         caption="Dots: single values. Upright stroke: median. Line: its 95 % interval.",
     ),
+    Section("memory", "Memory of each task", one(memory.table), rows=memory.rows, always=False),
     Section(
         "measured",
         "Other measurements",

@@ -37,10 +37,12 @@ COLUMNS = (
     Column("MiB", right=True),
 )
 NOTE = (
-    "asked, got: backend. n: separate processes. Rates: mean over them ± 95 % interval. "
-    "p50, p90, p99: step time; CPU: of all tasks from their start on, tracing included; MiB: peak "
-    "resident set of the largest task; medians over the processes. Where a step is given back "
-    "before it is computed (DTensor; on GPUs also loops of one's own), its time is the dispatch's."
+    "asked, got: backend. n: separate processes. Rates: mean over them ± 95 % interval (Student's "
+    "t). p50, p90, p99: step time, of each process's steps; of fewer than 100 the p99 is about the "
+    "slowest. CPU: of all tasks from their start on, tracing included; MiB: peak resident set of "
+    "the largest task. All but the rates are medians over the processes. Where a step is given "
+    "back before it is computed (DTensor; on GPUs also loops of one's own), its time is the "
+    "dispatch's."
 )
 
 

@@ -9,24 +9,20 @@ in a cluster of its own, and what a step of one cluster takes longer than theirs
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 
 from reference_trainers import BY_NAME
 from suite.benchmarks.passes import passes
-from suite.benchmarks.training import Trained, side_by_side
+from suite.benchmarks.scaled import STEP, communication_share, numbers
+from suite.benchmarks.training import Trained, record_memory, side_by_side
 from suite.harness.errors import HarnessError
-from suite.harness.measurement import timed_steps
-from suite.harness.run import Run
 from suite.harness.staging import Launch, complete, work
 
-STEP = "scaling_step_s"
-QUANTILES = {STEP: 50, "scaling_step_p90_s": 90, "scaling_step_p99_s": 99}
 WORKERS = (1, 2, 4)
 SAVED_BY = (1, 4)  # workers
 MANY = 8
@@ -75,18 +71,10 @@ class Way:
 ALONE = Way("alone", False, "single_process")
 APART = Way("apart", False)
 TOGETHER = Way("together", True)
-# What comes before the steps: from one event to another, by the last task that told it.
-PHASES = (("formation", "spawned", "joined"), ("first_step", "joined", "step"))
 SETTINGS = (
     *(Setting("weak", workers, BATCH) for workers in WORKERS),
     *(Setting("strong", workers, BATCH // workers) for workers in WORKERS[1:]),
 )
-
-
-def took(run: Run, begins: str, ends: str) -> float:
-    """Seconds from when all tasks had told the one event to when all had told the other, first."""
-    moments = [max(run.of(name, task)[0].time_s for task in run.workers) for name in (begins, ends)]
-    return moments[1] - moments[0]
 
 
 def measure(launch: Launch, size: Size, setting: Setting, way: Way) -> list[Trained]:
@@ -100,25 +88,6 @@ def measure(launch: Launch, size: Size, setting: Setting, way: Way) -> list[Trai
         model=size.model,
         batch_size=setting.batch,
     )
-
-
-def numbers(all_of_it: list[Trained]) -> Iterator[tuple[str, float, str, str]]:
-    """(metric, value, unit, better) of one figure, from clusters that trained side by side."""
-    runs = [one.run for one in all_of_it]
-    steps = [timed_steps(run, runs) for run in runs]
-    times_s = [time_s for one in steps for time_s in one.times_s]
-    for name, percent in QUANTILES.items():
-        yield name, float(np.percentile(times_s, percent)), "s", "lower"
-    yield "scaling_examples_per_s", sum(s.examples_per_s for s in steps), "examples/s", "higher"
-    yield "scaling_cpu_s", sum(one.cpu_s for one in all_of_it), "s", "lower"
-    phases = {name: max(took(run, *ends) for run in runs) for name, *ends in PHASES}
-    for name, seconds in phases.items():
-        yield f"scaling_{name}_s", seconds, "s", "lower"
-    # What the first step takes longer than one that is warm.
-    tracing_s = phases["first_step"] - float(np.median(times_s))
-    yield "scaling_tracing_s", tracing_s, "s", "lower"
-    memory_mib = max(one.peak_memory_mib for one in all_of_it)
-    yield "scaling_peak_memory_mib", memory_mib, "MiB", "lower"
 
 
 @pytest.mark.cases(families=("mwms",), fit=False, flavours="first", flags=("save-every",))
@@ -168,23 +137,31 @@ def test_scaling_to_many_workers(launch: Launch, record, size: Size) -> None:
 
 
 def scale(launch: Launch, record, size: Size, settings: Sequence[Setting], budget_s: float) -> None:
+    """Every other pass goes the other way round, so that a trend of the machine's takes no side."""
     for repeat in passes(PASSES, budget_s):
-        for setting in settings:
-            step_s = {}
-            for way in (ALONE if setting.workers == 1 else APART, TOGETHER):
+        order = -1 if repeat % 2 else 1
+        for setting in settings[::order]:
+            step_s, columns = {}, {}
+            ways = (ALONE if setting.workers == 1 else APART, TOGETHER)
+            for way in ways[::order]:
                 found = measure(launch, size, setting, way)
-                columns: dict[str, Any] = {
+                columns[way] = {
+                    **columns_of(size, setting, way),
                     "repeat": repeat,
-                    "workers": setting.workers,
-                    "replicas": setting.workers,
-                    "variant": ", ".join(
-                        (size.model, setting.scaling, f"batch {setting.batch}", way.name)
-                    ),
                     "collective": found[0].run.collective,
                 }
                 for metric, value, unit, better in numbers(found):
-                    record(metric, value, unit, better, **columns)
-                    step_s.update({way.name: value} if metric == STEP else {})
-            if "apart" in step_s:
-                share = 1 - step_s["apart"] / step_s["together"]
-                record("scaling_communication_share", share, "1", "lower", **columns)
+                    record(metric, value, unit, better, **columns[way])
+                    step_s.update({way: value} if metric == STEP else {})
+                for one in found if way.one_cluster else ():
+                    record_memory(record, one, **columns[way])
+            if APART in step_s:
+                share = communication_share(step_s[APART], step_s[TOGETHER])
+                record("scaling_communication_share", share, "1", "lower", **columns[TOGETHER])
+
+
+def columns_of(size: Size, setting: Setting, way: Way) -> dict[str, Any]:
+    """What names a figure in `measurements`."""
+    named = (size.model, setting.scaling, f"batch {setting.batch}", way.name)
+    number = setting.workers
+    return {"workers": number, "replicas": number, "variant": ", ".join(named)}

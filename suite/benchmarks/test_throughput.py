@@ -15,7 +15,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from suite.benchmarks.passes import passes
-from suite.benchmarks.training import Trained, trained
+from suite.benchmarks.training import Trained, record_memory, trained
 from suite.harness import backends, staging
 from suite.harness.cases import Case
 from suite.harness.errors import Unsupported
@@ -68,6 +68,7 @@ def test_throughput(
     for repeat, (one, steps) in enumerate(zip(made, timed, strict=True)):
         for metric, value, unit, better in (*steps.measurements(), *one.measurements()):
             record(metric, value, unit, better, repeat=repeat, collective=one.run.collective)
+        record_memory(record, one, repeat=repeat, collective=one.run.collective)
     (collective,) = {one.run.collective for one in made}
     benchmark.extra_info.update(
         collective=collective,
@@ -100,6 +101,7 @@ def test_throughput_of_the_grid(
             *one.measurements(),
         ):
             record(metric, value, unit, better, **columns)
+        record_memory(record, one, **columns)
         if workers > 1:  # one has nobody to reduce with
             must_be_what_was_asked(case, one.run.collective, session)
 

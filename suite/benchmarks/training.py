@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,21 +22,38 @@ LOOK_S = 0.2
 
 @dataclass(frozen=True)
 class Trained:
-    """A history, and of its tasks: CPU time of all, tracing included, and the largest resident set.
+    """A history, and what its tasks used, of those that had not ended when it was over.
 
-    cpu_s: in seconds; peak_memory_mib: of the task that had the most. 0 where all had ended.
+    cpu_s: of all of them, tracing included, in seconds; 0 where all had ended. peak_memories_mib:
+    the largest resident set of each, by its name.
     """
 
     run: Run
     cpu_s: float
-    peak_memory_mib: float
+    peak_memories_mib: Mapping[str, float]
+
+    @property
+    def peak_memory_mib(self) -> float:
+        """Of the task that had the most; 0 where all had ended."""
+        return max(self.peak_memories_mib.values(), default=0.0)
 
     def measurements(self) -> Iterator[tuple[str, float, str, str]]:
         """(metric, value, unit, better) of what it used, as far as it is known."""
         if self.cpu_s:
             yield "training_cpu_s", self.cpu_s, "s", "lower"
-        if self.peak_memory_mib:
+        if self.peak_memories_mib:
             yield "training_peak_memory_mib", self.peak_memory_mib, "MiB", "lower"
+
+
+def record_memory(record: Callable[..., None], one: Trained, **columns: Any) -> None:
+    """A row for each task, whose name ends the variant; `columns` as for `record`.
+
+    No direction is better: the largest is judged, and every figure more to be judged takes from
+    what the others can tell.
+    """
+    for task, mib in one.peak_memories_mib.items():
+        variant = ", ".join(filter(None, (columns.get("variant", ""), task)))
+        record("task_peak_memory_mib", mib, "MiB", **{**columns, "variant": variant})
 
 
 def trained(launch: Launch, steps: int, **how: Any) -> Trained:
@@ -106,9 +123,9 @@ def _over_together(clusters: Sequence[Cluster], steps: int) -> bool:
 def _ended(cluster: Cluster, steps: int) -> Trained:
     for driver in cluster.drivers:
         cluster.wait_for("step", driver, where=lambda e: e["global_step"] >= steps)
-    used = [_used(cluster.pids[task]) for task in cluster.alive()]
-    cpu_s, memory_mib = sum(cpu for cpu, _ in used), max((mib for _, mib in used), default=0.0)
-    return Trained(cluster.run(), cpu_s, memory_mib)
+    used = {task: _used(cluster.pids[task]) for task in cluster.alive()}
+    memories_mib = {task: mib for task, (_, mib) in used.items() if mib}
+    return Trained(cluster.run(), sum(cpu_s for cpu_s, _ in used.values()), memories_mib)
 
 
 def _used(pid: int) -> tuple[float, float]:

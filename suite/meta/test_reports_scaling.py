@@ -52,8 +52,8 @@ def test_speed_up_is_over_one_process_alone(run: frame.RunFrames):
     one, two = scaling.table(run).rows
     assert one.group == two.group == f"{LOOP} · tf_keras 2.21.0, auto → ring"
     assert one.cells[:4] == ("cnn", "weak", "64", "1")
-    assert one.cells[8:11] == ("0.900", "90 %", "—")
-    assert two.cells[5:11] == ("85.3", "171", "1,500.0 ±0.0", "1.50", "75 %", "25 %")
+    assert one.cells[8:11] == ("0.90 ±0.00", "90 %", "—")
+    assert two.cells[5:11] == ("85.3", "171", "1,500.0 ±0.0", "1.50 ±0.00", "75 %", "25.00 ±0.00")
 
 
 def test_without_a_process_alone_there_is_no_speed_up(run: frame.RunFrames):

@@ -1,0 +1,80 @@
+"""Scaling's numbers, from clusters whose numbers are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reference_trainers import BY_NAME
+from suite.benchmarks.scaled import communication_share, numbers
+from suite.benchmarks.training import Trained, record_memory
+from suite.harness.run import Event, Run, in_order
+
+TRAINER = BY_NAME["custom_loop_multi_worker_mirrored"]
+EACH = 0.5  # seconds of a warm step
+
+
+def cluster(memories_mib: dict[str, float], joined_s: float, cpu_s: float = 3.0) -> Trained:
+    """The second worker does everything 0.1 s later; the first step ends 2 s after the joining."""
+    events = []
+    for late, task in enumerate(memories_mib):
+        moments_s = {"spawned": 0.0, "joined": joined_s}
+        told = [Event(name, at, task, 0, {}) for name, at in moments_s.items()]
+        for step in range(1, 12):
+            fields = {"step": step, "examples": 64}
+            told.append(Event("step", joined_s + 2.0 + EACH * (step - 1), task, 0, fields))
+        moved = (Event(e.name, e.time_s + 0.1 * late, e.task, 0, e.data) for e in told)
+        events += list(moved)
+    tasks = tuple(memories_mib)
+    run = Run(TRAINER, tasks, tasks, "ring", "none", in_order(events))
+    return Trained(run, cpu_s, memories_mib)
+
+
+TWO = {"worker/0": 400.0, "worker/1": 420.0}
+
+
+def found(*clusters: Trained) -> dict[str, float]:
+    return {metric.removeprefix("scaling_"): value for metric, value, _, _ in numbers(clusters)}
+
+
+def test_one_cluster_s_numbers():
+    told = found(cluster(TWO, joined_s=1.0))
+    assert told == {
+        "step_s": pytest.approx(EACH),
+        "step_p90_s": pytest.approx(EACH),
+        "step_p99_s": pytest.approx(EACH),
+        "examples_per_s": pytest.approx(2 * 64 / EACH),
+        "cpu_s": 3.0,
+        "formation_s": pytest.approx(1.0),
+        "first_step_s": pytest.approx(2.0),
+        "tracing_s": pytest.approx(2.0 - EACH),
+        "peak_memory_mib": 420.0,
+    }
+
+
+def test_clusters_side_by_side_add_up_and_the_slowest_to_form_counts():
+    told = found(cluster({"worker/0": 400.0}, 1.0), cluster({"worker/0": 500.0}, 1.5, cpu_s=4.0))
+    assert told["examples_per_s"] == pytest.approx(2 * 64 / EACH)
+    assert told["formation_s"] == pytest.approx(1.5)
+    assert (told["cpu_s"], told["peak_memory_mib"]) == (7.0, 500.0)
+
+
+def test_the_share_of_communication_is_what_a_step_takes_longer_together():
+    assert communication_share(apart_s=0.3, together_s=0.4) == pytest.approx(0.25)
+    assert communication_share(apart_s=0.4, together_s=0.4) == 0
+
+
+def test_memory_is_told_of_each_task():
+    rows: list[tuple[Any, ...]] = []
+
+    def record(*row: Any, **columns: Any) -> None:
+        rows.append((*row, columns))
+
+    record_memory(record, cluster(TWO, 1.0), variant="mlp, batch 32", repeat=1)
+    record_memory(record, cluster({"ps/0": 210.0}, 1.0), repeat=0)
+    assert rows == [
+        ("task_peak_memory_mib", 400.0, "MiB", {"variant": "mlp, batch 32, worker/0", "repeat": 1}),
+        ("task_peak_memory_mib", 420.0, "MiB", {"variant": "mlp, batch 32, worker/1", "repeat": 1}),
+        ("task_peak_memory_mib", 210.0, "MiB", {"variant": "ps/0", "repeat": 0}),
+    ]
