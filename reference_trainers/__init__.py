@@ -43,6 +43,15 @@ class Trainer:
         return "step" if "step" in self.events else "epoch"
 
     @property
+    def tick(self) -> str:
+        """The event by which it is timed; one that ends several `steps` at once has their number.
+
+        A coordinator's steps are over when the round is in which it gave them out, and fit tells of
+        no less than an epoch.
+        """
+        return "executed" if "executed" in self.events else self.progress
+
+    @property
     def program(self) -> str:
         """Path of the program."""
         return self.path or os.path.join(

@@ -70,8 +70,8 @@ def is_due(args, step):
 def make_train_step(strategy, model, optimizer, accuracy, global_batch, jit):
     """The function that makes one step on all replicas.
 
-    It gives the loss over the global batch, and for each local replica [loss, examples] of its own
-    share of it. `jit`: what XLA is to compile, see --jit.
+    It gives the loss over the global batch, and for each local replica `losses_of` its own share of
+    it. `jit`: what XLA is to compile, see --jit.
     """
     # Not reduced: a replica does not know how many examples the others have.
     loss_of_each = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
@@ -93,7 +93,7 @@ def make_train_step(strategy, model, optimizer, accuracy, global_batch, jit):
         # This sums them over all replicas first.
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))  # noqa: B905
         accuracy.update_state(labels, predictions)
-        return loss, tf.stack([own_loss, tf.cast(tf.shape(labels)[0], tf.float32)])
+        return loss, keras_events.losses_of(own_loss, labels)
 
     @tf.function(jit_compile=True if jit == "step" else None)
     def train_step(batch):

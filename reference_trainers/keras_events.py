@@ -18,51 +18,67 @@ from reference_trainers import keras_support
 OWN = "own"  # among what train_step returns
 
 
-def loss_and_examples(own):
-    """Mean loss over this task's own batch and its size, from [loss, examples] of each replica."""
-    # Plain floats: numpy takes ten times as long over so few, and this is part of every step.
-    parts = [part.numpy().tolist() for part in own]
-    examples = sum(count for _, count in parts)
-    loss = sum(loss * count for loss, count in parts) / examples
-    return {"loss": loss, "examples": int(examples)}
+def loss_and_examples(own, times):
+    """Mean loss over this task's own batch and its size, from what `losses_of` gave for its parts.
+
+    `times`: what is a mean over parts instead of a sum has to be taken so often.
+    """
+    # A plain number: numpy takes ten times as long over so few, and this is part of every step.
+    both = sum(part.numpy().item() for part in own)
+    return {"loss": both.real / both.imag, "examples": round(both.imag * times)}
+
+
+def losses_of(mean, batch):
+    """Sum of the losses of a batch, and its size: real and imaginary part of a complex64 scalar.
+
+    Keras adds up all elements of what replicas give, so that nothing but a scalar comes through.
+    """
+    examples = tf.cast(tf.shape(batch)[0], tf.float32)
+    return tf.complex(mean * examples, examples)
 
 
 class BatchProbe(object):
-    """After each step calls `on_step(own)`: float32 [loss, examples] of each local replica's batch.
+    """After each step calls `on_step(own)`, with `losses_of` each part of this task's batch.
 
-    What train_step returns would be reduced over all replicas. Where there is only one, it takes
-    `own` along, and Keras never sees it; otherwise a variable for each of this task's replicas
-    keeps it. A callback that reads a variable could tell of each step as well, but that costs a
-    small step some percent: after a step the caches are cold.
+    What train_step returns is reduced over all replicas. Where all are in this task, that is its
+    own batch, so it takes `own` along, and Keras never sees it; `times` is what the reduction
+    leaves to be done. Otherwise a variable for each of this task's replicas keeps it. A callback
+    that reads a variable could tell of each step as well, but that costs a small step some percent:
+    after a step the caches are cold.
     """
 
     def __init__(self, model, audit):
         """Make it outside `strategy.scope()`: its variables belong to one replica each."""
-        local = range(keras_support.local_replicas(model.distribute_strategy))
+        self._local = keras_support.local_replicas(model.distribute_strategy)
+        self._replicas = model.distribute_strategy.num_replicas_in_sync
+        self._together = self._replicas == self._local
         self._training = set()  # replicas whose train_step is traced; evaluation has losses as well
         self._own = {}  # by local replica: their traces take turns
-        self._kept = [tf.Variable(tf.zeros([2]), trainable=False) for _ in local]
-        rows = tf.zeros([0], tf.int64)
-        self._rows = [tf.Variable(rows, shape=[None], trainable=False) for _ in local]
-        self._audit = audit
+        self._kept = [] if self._together else self._variables(tf.zeros([], tf.complex64), [])
+        self._rows = self._variables(tf.zeros([0], tf.int64), [None]) if audit else []
         self._model = model
         self._train_step, self._compute_loss = model.train_step, model.compute_loss
         self._make_train_function = model.make_train_function
-        self._replicas = model.distribute_strategy.num_replicas_in_sync
+        # Keras 3 gives the mean over replicas, the others the sum.
+        self.times = self._replicas if self._together and keras_support.is_keras_3() else 1
         model.train_step, model.compute_loss = self.train_step, self.compute_loss
         model.make_train_function = self.make_train_function
         self.on_step = lambda _: None
 
+    def _variables(self, initial, shape):
+        """One for each of this task's replicas."""
+        return [tf.Variable(initial, shape=shape, trainable=False) for _ in range(self._local)]
+
     def train_step(self, batch):
         replica = self._replica()
-        if self._audit:
+        if self._rows:
             self._rows[replica].assign(batch[2])
         self._training.add(replica)
         try:
             logs = self._train_step(tuple(batch[:2]))
         finally:
             self._training.discard(replica)
-        if self._replicas == 1:
+        if self._together:
             return dict(logs, **{OWN: self._own[replica]})
         self._kept[replica].assign(self._own[replica])
         return logs
@@ -72,7 +88,7 @@ class BatchProbe(object):
         context = tf.distribute.get_replica_context()
         if context is None:
             return -1
-        return int(tf.get_static_value(context.replica_id_in_sync_group)) % len(self._kept)
+        return int(tf.get_static_value(context.replica_id_in_sync_group)) % self._local
 
     def compute_loss(self, x, y, *args, **kwargs):
         loss = self._compute_loss(x, y, *args, **kwargs)
@@ -80,7 +96,7 @@ class BatchProbe(object):
         if replica in self._training:
             # Keras has divided by the number of replicas, so that a sum over them is the mean.
             mean = tf.cast(loss, tf.float32) * self._replicas
-            self._own[replica] = tf.stack([mean, tf.cast(tf.shape(y)[0], tf.float32)])
+            self._own[replica] = losses_of(mean, y)
         return loss
 
     def make_train_function(self, force=False):
@@ -90,7 +106,7 @@ class BatchProbe(object):
 
         def train_function(iterator):
             logs = keras_function(iterator)
-            if self._replicas == 1:
+            if self._together:
                 self.on_step([logs.pop(OWN)])
             else:
                 self.on_step([kept.value() for kept in self._kept])
@@ -132,11 +148,15 @@ class EventsCallback(tf.keras.callbacks.Callback):
         self.steps += 1
         self._global_step += 1
         where = {"step": self.steps, "global_step": self._global_step}
-        tell_step(self._events, own, where)
+        tell_step(self._events, own, where, self._probe.times)
         if self._audit:
             self._events.write("input", ids=self._probe.rows(), **where)
 
     def on_epoch_end(self, epoch, logs=None):
+        self.tell_epoch(epoch, logs)
+        self.weights("epoch")
+
+    def tell_epoch(self, epoch, logs):
         self._events.write(
             "epoch",
             epoch=epoch + 1,
@@ -144,10 +164,10 @@ class EventsCallback(tf.keras.callbacks.Callback):
             metrics={name: float(value) for name, value in (logs or {}).items()},
             global_step=self._global_step,
         )
-        self.weights("epoch")
 
     def weights(self, when):
-        tell_weights(
+        """Tell of the model's state, and give it."""
+        return tell_weights(
             self._events,
             when,
             self._global_step,
@@ -157,16 +177,17 @@ class EventsCallback(tf.keras.callbacks.Callback):
         )
 
 
-def tell_step(events, own, where):
-    """Write `step`, later, when its numbers are there; `own` as BatchProbe gives it."""
-    events.write_soon("step", later=lambda: loss_and_examples(own), **where)
+def tell_step(events, own, where, times=1):
+    """Write `step`, later, when its numbers are there; `own` and `times` as BatchProbe has them."""
+    events.write_soon("step", later=lambda: loss_and_examples(own, times), **where)
 
 
 class EpochsCallback(EventsCallback):
     """Writes epoch and weights events, and `checkpoint_saved` for each backup: no word of steps.
 
     For fit under ParameterServerStrategy, which refuses callbacks that want to hear of a batch.
-    How many steps were made the optimizer says, by its updates.
+    How many steps were made the optimizer says, by its updates. `weights` come with each backup,
+    and with the last epoch.
     """
 
     def __init__(self, events, args, backup):
@@ -175,10 +196,13 @@ class EpochsCallback(EventsCallback):
         self._backup = backup
 
     def on_epoch_end(self, epoch, logs=None):
-        state = keras_support.state(self.model)
-        self.steps += state["iterations"] - self._global_step
-        self._global_step = state["iterations"]
-        super().on_epoch_end(epoch, logs)
+        iterations = keras_support.iterations(self.model)
+        self.steps += iterations - self._global_step
+        self._global_step = iterations
+        self.tell_epoch(epoch, logs)
+        # These are all weights, from the servers, which costs percents of a short epoch.
+        last = epoch + 1 == self.params["epochs"]
+        state = self.weights("epoch") if last or self._backup else {}
         path = self._backup and tf.train.latest_checkpoint(
             os.path.join(self._backup.backup_dir, "chief")
         )
@@ -188,7 +212,7 @@ class EpochsCallback(EventsCallback):
 
 
 def tell_weights(events, when, global_step, model, strategy, optimizer=None, dump=False):
-    """Write the digest of the model's state; `dump` keeps the weights themselves as well.
+    """Write the digest of the model's state, and give it; `dump` keeps the weights as well.
 
     Where this task has several replicas, `copies` has the digest of each one's weights.
     """
@@ -200,3 +224,4 @@ def tell_weights(events, when, global_step, model, strategy, optimizer=None, dum
         np.savez(extra["npz"], *keras_support.weights(model))
     state = keras_support.state(model, optimizer)
     events.write("weights", when=when, global_step=global_step, **state, **extra)
+    return state

@@ -24,6 +24,7 @@ from reference_trainers import (
 
 NAME = "keras_parameter_server"
 TEST_BATCH = 256
+STEPS_PER_EXECUTION = 10  # at most; that of the document
 
 
 def main():
@@ -39,9 +40,11 @@ def run(args, role, events, data):
     tf.keras.utils.set_random_seed(args.seed)
     # Otherwise each worker evaluates the test set from its beginning, as far as it gets. In one
     # shard: TensorFlow would divide data in memory by file, and finds too few.
-    exact = {} if keras_support.is_keras_3() else {"pss_evaluation_shards": 1}
+    how = {} if keras_support.is_keras_3() else {"pss_evaluation_shards": 1}
+    share = max(1, args.steps_per_epoch // len(role.workers))  # of a short epoch, to each worker
+    how["steps_per_execution"] = min(STEPS_PER_EXECUTION, share)
     with strategy.scope():
-        model = keras_support.build_and_compile_cnn_model(args, **exact)
+        model = keras_support.build_and_compile_cnn_model(args, **how)
         checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
     parameter_servers.tell_placed(events, model)
 

@@ -12,9 +12,8 @@ from suite.harness.cases import Case, plays
 from suite.harness.run import Run
 
 
-@pytest.mark.cases(events=("step",), flavours="full")
+@pytest.mark.cases(documented=True, flavours="full")
 @plays(pairs.documented)
 def test_the_document_s_bare_calls_train(case: Case, played: Run) -> None:
-    tick = pairs.TICK[staging.coordinated(case.trainer)]
-    told = {driver: len(played.of(tick, driver)) for driver in played.drivers}
+    told = {driver: len(played.of(case.trainer.tick, driver)) for driver in played.drivers}
     assert min(told.values()) >= staging.FEW, told

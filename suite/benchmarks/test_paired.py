@@ -14,7 +14,7 @@ from suite.harness.session import Launch, Session
 from suite.harness.sides import Side, base_of, interpreter_of
 
 
-@pytest.mark.cases(events=("step",))
+@pytest.mark.cases
 @pytest.mark.timing
 @pytest.mark.paired
 def test_paired(case: Case, launch: Launch, session: Session, record, time: int) -> None:

@@ -74,12 +74,14 @@ def side_by_side(
     """Train in so many fresh clusters at once, and end each after its last step.
 
     What comes after that is not timed. Several go on until all have made so many steps while all of
-    them trained: the last to begin would else find some of the others at their end.
+    them trained: the last to begin would else find some of the others at their end. Who tells of
+    epochs only makes whole ones.
     """
     row = trainer or launch.case.trainer
     flags.setdefault("model", row.model or None)
     most = steps if clusters == 1 else staging.NEVER
-    work = staging.work(launch, row, epochs=1, steps_per_epoch=most, **flags)
+    epochs, most = (1, most) if row.progress == "step" else (most, staging.EPOCH_STEPS)
+    work = staging.work(launch, row, epochs=epochs, steps_per_epoch=most, **flags)
     with contextlib.ExitStack() as entered:
         started = [
             entered.enter_context(launch(trainer, workers=workers, flags=work))
@@ -101,7 +103,8 @@ def side_by_side(
 def _over(clusters: Sequence[Cluster], steps: int) -> bool:
     (cluster,) = clusters
     alive = set(cluster.drivers) <= set(cluster.alive())
-    done = {e.task for e in cluster.history if e.name == "step" and e["global_step"] >= steps}
+    sign = cluster.plan.trainer.progress
+    done = {e.task for e in cluster.history if e.name == sign and e["global_step"] >= steps}
     return not alive or done == set(cluster.drivers)
 
 
@@ -122,7 +125,8 @@ def _over_together(clusters: Sequence[Cluster], steps: int) -> bool:
 
 def _ended(cluster: Cluster, steps: int) -> Trained:
     for driver in cluster.drivers:
-        cluster.wait_for("step", driver, where=lambda e: e["global_step"] >= steps)
+        sign = cluster.plan.trainer.progress
+        cluster.wait_for(sign, driver, where=lambda e: e["global_step"] >= steps)
     used = {task: _used(cluster.pids[task]) for task in cluster.alive()}
     memories_mib = {task: mib for task, (_, mib) in used.items() if mib}
     return Trained(cluster.run(), sum(cpu_s for cpu_s, _ in used.values()), memories_mib)

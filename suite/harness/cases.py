@@ -13,6 +13,7 @@ import pytest
 from reference_trainers import TRAINERS, Trainer
 from suite.harness.options import Settings
 from suite.harness.rows import NO_KERAS
+from suite.harness.sides import document_of
 
 # `@plays(scene)`: the test's `played` is the outcome; of several scenes, of each in its turn.
 # Not pytest.mark.plays(scene), which would put the mark on a single function instead of taking it.
@@ -51,6 +52,7 @@ class Needs:
     synchronous: bool | None = None  # workers in lock-step
     aggregates: bool | None = None  # a step applies gradients of whichever workers
     fit: bool | None = None  # trains by Keras' Model.fit
+    documented: bool = False  # its document's bare calls are there, see document_of
     backends: str = "first"  # of the row: only the first, or each
     # Of Keras: each; first, for what is TensorFlow alone; full: each in a benchmark run.
     flavours: str = "each"
@@ -65,6 +67,7 @@ class Needs:
             and self.synchronous in (None, row.synchronous)
             and self.aggregates in (None, row.aggregates)
             and self.fit in (None, row.fit)
+            and (not self.documented or document_of(row).exists())
         )
 
 

@@ -105,17 +105,20 @@ def _warm_window(runs: Sequence[Run]) -> tuple[float, float]:
 def _timed_joins(run: Run) -> Steps:
     """The same of a coordinator, which knows only when all that it gave out has come back.
 
-    So the times are means over the steps of each such round, with what the coordinator does
-    between two of them; the first round is left out, and what else is warm-up.
+    So the times are means over the steps of each such round, or epoch of fit, with what the
+    coordinator does between two of them; the first is left out, and what else is warm-up. Where
+    nobody tells of steps, each has the batch that was asked for.
     """
-    rounds = run.of("executed")
+    rounds = run.of(run.trainer.tick)
     if len(rounds) < 2:
-        raise ValueError(f"the coordinator told of {len(rounds)} rounds, at least 2 are needed")
+        what = f"{len(rounds)} x `{run.trainer.tick}`"
+        raise ValueError(f"the coordinator told of {what}, at least 2 are needed")
     times = [(b.time_s - a.time_s) / b["steps"] for a, b in pairwise(rounds)]
     cold = warm_up(times, LEAST_ROUNDS)
     warm = rounds[cold:]
     rate = sum(e["steps"] for e in warm[1:]) / (warm[-1].time_s - warm[0].time_s)
-    examples = float(np.mean([e["examples"] for e in run.of("step")]))
+    told = [e["examples"] for e in run.of("step")] or [run.flags["batch-size"]]
+    examples = float(np.mean(told))
     return Steps(tuple(times[cold:]), rate, rate * examples)
 
 

@@ -40,7 +40,6 @@ TURNS = 60
 FEWER_TURNS = 24
 LEAST_TURNS = 6  # however small the budget and long the steps
 LOOK_S = 0.25  # how often to look whether they are over: it takes CPU from what is timed
-TICK = {True: "executed", False: "step"}  # by whether a coordinator leads
 
 
 @dataclass(frozen=True)
@@ -95,26 +94,31 @@ def cluster_of(launch: Launch, own: dict[str, Any], how: dict[str, Any]) -> Clus
     row = launch.case.trainer
     coordinated = staging.coordinated(row)
     timed = probes.program(launch, "paired_trainer", flags=row.flags)
-    flags = {**staging.endless_work(launch, model=row.model or None), "program": row.program}
+    flags = {**_endless(launch), "program": row.program}
     if row.path == AS_DOCUMENTED:
         flags["approach"] = row.name
     # Asynchronous workers would each need turns of their own; one alone is the same code.
     workers = None if row.synchronous or coordinated else 1
-    cluster = launch(timed, workers=workers, flags={**flags, **how, "tick": TICK[coordinated]})
+    cluster = launch(timed, workers=workers, flags={**flags, **how, "tick": row.tick})
     cluster.plan = replace(cluster.plan, task_flags={cluster.drivers[0]: own})
     return cluster
+
+
+def _endless(launch: Launch) -> dict[str, Any]:
+    model = launch.case.trainer.model or None
+    return staging.endless_work(launch, staging.EPOCH_STEPS, model=model)
 
 
 def documented(launch: Launch) -> Run:
     """The bare calls of the case's document, alone, until every driver has made a few steps.
 
-    Of a coordinator: a few rounds, of as many steps as it schedules at once.
+    Of a coordinator: a few rounds, of as many steps as it schedules at once, or epochs.
     """
     row = replace(launch.case.trainer, path=AS_DOCUMENTED)
-    flags = {**staging.endless_work(launch, model=row.model or None), "approach": row.name}
+    flags = {**_endless(launch), "approach": row.name}
     with launch(row, flags=flags) as cluster:
         cluster.start()
-        staging.wait_all_step(cluster, event=TICK[staging.coordinated(row)])
+        staging.wait_all_step(cluster, event=row.tick)
         return cluster.run()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reference_trainers import BY_NAME, Trainer
@@ -111,6 +112,11 @@ def interpreter_of(base: str, interpreter: Interpreter) -> Interpreter:
     return environments.describe(base) if kind_of("--base", base).name == "python" else interpreter
 
 
+def document_of(row: Trainer) -> Path:
+    """Where the bare calls of its document stand, with which it can be compared, if they do."""
+    return DOCUMENTS / f"{row.name}.py"
+
+
 def base_of(base: str, case: Case, interpreter: Interpreter) -> Side:
     """The base side of a case, under that interpreter; HarnessError where it has no counterpart.
 
@@ -119,8 +125,9 @@ def base_of(base: str, case: Case, interpreter: Interpreter) -> Side:
     them.
     """
     kind, row = kind_of("--base", base), case.trainer
-    if kind.name == "document" and not (DOCUMENTS / f"{row.name}.py").exists():
-        raise HarnessError(f"{row.name}: its document's bare calls are not in {DOCUMENTS}")
+    if kind.name == "document" and not document_of(row).exists():
+        told = f"the bare calls of {row.name}'s document are not in {document_of(row)}"
+        raise HarnessError(told)
     if kind.name == "backend" and base not in row.backends:
         raise HarnessError(f"{row.name} has no backend {base} to compare {case.backend} with")
     if kind.name == "keras" and not row.keras:

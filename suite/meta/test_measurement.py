@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from reference_trainers import BY_NAME
 from suite.benchmarks import training
-from suite.benchmarks.passes import passes
+from suite.benchmarks.passes import Purse, in_turns, passes
 from suite.harness.measurement import (
     Interval,
     RecordedClock,
@@ -122,8 +123,18 @@ def test_a_coordinator_s_rounds_are_timed_as_a_whole():
     assert steps.times_s == pytest.approx([0.1] * 3)  # the two of 0.2 s were warm-up
     assert steps.steps_per_s == pytest.approx(10)
     assert steps.examples_per_s == pytest.approx(640)
-    with pytest.raises(ValueError, match="told of 1 rounds, at least 2"):
+    with pytest.raises(ValueError, match="told of 1 x `executed`, at least 2"):
         timed_steps(replace(run, events=in_order(told[:1])))
+
+
+def test_where_only_epochs_are_told_of_their_steps_are_timed():
+    told = [Event("epoch", t, "chief/0", 0, {"steps": 20}) for t in (0.0, 4.0, 6.0, 8.0, 10.0)]
+    trainer = BY_NAME["keras_parameter_server"]
+    tasks = ("chief/0", "ps/0", "worker/0", "worker/1")
+    run = Run(trainer, tasks, tasks[2:], "none", "none", in_order(told), {"batch-size": 32})
+    steps = timed_steps(run)
+    assert steps.times_s == pytest.approx([0.1] * 3)
+    assert steps.examples_per_s == pytest.approx(320)
 
 
 def test_what_a_worker_does_alone_does_not_count():
@@ -288,13 +299,86 @@ def test_the_row_says_whether_steps_are_made_together():
     ],
 )
 def test_passes_are_as_many_as_there_is_time_for(most, budget_s, took_s, made):
+    assert gone_through(most, budget_s, took_s, Purse()) == made
+
+
+def gone_through(most: int, budget_s: float, took_s: list[float], purse: Purse) -> int:
+    """How many passes were made, of which each took so long."""
     passed_s, numbers = [0.0], []
-    for number in passes(most, budget_s, lambda: sum(passed_s)):
+    for number in passes(most, budget_s, purse, lambda: sum(passed_s)):
         passed_s.append(took_s[number])
         numbers.append(number)
-    assert numbers == list(range(made))
+    assert numbers == list(range(len(numbers)))
+    return len(numbers)
+
+
+def test_what_one_benchmark_leaves_over_the_next_may_spend():
+    purse = Purse()
+    assert gone_through(1, 60, [10], purse) == 1
+    assert gone_through(4, 20, [20, 20, 20, 20], purse) == 3  # of 70 s
+    assert gone_through(2, 15, [20, 20], purse) == 1  # 10 s were left, and a pass takes 20
+
+
+def test_what_one_benchmark_overran_is_not_taken_from_the_next():
+    purse = Purse()
+    assert gone_through(3, 10, [500], purse) == 1
+    assert gone_through(3, 30, [10, 10, 10], purse) == 3
+
+
+def test_a_pass_that_ends_its_test_leaves_nothing_over():
+    purse = Purse(left_s=5)
+    for _ in passes(3, 60, purse, lambda: 0.0):
+        break
+    assert purse.left_s == 5
+
+
+def test_endless_time_is_not_left_over():
+    purse = Purse()
+    assert gone_through(2, math.inf, [1000, 1000], purse) == 2
+    assert gone_through(2, 10, [20, 20], purse) == 1
 
 
 def test_a_budget_that_is_spent_before_the_first_pass_has_one():
     ticks = itertools.count()
-    assert list(passes(3, 0.0, lambda: float(next(ticks)))) == [0]
+    assert list(passes(3, 0.0, Purse(), lambda: float(next(ticks)))) == [0]
+
+
+def test_what_is_compared_takes_turns_and_every_second_pass_goes_the_other_way_round():
+    order: list[str] = []
+
+    def measure(side: str) -> int:
+        order.append(side)
+        return len(order)
+
+    taken = in_turns(["a", "b", "c"], measure, lambda *_: False, range(3))
+    assert "".join(order) == "abc" + "cba" + "abc"
+    assert {side: one.get() for side, one in taken.items()} == {
+        "a": [1, 6, 7],
+        "b": [2, 5, 8],
+        "c": [3, 4, 9],
+    }
+
+
+def test_who_has_enough_or_fails_is_left_out_and_the_others_go_on():
+    order: list[str] = []
+
+    def measure(side: str) -> str:
+        order.append(side)
+        if side == "fails" and order.count(side) == 2:
+            raise ValueError("no more")
+        return side
+
+    taken = in_turns(["a", "once", "fails"], measure, lambda side, _: side == "once", range(3))
+    assert order == ["a", "once", "fails", "fails", "a", "a"]
+    assert taken["a"].get() == ["a"] * 3
+    assert taken["once"].get() == ["once"]
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no more"):
+            taken["fails"].get()
+
+
+def test_passes_in_which_nobody_is_left_take_no_time_from_others():
+    purse = Purse()
+    numbers = passes(4, 60, purse, itertools.count(step=10).__next__)
+    in_turns(["a"], str, lambda *_: True, numbers)
+    assert purse.left_s == 20  # four passes, of 10 s each by this clock

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from reference_trainers import BY_NAME, TRAINERS
-from suite.harness import pairs, sides, staging
+from suite.harness import cases, pairs, sides, staging
 from suite.harness.cases import Case
 from suite.harness.engine import MALLOC
 from suite.harness.environments import Interpreter
@@ -167,6 +167,21 @@ def test_each_step_is_slowed_down_by_its_share(monkeypatch):
         took.append((clock.now_s - began_s) / step_s)
     assert lead.warm
     assert took[1:] == pytest.approx([1.1] * 39, abs=2e-3)
+
+
+def test_warm_up_is_bounded_in_seconds_whatever_number_of_steps_an_event_ends(monkeypatch):
+    now_s = 1.0
+    clock = SimpleNamespace(perf_counter=lambda: now_s, process_time=lambda: 0.0)
+    monkeypatch.setattr(paired_trainer, "time", clock)
+    monkeypatch.setattr(paired_trainer, "settled", lambda _: False)
+    events = SimpleNamespace(flush=lambda: None, write=lambda *_, **__: None)
+    lead = paired_trainer.Lead(MadeUpTurns(), count=40, least=5, turn_s=3.0, slow_down=0.0)
+    ticks = 0
+    while not lead.warm:
+        lead.ticked(events, 20)
+        now_s += 2.0
+        ticks += 1
+    assert ticks == 1 + paired_trainer.WARM_UP_S / 2.0
 
 
 def test_nothing_is_planted_where_tasks_wait_for_each_other(fake_engine, tmp_path: Path):
@@ -330,14 +345,18 @@ def test_the_document_s_own_way_is_another_program_of_the_same_trainer():
     assert Path(base.case.trainer.program).name == "as_documented.py"
 
 
-def test_every_trainer_that_takes_turns_has_its_document_s_bare_calls_beside_it(
-    monkeypatch, tmp_path
+def test_every_trainer_has_its_document_s_bare_calls_beside_it():
+    assert [row.name for row in TRAINERS if not sides.document_of(row).exists()] == []
+
+
+def test_without_its_document_s_bare_calls_a_trainer_is_compared_with_nothing(
+    tmp_path: Path, monkeypatch
 ):
-    takes_turns = [row for row in TRAINERS if "step" in row.events]
-    assert [r.name for r in takes_turns if not (sides.DOCUMENTS / f"{r.name}.py").exists()] == []
     monkeypatch.setattr(sides, "DOCUMENTS", tmp_path)
-    with pytest.raises(HarnessError, match="bare calls are not in"):
+    with pytest.raises(HarnessError, match="bare calls of single_process's document are not in"):
         sides.base_of("documented", ALONE, HERE)
+    assert not cases.Needs(documented=True).met_by(ALONE.trainer)
+    assert cases.Needs().met_by(ALONE.trainer)
 
 
 # It tells of so many steps; if they are enough, it waits to be ended.

@@ -1,9 +1,10 @@
 """Times a trainer that takes turns with another one, which is to be compared with it.
 
 Started with flags of its own, then those of the trainer. The task that leads ends a step with what
-it tells, a `step` or a coordinator's `executed`. After its warm-up it makes some steps, tells how
-long they took (`timed`), and gives the other its turn; its cluster waits with it. When it has had
-all its turns it waits to be ended from outside. A slowdown can be planted, for trials.
+it tells, or several at once: a coordinator's round, an epoch of fit. After its warm-up it makes
+some steps, tells how long they took (`timed`), and gives the other its turn; its cluster waits with
+it. When it has had all its turns it waits to be ended from outside. A slowdown can be planted, for
+trials.
 """
 
 import argparse
@@ -42,6 +43,7 @@ class Lead(object):
         self.timed_s = 0.0  # in all turns
         self.began_s = self.began_cpu_s = 0.0  # this turn
         self.warm, self.warming = False, []  # the latter: seconds of each step so far
+        self.warming_s = 0.0
         self.steps = self.steps_of_turn = 0
         self.trial_s = 0.0  # of a step, alone on the machine: they warm up together
 
@@ -73,7 +75,8 @@ class Lead(object):
     def _warm_up(self, events, now_s, steps):
         if self.last_s:
             self.warming.append((now_s - self.last_s) / steps)
-        if self.warming and (sum(self.warming) >= WARM_UP_S or settled(self.warming)):
+            self.warming_s += now_s - self.last_s
+        if self.warming and (self.warming_s >= WARM_UP_S or settled(self.warming)):
             events.write("warm", steps=len(self.warming) + 1)
             self.warm = True
             self._begin_turn()

@@ -23,6 +23,10 @@ class Steps(object):
     def executed(self, steps):
         self.events.write("executed", steps=steps, by={}, updates=None)
 
+    def epoch(self, steps):
+        self._count += steps
+        self.events.write("epoch", epoch=None, steps=steps, metrics={}, global_step=self._count)
+
 
 def batches(data, batch):
     """Shuffled batches of (x float32 [batch, 28, 28] in 0..1, y int64 [batch]), without end."""
@@ -31,15 +35,22 @@ def batches(data, batch):
     return dataset.repeat().batch(batch)
 
 
-def fit(args, data, steps, strategy):
-    """tutorials/distribute/keras and multi_worker_with_keras."""
+def compiled(args, strategy, **how):
+    """The model of these flags; `how`: what `compile` takes besides."""
     with strategy.scope():
         model = keras_support.build_cnn_model(args)
         model.compile(
             loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             optimizer=keras_support.build_optimizer(args, model),
             metrics=["accuracy"],
+            **how,
         )
+    return model
+
+
+def fit(args, data, steps, strategy):
+    """tutorials/distribute/keras and multi_worker_with_keras."""
+    model = compiled(args, strategy)
 
     class Told(tf.keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):  # noqa: ARG002 (Keras' signature)

@@ -1,0 +1,29 @@
+"""tutorials/distribute/parameter_server_training, its part on Model.fit."""
+
+import tensorflow as tf
+
+from reference_trainers import parameter_servers
+
+from . import common
+
+STEPS_PER_EXECUTION = 10  # as it has it
+
+
+def train(args, data, steps, role):
+    if role.task.split("/")[0] != "chief":
+        parameter_servers.serve(role, steps.events)
+    strategy = parameter_servers.connect(role, args)
+
+    class Told(tf.keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):  # noqa: ARG002 (Keras' signature)
+            steps.epoch(self.params["steps"])
+
+    common.compiled(args, strategy, steps_per_execution=STEPS_PER_EXECUTION).fit(
+        tf.keras.utils.experimental.DatasetCreator(
+            lambda _: common.batches(data, args.batch_size * strategy.num_replicas_in_sync)
+        ),
+        epochs=common.FOR_EVER,
+        steps_per_epoch=args.steps_per_epoch,
+        callbacks=[Told()],
+        verbose=2,
+    )
