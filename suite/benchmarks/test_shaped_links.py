@@ -34,7 +34,7 @@ SIZES = (MIB, 16 * MIB)  # bytes
 EACH_S = 0.4
 STREAM_S = 1.0
 STEPS = 14
-PASSES, BUDGET_S = 2, 60  # at most, through all links
+PASSES, BUDGET_S = 2, 35  # at most, through all links
 
 
 @pytest.mark.cases(families=("mwms",), fit=True, flavours="first")

@@ -25,6 +25,8 @@ from suite.harness.waiting import Deadlines, wait_until
 # Exit codes of a trainer; see DESIGN: 2 is the harness's own bad call, 126 and 127 are the shell's.
 UNSUPPORTED = 77
 CALLED_WRONGLY = (2, 126, 127)
+# Events after which a task makes no more steps, and leaves.
+LAST_WORDS = ("peer_lost", "preempted")
 
 
 class Progress(Protocol):
@@ -108,6 +110,14 @@ class Cluster:
                 log=str(self.plan.log(task, attempt)),
                 host=self.hosts.pids[task] if self.hosts else 0,
             )
+        # Or the history might have a task's first events, and not yet that it was started.
+        new = {(task, self.attempts[task]) for task in tasks or self.tasks}
+
+        def spawned() -> bool:
+            self._look()
+            return new <= {(e.task, e.attempt) for e in of(self.history, "spawned")}
+
+        self._wait(f"{', '.join(tasks or self.tasks)} to be forked", spawned, self.deadlines.exit_s)
 
     def signal(self, task: str, signum: int, fault: str = "", healed: str = "") -> None:
         """Send a signal to the task's last incarnation; a named fault goes into the history."""
@@ -153,6 +163,18 @@ class Cluster:
         """Tasks whose last incarnation runs."""
         self._look()
         return [task for task in self.attempts if self._exit_of(task) is None]
+
+    def leaving(self) -> set[str]:
+        """Tasks that have told why they end but still live: for `leave_s`, they may yet end.
+
+        What ends a training loop closes its data set, which waits for tf.data's tuner: that sleeps
+        up to 60 s and, woken before the cancellation can be seen, sleeps on (`OptimizeLoop` in
+        https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/framework/model.cc,
+        `StartCancelWithStatus` in third_party/xla/xla/tsl/framework/cancellation.cc).
+        """
+        alive, since_s = set(self.alive()), time.monotonic() - self.deadlines.leave_s
+        told = [e for e in self.history if e.name in LAST_WORDS and e.time_s > since_s]
+        return alive & {e.task for e in told if e.attempt == self.attempts.get(e.task)}
 
     def wait_for(
         self,
@@ -211,7 +233,7 @@ class Cluster:
         """Wait until every task but the services has ended, end these, give the history.
 
         It does not judge how they ended; but once one has failed, the others get only the time in
-        which survivors must notice.
+        which survivors must notice, and that for leaving.
         """
         started = [t for t in self.attempts if self._job(t) not in self.plan.trainer.services]
         deadline = time.monotonic() + self.deadlines.run_s
@@ -222,8 +244,8 @@ class Cluster:
             failed = [e for t in started if (e := self._exit_of(t)) and e["code"] != 0]
             if failed:
                 deadline = min(deadline, failed[0].time_s + self.deadlines.detect_s)
-            if alive and time.monotonic() > deadline:
-                raise TimeoutError(f"waited for {', '.join(sorted(alive))} to end")
+            if time.monotonic() > deadline and (late := alive - self.leaving()):
+                raise TimeoutError(f"waited for {', '.join(sorted(late))} to end")
             return not alive
 
         self._wait("all but the services to end", ended, 2 * self.deadlines.run_s)

@@ -144,7 +144,7 @@ class Limits:
     tcp_ping_p50_s: float  # there and back, one byte
     memcpy_gb_per_s: float
     gpu_copy_gb_per_s: float | None = None  # from one GPU to another
-    tcp_usual_gb_per_s: float | None = None  # of the stream's usual stretch, however many are slow
+    tcp_undisturbed_gb_per_s: float | None = None  # of its quicker stretches, however many are slow
 
     def measurements(self) -> Iterator[tuple[str, float, str, str]]:
         yield "limit_tcp_gb_per_s", self.tcp_gb_per_s, "GB/s", "higher"
@@ -171,14 +171,14 @@ def limits(run: Run, copies: Run | None = None) -> Limits:
         raise ValueError(f"the limits lack {', '.join(sorted(missing))}")
     stream, ping, copy = (found[what] for what in ("tcp_stream", "tcp_ping", "memcpy"))
     trips_s = np.array(ping["ends_s"]) - np.array(ping["begins_s"])
-    mean_gb_per_s, usual_gb_per_s = _stream_gb_per_s(stream)
+    mean_gb_per_s, undisturbed_gb_per_s = _stream_gb_per_s(stream)
     between_gpus = [e for e in copies.of("limit") if e["what"] == "gpu_copy"] if copies else []
     return Limits(
         mean_gb_per_s,
         float(np.median(trips_s)),
         copied_gb_per_s(copy),
         copied_gb_per_s(between_gpus[0]) if between_gpus else None,
-        usual_gb_per_s,
+        undisturbed_gb_per_s,
     )
 
 
@@ -189,8 +189,8 @@ def copied_gb_per_s(copy: Event) -> float:
 
 
 def _stream_gb_per_s(stream: Event) -> tuple[float, float]:
-    """The steady part's, mean and median over its stretches: TCP begins slowly, or with a burst
-    where the link was idle.
+    """The steady part's, mean and 90th percentile over its stretches: TCP begins slowly, or with a
+    burst where the link was idle.
     """
     taken, begins, ends = (np.array(stream[k]) for k in ("bytes", "begins_s", "ends_s"))
     # Where the end came just after a mark, its stretch is empty, and no part of the stream.
@@ -198,7 +198,7 @@ def _stream_gb_per_s(stream: Event) -> tuple[float, float]:
     steady = warm_up((ends - begins) / taken, AT_LEAST)
     taken, begins, ends = (values[steady:] for values in (taken, begins, ends))
     mean = float(taken.sum() / (ends[-1] - begins[0]))
-    return mean / GB, float(np.median(taken / (ends - begins))) / GB
+    return mean / GB, float(np.percentile(taken / (ends - begins), UNDISTURBED)) / GB
 
 
 def named(op: str, size_bytes: int, link: str = "", setting: str = "") -> str:
@@ -223,6 +223,7 @@ TOLERANCE = 0.05  # of clocks, and of what a token bucket counts
 REACHED = 0.9  # of the nominal rate: headers of 66 bytes on 1,448 of data take 4.4 %
 FASTER = 1.5  # times as fast as the link must be what should fill it
 TRIES = 3
+UNDISTURBED = 90  # percentile of the stretches of a stream
 
 
 def fastest(measure: Callable[[], Limits], rate: Rate) -> Limits:
@@ -240,17 +241,18 @@ def fastest(measure: Callable[[], Limits], rate: Rate) -> Limits:
 def link_is_as_fast_as_asked(shaped: Limits, whole: Limits, rate: Rate) -> None:
     """Plain TCP is never faster than the link, nor much slower if the machine itself is faster.
 
-    Slower is what it usually is: where the hypervisor takes the processors for longer than the
-    bucket's burst lasts, the link is idle, which is not its doing. CheckFailed where it is faster,
-    or slower; `whole` is the same path before it was shaped.
+    Slower is what it is in its quicker stretches: where the hypervisor takes the processors for
+    longer than the bucket's burst lasts, the link is idle, which is not its doing, and in a bad
+    hour that is most of the time. CheckFailed where it is faster, or slower; `whole` is the same
+    path before it was shaped.
     """
-    mean, usual = shaped.tcp_gb_per_s, shaped.tcp_usual_gb_per_s or shaped.tcp_gb_per_s
+    mean, quick = shaped.tcp_gb_per_s, shaped.tcp_undisturbed_gb_per_s or shaped.tcp_gb_per_s
     told = "plain TCP reached {:.3f} of " + f"{rate.gb_per_s:g} GB/s"
     if mean > (1 + TOLERANCE) * rate.gb_per_s:
         raise CheckFailed(f"{told.format(mean / rate.gb_per_s)}: the link is not held to its rate")
-    if whole.tcp_gb_per_s > FASTER * rate.gb_per_s and usual < REACHED * rate.gb_per_s:
+    if whole.tcp_gb_per_s > FASTER * rate.gb_per_s and quick < REACHED * rate.gb_per_s:
         over = f"{whole.tcp_gb_per_s:.3g} GB/s over the whole link"
-        raise CheckFailed(f"{told.format(usual / rate.gb_per_s)}, and {over}")
+        raise CheckFailed(f"{told.format(quick / rate.gb_per_s)}, and {over}")
 
 
 def no_faster_than_the_link(made: Collective, rate: Rate) -> None:

@@ -177,6 +177,8 @@ class Keeper:
         """Fork a task. Returns None in the keeper and the exit code in the task."""
         read_end, write_end = os.pipe()
         keeper = os.getpid()
+        # Before it is: where processors are short, a task may have trained before we go on.
+        spawned_s = time.monotonic()
         pid = os.fork()
         if pid == 0:
             os.close(read_end)
@@ -194,7 +196,7 @@ class Keeper:
             task=request["task"],
             attempt=request["attempt"],
             pid=int(host_pid or 0),
-            time_s=time.monotonic(),
+            time_s=spawned_s,
         )
         return None
 

@@ -85,6 +85,19 @@ def test_exit_codes_and_signals_are_reported(engine, program, body, code, signum
     assert (exited["code"], exited["signal"]) == (code, signum)
 
 
+def test_a_start_is_over_when_the_history_has_it(engine, program):
+    """Or it might tell of a task that has trained before it was started."""
+    body = "signal.pause()"
+    with launch(engine, program(body, (("worker", 3),))) as cluster:
+        for attempt in range(2):
+            cluster.start()
+            spawned = cluster.run().of("spawned", attempt=attempt)
+            assert {e.task for e in spawned} == set(cluster.tasks)
+            for task in cluster.tasks:
+                cluster.signal(task, signal.SIGKILL)
+            cluster.wait_exit(*cluster.tasks)
+
+
 def test_a_task_is_a_program_of_its_own(engine, program, monkeypatch):
     """Name, arguments, directory, environment and output are as under a shell."""
     monkeypatch.setenv("TF_CONFIG", "left over in the user's shell")

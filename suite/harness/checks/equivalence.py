@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,41 +17,77 @@ ROUNDING = 4e-5
 # Training must have moved each array by so much more that a gradient which is wrong shows. The
 # least that a seed has moved one, in the few steps after a checkpoint was restored, was 7.7e-4.
 MOVED = 10 * ROUNDING
-# How far apart the weights may end, as a share of how far training has moved them (both as L2 norms
-# of an array). Rounding alone made 3e-6 of it. But a ReLU whose input is all but 0 may be on in one
-# and off in the other, which one seed in nine met: then it was 2e-3, and single weights were as far
-# apart as 4e-5. A worker's share that is lost or counted twice makes it a half or more.
-APART = 1e-2
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """What rounding may come to: of a step's loss, and of the weights as a share of their way."""
+
+    loss: float
+    first_epoch: float
+    later: float
+
+    def weights_after(self, epoch: int) -> float:
+        """Of the weights after that epoch, of which the first is 1."""
+        return self.first_epoch if epoch == 1 else self.later
+
+
+# How far apart the weights may be after an epoch, as a share of how far training has moved them
+# (both as L2 norms of an array). Rounding alone makes 1e-6 of it. But a ReLU whose input is all but
+# 0, or one of two pixels that max pooling finds all but equal, may be chosen in one and not in the
+# other, which one seed in nine meets within 10 steps: then it is up to 4e-3, and what follows grows
+# apart. Of 914 seeds of TensorFlow's CNN for custom loops, XLA's steps against plain ones, one was
+# 2.3e-2 apart after 5 steps and all others 3.4e-3 at most; after 10 steps 2.3e-2. Halves of the
+# batch against whole ones: 2.1e-3 and 9.8e-3. One that a whole run had drawn was 3.8e-2 apart after
+# 10. Float64 agrees with neither. A worker's share that is lost or counted twice makes it a quarter
+# or more, in the first epoch already.
+#
 # Where layers compute in bfloat16, of 8 bits, each replica rounds its part of a gradient to it.
 # Nine seeds gave up to 7e-5 of a loss, and 8e-2 of the way for a convolution's bias, whose gradient
 # is a sum of thousands. A share that is lost still shows.
-TOLERANCES = {"float32": (ROUNDING, APART), "mixed_bfloat16": (1e-3, 0.3)}
+TOLERANCES = {
+    "float32": Tolerance(ROUNDING, 5e-2, 0.1),
+    "mixed_bfloat16": Tolerance(1e-3, 0.3, 0.3),
+}
 
 
 @check
 def equals_large_batch(run: Run, reference: Run) -> None:
-    """The same loss in every step and the same weights at the end, from the same start, as one."""
-    rounding, limit = TOLERANCES[run.flags.get("precision") or "float32"]
+    """The steps of `reference`, one process with the batch of all, from the same weights.
+
+    The same loss in every step, the same weights after every epoch.
+    """
+    tolerance = TOLERANCES[run.flags.get("precision") or "float32"]
     losses, wanted = _loss_by_step(run), _loss_by_step(reference)
     equal("global steps", sorted(losses), sorted(wanted))
     for step, (loss, examples) in losses.items():
         equal(f"examples in step {step}", examples, wanted[step][1])
-        close(f"loss of step {step}", loss, wanted[step][0], rounding)
-    start, ours = (_arrays(run, when) for when in ("initial", "epoch"))
-    start_single, theirs = (_arrays(reference, when) for when in ("initial", "epoch"))
+        close(f"loss of step {step}", loss, wanted[step][0], tolerance.loss)
+    (*_, start), ours = (_arrays(run, when) for when in ("initial", "epoch"))
+    (*_, start_single), theirs = (_arrays(reference, when) for when in ("initial", "epoch"))
     for i, before in enumerate(start):
         require(np.array_equal(before, start_single[i]), f"initial weights {i} differ")
-    for i, (found, expected) in enumerate(zip(ours, theirs, strict=True)):
-        what = f"final weights {i} of shape {found.shape}"
-        require(found.shape == expected.shape, f"{what} against {expected.shape}")
-        moved = float(np.max(np.abs(found - start[i])))
-        require(moved > MOVED, f"{what} have moved by {moved:.1e} only, less than {MOVED:g}")
-        apart = float(np.linalg.norm(found - expected) / np.linalg.norm(expected - start[i]))
+    for i, (before, after) in enumerate(zip(start, ours[-1], strict=True)):
+        moved = float(np.max(np.abs(after - before)))
         require(
-            apart <= limit,
-            f"{what}: {apart:.1e} of the way that training moved them apart from one process'; "
-            f"{limit:g} is what rounding may come to",
+            moved > MOVED,
+            f"final weights {i} of shape {after.shape} have moved by {moved:.1e} only, "
+            f"less than {MOVED:g}",
         )
+    equal("epochs' ends", len(ours), len(theirs))
+    for epoch, (found, expected) in enumerate(zip(ours, theirs, strict=True), 1):
+        for i, (after, wanted_after) in enumerate(zip(found, expected, strict=True)):
+            what = f"weights {i} of shape {after.shape} after epoch {epoch}"
+            require(after.shape == wanted_after.shape, f"{what} against {wanted_after.shape}")
+            apart = float(
+                np.linalg.norm(after - wanted_after) / np.linalg.norm(wanted_after - start[i])
+            )
+            limit = tolerance.weights_after(epoch)
+            require(
+                apart <= limit,
+                f"{what}: {apart:.1e} of the way that training moved them apart from one process'; "
+                f"{limit:g} is what rounding may come to",
+            )
 
 
 def _loss_by_step(run: Run) -> dict[int, tuple[float, int]]:
@@ -61,12 +99,15 @@ def _loss_by_step(run: Run) -> dict[int, tuple[float, int]]:
     return {step: (loss / examples, examples) for step, (loss, examples) in sums.items()}
 
 
-def _arrays(run: Run, when: str) -> list[npt.NDArray[np.floating]]:
-    """The weights of all workers, which must be the same, from the first's file; the last ones."""
-    events = {
-        task: some(f"{when} weights of {task}", weights(run, when, task))[-1]
-        for task in run.workers
+def _arrays(run: Run, when: str) -> list[list[npt.NDArray[np.floating]]]:
+    """The weights each time that they were told, all workers' the same, from the first's files."""
+    told = {
+        task: some(f"{when} weights of {task}", weights(run, when, task)) for task in run.workers
     }
-    same(f"{when} weights", {task: e["digest"] for task, e in events.items()})
-    with np.load(events[run.workers[0]]["npz"]) as archive:
+    same(f"{when} weights", {task: [e["digest"] for e in es] for task, es in told.items()})
+    return [_loaded(event["npz"]) for event in told[run.workers[0]]]
+
+
+def _loaded(npz: str) -> list[npt.NDArray[np.floating]]:
+    with np.load(npz) as archive:
         return [archive[f"arr_{i}"] for i in range(len(archive.files))]
