@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from reference_trainers import Trainer
@@ -18,6 +18,7 @@ from suite.harness.staging import (
     coordinated,
     endless_work,
     give_time,
+    give_time_to_end,
     quiet_s,
     trained,
     wait_all_step,
@@ -165,11 +166,6 @@ def worker_frozen(launch: Launch) -> Run:
         return cluster.run()
 
 
-def all_ended(run: Run, tasks: Sequence[str]) -> bool:
-    """Whether the last incarnation of each of them has ended."""
-    return all(run.exit_of(task) for task in tasks)
-
-
 def kill_after_step(cluster: Cluster, task: str, step: int) -> None:
     cluster.wait_for("step", task, where=lambda e: e["global_step"] >= step)
     cluster.signal(task, signal.SIGKILL, fault="sigkill")
@@ -178,8 +174,7 @@ def kill_after_step(cluster: Cluster, task: str, step: int) -> None:
 
 def end_of_peers(launch: Launch, cluster: Cluster, survivors: list[str]) -> None:
     """Give them the time in which they must notice, and end those that hang."""
-    detect_s = launch.engine.deadlines.detect_s
-    give_time(cluster, detect_s, lambda run: all_ended(run, survivors))
+    give_time_to_end(cluster, survivors, launch.engine.deadlines.detect_s)
     for task in set(survivors) & set(cluster.alive()):
         cluster.signal(task, signal.SIGKILL)
         cluster.wait_exit(task)
@@ -280,7 +275,7 @@ def server_lost(launch: Launch) -> Run:
         # A coordinator is promised an error. Of workers some fail at once, some wait for ever.
         promised = coordinated(launch.case.trainer)
         patience_s = launch.engine.deadlines.detect_s if promised else quiet_s(launch)
-        give_time(cluster, patience_s, lambda run: all_ended(run, cluster.drivers))
+        give_time_to_end(cluster, cluster.drivers, patience_s)
         end_all(cluster)
         cluster.start()
         wait_all_step(cluster, attempt=1)

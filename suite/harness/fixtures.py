@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from suite.harness import scenarios, staging
+from suite.harness import machine, scenarios, staging
 from suite.harness.cases import Case
 from suite.harness.data import Dataset
 from suite.harness.options import is_parallel
@@ -18,6 +18,7 @@ from suite.harness.session import ALL_TESTS, SESSION, Launch, Scene, Session
 from suite.harness.waiting import Deadlines
 
 MEASURED = pytest.StashKey[list[dict[str, Any]]]()
+WATCHED = pytest.StashKey[machine.Watch]()  # where it was not while the test itself ran
 RUNS = pytest.StashKey[list[Run]]()
 
 

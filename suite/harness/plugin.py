@@ -19,7 +19,7 @@ from suite.harness.cases import Needs, select
 from suite.harness.controller import Controller
 from suite.harness.errors import BadInput
 from suite.harness.fixtures import *  # noqa: F403 - pytest finds fixtures in a plug-in's namespace
-from suite.harness.fixtures import case_of, scene_name, scene_of
+from suite.harness.fixtures import WATCHED, case_of, scene_name, scene_of
 from suite.harness.options import is_parallel, is_worker
 from suite.harness.process import ROOT
 from suite.harness.progress import Progress
@@ -208,7 +208,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
         return
     with machine.Watch() as watch:
         yield
-    reporting.add_state(item, watch)
+    reporting.add_state(item, item.stash.get(WATCHED, watch))
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -17,12 +17,16 @@ def fault_of(run: Run) -> Event:
 
 
 def noticed_s(run: Run) -> Iterator[tuple[str, float]]:
-    """Each other worker that ended by itself, and its seconds from the fault to its end."""
+    """Each other worker that ended by itself, and its seconds from the fault to its error.
+
+    To its end where it does not tell of an error.
+    """
     fault = fault_of(run)
     for task in run.drivers:
         ends = [e for e in run.of("exited", task) if e.time_s > fault.time_s]
-        if task != fault.task and ends and not ends[0]["ended_by_harness"]:
-            yield task, ends[0].time_s - fault.time_s
+        failed = run.failure_of(task, fault.time_s)
+        if task != fault.task and ends and failed and not ends[0]["ended_by_harness"]:
+            yield task, failed.time_s - fault.time_s
 
 
 def left_s(run: Run) -> float:

@@ -99,6 +99,11 @@ class Run:
             return None
         return exits[-1]
 
+    def failure_of(self, task: str, after_s: float) -> Event | None:
+        """What first told after that time that the task fails: its `peer_lost`, else its end."""
+        told = [*self.of("peer_lost", task), *self.of("exited", task)]
+        return next((e for e in in_order(told) if e.time_s > after_s), None)
+
     def log(self, task: str, attempt: int | None = None) -> str:
         """What the task printed; of its last incarnation unless another is named."""
         attempts = [a for t, a in self.logs if t == task]

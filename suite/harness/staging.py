@@ -6,7 +6,7 @@ Sizes are the smallest on which the properties can be told; none is a benchmark.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
@@ -36,6 +36,8 @@ ASYNCHRONOUS_STEPS = 200
 TRAIN, TEST = 4096, 256  # examples of the data that are enough for it; fewer start sooner
 NEVER = 100_000  # steps per epoch of a run that is to be ended from outside
 FEW = 5  # steps that show that a worker trains
+# Of an epoch that is timed, where that is the least that is told of: its document's.
+EPOCH_STEPS = 20
 
 
 class Launch(Protocol):
@@ -159,15 +161,25 @@ def give_time(cluster: Cluster, seconds: float, seen: Callable[[Run], object]) -
         wait_until("what may come", look, seconds)
 
 
+def give_time_to_end(cluster: Cluster, tasks: Iterable[str], seconds: float) -> None:
+    """Wait until all of them have ended, but not longer than that and what leaving may take."""
+    tasks = set(tasks)
+    give_time(cluster, seconds, lambda _: not tasks & set(cluster.alive()))
+    give_time(cluster, cluster.deadlines.leave_s, lambda _: not tasks & cluster.leaving())
+
+
 def quiet_s(launch: Launch) -> float:
     """How long nothing may happen before we believe that it waits: longer than starting takes."""
     return launch.engine.deadlines.detect_s / 20
 
 
-def endless_work(launch: Launch, **flags: Any) -> dict[str, Any]:
-    """Work that does not end by itself: for scenarios that are over when something was seen."""
+def endless_work(launch: Launch, epoch_steps: int = FEW, **flags: Any) -> dict[str, Any]:
+    """Work that does not end by itself: for scenarios that are over when something was seen.
+
+    `epoch_steps`: of each epoch, where that is the least that is told of.
+    """
     if launch.case.trainer.progress == "epoch":
-        return work(launch, epochs=NEVER, steps_per_epoch=FEW, **flags)
+        return work(launch, epochs=NEVER, steps_per_epoch=epoch_steps, **flags)
     return work(launch, epochs=1, steps_per_epoch=NEVER, **flags)
 
 

@@ -19,6 +19,7 @@ class Deadlines:
     step_s: float = 60.0  # the next event of a task that trains
     run_s: float = 240.0  # a whole run
     detect_s: float = 40.0  # survivors notice a lost peer
+    leave_s: float = 70.0  # and have left: closing a data set may take 60 s, see `Cluster.leaving`
     exit_s: float = 30.0  # a task that was told to end has ended
 
     def scaled(self, factor: float) -> Deadlines:

@@ -66,7 +66,8 @@ SESSIONS: Mapping[str, Callable[[Path], Done]] = {
 def examined(stage: Path, name: str) -> Done:
     """The suite on the example's trainer and on scikit-learn's digits, less what takes timings."""
     project = stage / name
-    asked = ["suite/conformance", "suite/faults", "--trainer", NAME]
+    asked = ["suite/conformance", "suite/faults", "suite/benchmarks/test_documents.py"]
+    asked += ["--trainer", NAME]
     asked += ["--run-dir", "run", "--seed", "7", "-p", "no:cacheprovider"]
     return subprocess.run(
         [sys.executable, "-m", "pytest", *asked],

@@ -38,7 +38,11 @@ def main(options):
         worker.train()
         worker.leave()
     except fake_cluster.PeerLost as error:
+        if defect("ignores_a_lost_peer"):
+            fake_cluster.pause(60)
         events.write("peer_lost", error=str(error))
+        if defect("takes_its_time_to_leave"):
+            fake_cluster.pause(3)
         if defect("exits_0_when_a_peer_dies"):
             return 0
         if defect("hangs_when_a_peer_dies"):
@@ -61,6 +65,7 @@ class Worker:
             options.seed, options.optimizer, 40 * self._rate(options.learning_rate)
         )
         examples = fake_model.count_examples(options.data) if options.data else 512
+        self.drawn = self.model.weights
         self.devices = 1 if defect("counts_itself_as_one") else options.devices
         # The toy computes on one; what it tells is what so many devices would come to.
         batch = options.batch_size * (1 if defect("leaves_a_device_idle") else options.devices)
@@ -145,10 +150,19 @@ class Worker:
             json.dump(dict(self.model.state(), **extra), file)
         os.replace(partial, path)
 
+    def _weights_told(self, when):
+        """The weights, or as if several workers' training had moved them a little further."""
+        first = self.model.iterations == self.options.steps_per_epoch
+        further = 0.0
+        if when == "epoch" and self.workers > 1:
+            further = 0.07 * (first and defect("is_apart_early"))
+            further += 0.2 * (not first and defect("is_apart_late"))
+        return [w + further * (w - self.drawn[i]) for i, w in enumerate(self.model.weights)]
+
     def _state(self, event, **fields):
         if self.options.dump_weights and event == "weights":
             fields["npz"] = self.events.beside(f"{fields['when']}-{self.model.iterations}.npz")
-            fake_model.write_npz(fields["npz"], [[w] for w in self.model.weights])
+            fake_model.write_npz(fields["npz"], [[w] for w in self._weights_told(fields["when"])])
         digest = fake_model.digest(self.model.weights)
         if self.options.devices > 1 and event == "weights":
             fields["copies"] = [digest] * self.options.devices

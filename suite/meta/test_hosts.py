@@ -67,13 +67,13 @@ else:
         peer.sendall(b"x" * size)
         peer.recv(1)
 """
+# It gives nothing back: what is free again after the disk was filled would be room for it.
 WRITING = """
 path = os.path.join(sys.argv[sys.argv.index("--model-dir") + 1], "file")
 while True:
     try:
         with open(path, "ab", buffering=0) as file:
             file.write(b"x" * 4096)
-        os.unlink(path)
         say("wrote")
     except OSError as error:
         say("refused", error=errno.errorcode[error.errno])
@@ -207,7 +207,7 @@ def test_each_state_of_a_disk_refuses_what_it_says(engine, tmp_path):
     directory = tmp_path / "model"
     directory.mkdir()
     trainer = row(tmp_path, WRITING, workers=1)
-    with start(engine, trainer, on_disk="1m", model_dir=directory) as cluster:
+    with start(engine, trainer, on_disk="64m", model_dir=directory) as cluster:
         cluster.start()
         for state, event, error in (
             ("whole", "wrote", None),
@@ -226,7 +226,7 @@ def test_a_read_only_disk_is_found_so(engine, tmp_path):
     directory = tmp_path / "model"
     directory.mkdir()
     trainer = row(tmp_path, WRITING, workers=1)
-    with start(engine, trainer, on_disk="1m", model_dir=directory) as cluster:
+    with start(engine, trainer, on_disk="64m", model_dir=directory) as cluster:
         cluster.disk("read-only")
         cluster.start()
         assert cluster.wait_for("refused")["error"] == "EROFS"

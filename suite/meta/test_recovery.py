@@ -43,6 +43,14 @@ def test_only_a_worker_that_ended_by_itself_has_noticed():
     assert recovery.hung(LOSS) == ["worker/2"]
 
 
+def test_who_tells_of_its_error_has_noticed_then_however_long_it_takes_to_leave():
+    told = Event("peer_lost", 10.2, "worker/0", 0, {"error": "UnavailableError"})
+    too_late = Event("peer_lost", 20.0, "worker/2", 0, {"error": "UnavailableError"})
+    run = lived(told, too_late, *LOSS.events)
+    assert dict(recovery.noticed_s(run)) == {"worker/0": pytest.approx(0.2)}
+    assert recovery.hung(run) == ["worker/2"]  # it had to be ended after all
+
+
 def test_training_is_back_when_all_have_made_a_step():
     assert recovery.trained_again_s(LOSS) == 1.5
 

@@ -29,16 +29,27 @@ def _restored(run: Run, task: str) -> Event:
 
 @check
 def peers_fail_in_time(run: Run, limit_s: float) -> None:
-    """When a task is lost, every other driver fails by itself within the limit: none hangs."""
+    """When a task is lost, every other driver fails by itself within the limit: none hangs.
+
+    It fails when it tells of its error, or else when it ends; from there it may take its time to
+    leave, but it does.
+    """
     fault = some("fault", run.of("fault_started"))[0]
     survivors = [task for task in run.drivers if task != fault.task]
     for task in some("driver that survives", survivors):
         exited = only(f"end of {task}", run.of("exited", task, fault.attempt))
-        after_s = exited.time_s - fault.time_s
+        failed = run.failure_of(task, fault.time_s) or exited
+        after_s = failed.time_s - fault.time_s
+        what = "the harness's kill" if failed.get("ended_by_harness") else f"`{failed.name}`"
         require(
-            not exited["ended_by_harness"] and after_s <= limit_s,
-            f"{task} had not ended {limit_s:.1f} s after {fault.task} was lost"
-            f" (it ended after {after_s:.1f} s)",
+            after_s <= limit_s and not failed.get("ended_by_harness"),
+            f"{task} had not failed {limit_s:.1f} s after {fault.task} was lost ({what} came after"
+            f" {after_s:.1f} s)",
+        )
+        require(
+            not exited["ended_by_harness"],
+            f"{task} failed {after_s:.1f} s after {fault.task} was lost, and had not left"
+            f" {exited.time_s - failed.time_s:.1f} s later",
         )
         equal(f"{task} failed when {fault.task} was lost", exited["code"] != 0, True)
 
@@ -83,7 +94,11 @@ def resumes_interrupted_epoch(run: Run) -> None:
 
 @check
 def resumes_at_the_last_save(run: Run) -> None:
-    """Training goes on from a save within the epoch, and no more is lost than lies between two."""
+    """Training goes on from a save within the epoch, and no more is lost than lies between two.
+
+    Where the loss came before the epoch's first, which a busy harness can make of one that was to
+    come later, the last save is the one at the end of the epoch before.
+    """
     every = run.flags.get("save-every", 0)
     require(every, "nothing was to be saved within an epoch")
     for task in run.workers:
@@ -92,10 +107,15 @@ def resumes_at_the_last_save(run: Run) -> None:
         epoch = some(f"epoch of {task} before", run.of("epoch", task, before))[-1]["global_step"]
         last = some(f"step of {task} before", run.of("step", task, before))[-1]["global_step"]
         step = restored["global_step"]
-        require(step > epoch, f"{task} went back to step {step}, the end of an epoch ({epoch})")
+        due = last - epoch >= every
+        told = f"{task} went back to step {step}, the end of an epoch ({epoch})"
+        require(step > epoch or not due, told)
         require(
             last - step <= every,
             f"{task} had told step {last} and went back to {step}, with a save every {every} steps",
+        )
+        require(
+            step >= epoch, f"{task} went back to step {step}, before the epoch's end at {epoch}"
         )
         after = some(f"step of {task} after", run.of("step", task, restored.attempt))[0]
         equal(f"{task}'s first step", after["global_step"], step + 1)

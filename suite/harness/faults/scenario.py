@@ -30,7 +30,7 @@ from suite.harness.faults.table import (
 )
 from suite.harness.run import Run
 from suite.harness.scenarios import chief_and_workers
-from suite.harness.staging import FEW, Launch, give_time, quiet_s, wait_started
+from suite.harness.staging import FEW, Launch, give_time, give_time_to_end, quiet_s, wait_started
 
 
 @dataclass(frozen=True)
@@ -148,10 +148,10 @@ class _Scene:
             ended = self._ended(cluster, self.others)
             give_time(cluster, quiet_s(self.launch), lambda run: run.of("step") or ended(run))
         elif self.fault.on_disk:  # of which all suffer, when they save
-            give_time(cluster, limits.detect_s, self._ended(cluster, drivers))
+            give_time_to_end(cluster, drivers, limits.detect_s)
         else:
             patience_s = 2 * quiet_s(self.launch) if self.promise == ANYTHING else limits.detect_s
-            give_time(cluster, patience_s, self._ended(cluster, self.others))
+            give_time_to_end(cluster, self.others, patience_s)
 
     def _explain(self, cluster: Cluster) -> None:
         """Say of those that neither end nor go on what they wait for, while they still do."""
@@ -165,7 +165,7 @@ class _Scene:
     def _let_end(self, cluster: Cluster, tasks: Sequence[str]) -> None:
         """Until all have done their work; once one has ended, the others must notice or finish."""
         give_time(cluster, self.limits.run_s, lambda _: set(tasks) - set(cluster.alive()))
-        give_time(cluster, self.limits.detect_s, self._ended(cluster, tasks))
+        give_time_to_end(cluster, tasks, self.limits.detect_s)
 
     @staticmethod
     def _ended(cluster: Cluster, tasks: Sequence[str]) -> Callable[[Run], bool]:
