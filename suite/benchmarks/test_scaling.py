@@ -34,7 +34,7 @@ PASSES = 2  # at most, through everything
 class Size:
     """A model, by the name that --model knows, how many steps of it are made, and in what time.
 
-    `budget_s`: of training with it by all numbers of workers, see `passes`; saving has a fifth.
+    `budget_s`: of training with it by all numbers of workers, see `passes`; saving has a third.
     """
 
     model: str
@@ -43,10 +43,10 @@ class Size:
 
 
 SIZES = (
-    Size("cnn", 24, 70),
-    Size("mlp", 40, 70),
-    Size("mlp-10m", 10, 100),
-    Size("mlp-50m", 6, 150),
+    Size("cnn", 24, 45),
+    Size("mlp", 40, 40),
+    Size("mlp-10m", 10, 50),
+    Size("mlp-50m", 6, 130),
 )
 
 
@@ -96,7 +96,7 @@ def measure(launch: Launch, size: Size, setting: Setting, way: Way) -> list[Trai
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: size.model)
 def test_saving_by_size(launch: Launch, record, size: Size) -> None:
     """A checkpoint saved after the last step, and restored by the same cluster started again."""
-    for repeat in passes(PASSES, size.budget_s / 5):
+    for repeat in passes(PASSES, size.budget_s / 3):
         for workers in SAVED_BY:
             flags = work(launch, epochs=1, steps_per_epoch=2, model=size.model, save_every=0)
             directory = launch.directory / f"{workers}-{repeat}"

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from suite.benchmarks import fresh
+from suite.benchmarks.passes import passes
 from suite.harness import probes
 from suite.harness.measurement import ratio_of_medians
 from suite.harness.session import Launch
 
 FEW = 4  # fresh clusters in every run of the suite
-ENOUGH = 9  # of each way in the comparison
+ENOUGH, ENOUGH_S = 9, 50  # of each way in the comparison, at most
 MANY = {"fork": 32, "exec": 4}  # plain processes share no pages: 32 would take 15 GiB
 AT_LEAST = {"multi_process_runner": 2, "exec": 10}  # times slower than forked
 
@@ -81,7 +82,7 @@ def test_fresh_cluster_is_faster_than_other_ways(launch: Launch, record) -> None
         for name, way in ways.items():  # the first of each pays for what is paid once
             record("cluster_very_first_s", way().known_s, "s", "lower", variant=name, workers=2)
         taken: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
-        for repeat in range(ENOUGH):
+        for repeat in passes(ENOUGH, ENOUGH_S):
             names = list(ways)
             for name in names[repeat % 3 :] + names[: repeat % 3]:
                 times = dict(ways[name]().measurements())
