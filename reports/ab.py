@@ -34,7 +34,7 @@ RUNS = ROOT / "reports" / "runs"
 PASSED_ON = {
     "--base": "an interpreter, a backend, a trainer, a Keras flavour, documented, or same",
     "--new": "what is measured, of the same kind",
-    "--trainer": "only this trainer (repeatable; default: all that tell of steps)",
+    "--trainer": "only this trainer (repeatable; default: all)",
     "--backend": "only this backend (repeatable)",
     "--keras": "only this Keras flavour (repeatable)",
     "--python": "interpreter of the new side, where --new is something else",

@@ -23,18 +23,21 @@ BARS = "▁▂▃▄▅▆▇█"  # of a trend, from the least to the most
 PLAIN = str.maketrans({"→": "->", "±": "+-", "·": "|", "—": "-", "…": "..."})
 PLAIN |= str.maketrans(BARS, ".:-=+*#%")
 
-PARTS = re.compile(r"[^_\s/]+[_\s/]*|[_\s/]+")  # where a text can be broken
+WORDS = re.compile(r"\S+\s*|\s+")
+PARTS = re.compile(r"[^_\s/]+[_\s/]*|[_\s/]+")  # of a word that is too long for a line
 
 Cell = tuple[str, str]  # text and style
 
 
 def broken(text: str, width: int) -> list[str]:
-    """Text in lines of that width, where its words and name parts allow."""
+    """Text in lines of that width: between words, and within those that are longer than a line."""
     lines = [""]
-    for part in PARTS.findall(text):
-        if lines[-1].strip() and cell_len(lines[-1] + part.rstrip()) > width:
-            lines.append("")
-        lines[-1] += part
+    for word in WORDS.findall(text):
+        whole = cell_len(word.rstrip()) <= width
+        for part in [word] if whole else PARTS.findall(word):
+            if lines[-1].strip() and cell_len(lines[-1] + part.rstrip()) > width:
+                lines.append("")
+            lines[-1] += part
     return [line.rstrip() for line in lines]
 
 
