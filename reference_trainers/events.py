@@ -1,11 +1,14 @@
 """What a trainer tells about itself: one JSON object a line, in the file named by TRAINER_EVENTS.
 
 SCHEMA is the vocabulary that every trainer and every probe program shares. Without TRAINER_EVENTS
-the writer does nothing, so the same program runs from a shell. Standard library only, Python 3.8.
+the writer does nothing, so the same program runs from a shell. With TRAINER_HOLD=STEP:FILE it
+stands still once it has told of that global step, while another has the lock (flock(2)) of FILE.
+Standard library only, Python 3.8.
 """
 
 import atexit
 import collections
+import fcntl
 import json
 import os
 import sys
@@ -84,6 +87,7 @@ class EventWriter(object):
         self._waiting = collections.deque()  # (event, time_s, fields, what gives more of them)
         self._writing = threading.RLock()  # a signal handler may write as well
         self._written_s = 0.0
+        self._hold_at, self._hold_path = self._hold_of(os.environ.get("TRAINER_HOLD", ""))
         if self.enabled:
             try:
                 flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
@@ -98,6 +102,7 @@ class EventWriter(object):
             now_s = time.clock_gettime(time.CLOCK_MONOTONIC)
             self._waiting.append((event, now_s, fields, nothing))
             self.flush()
+            self._hold(event, fields)
 
     def write_soon(self, event, later=nothing, **fields):
         """Write an event that comes at every step, with the next ones if these come at once.
@@ -111,6 +116,29 @@ class EventWriter(object):
             self._waiting.append((event, now_s, fields, later))
             if now_s - self._written_s >= SOON_S:
                 self.flush()
+            self._hold(event, fields)
+
+    def _hold_of(self, setting):
+        """Step after which to stand still and path of a lock; (None, "") where there is none."""
+        step, _, path = setting.partition(":")
+        if not (self.enabled and setting):
+            return None, ""
+        if not (step.isdigit() and os.path.isfile(path)):
+            self._leave("TRAINER_HOLD is %r, not STEP:FILE with a file that is there" % setting)
+        return int(step), path
+
+    def _hold(self, event, fields):
+        """Stand still, once, if this is the step after which to: until the lock is there to take.
+
+        Who hurts this process at a step would come too late on a busy machine, where steps are
+        short.
+        """
+        if self._hold_at is None or event != "step" or fields["global_step"] < self._hold_at:
+            return
+        self._hold_at = None
+        self.flush()
+        with open(self._hold_path) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
 
     def flush(self):
         """Write what waits."""
@@ -142,7 +170,10 @@ class EventWriter(object):
         return "%s.%d.%s" % (self.path, self.attempt, suffix)
 
     def _give_up(self, reason):
+        self._leave("cannot write events to %s: %s" % (self.path, reason))
+
+    def _leave(self, reason):
         # os._exit: a thread of the Supervisor, or Keras, would swallow or delay a SystemExit.
-        sys.stderr.write("%s: cannot write events to %s: %s\n" % (self.task, self.path, reason))
+        sys.stderr.write("%s: %s\n" % (self.task, reason))
         sys.stderr.flush()
         os._exit(EXIT_BAD_INPUT)

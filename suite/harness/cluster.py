@@ -7,6 +7,7 @@ the run directory has it all. Leaving the `with` block ends everything, whatever
 
 from __future__ import annotations
 
+import fcntl
 import signal as signals
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -35,6 +36,18 @@ class Progress(Protocol):
     def __call__(self, label: str, event: Event) -> None: ...
 
 
+class Hold:
+    """A task stands still after a step, until this is let go."""
+
+    def __init__(self, step: int, path: Path) -> None:
+        self.setting = f"{step}:{path}"  # TRAINER_HOLD, see reference_trainers/events.py
+        self._file = path.open("w")
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def let_go(self) -> None:
+        self._file.close()
+
+
 @dataclass
 class Cluster:
     """A context manager around the tasks of one run; see the module's docstring."""
@@ -51,6 +64,8 @@ class Cluster:
     ended_by_harness: set[tuple[str, int]] = field(default_factory=set)
     tails: dict[tuple[str, int], Tail] = field(default_factory=dict)
     hosts: Hosts | None = None
+    holds: dict[str, Hold] = field(default_factory=dict)
+    signals: int = 0  # that were asked for and are not sent yet
     disk_said: str | None = None  # what went wrong, by the keeper's last answer
 
     def __enter__(self) -> Cluster:
@@ -76,6 +91,8 @@ class Cluster:
             if self.hosts:
                 self.hosts.close()
             self.keeper.close(self.deadlines)
+            for task in list(self.holds):
+                self.let_go(task)
             self.release()
 
     @property
@@ -98,6 +115,8 @@ class Cluster:
             attempt = self.attempts.get(task, -1) + 1
             self.attempts[task] = attempt
             environment = self.plan.environment(task, attempt)
+            if task in self.holds and not attempt:
+                environment["TRAINER_HOLD"] = self.holds[task].setting
             self.tails[task, attempt] = Tail(Path(environment["TRAINER_EVENTS"]))
             self.keeper.send(
                 op="start",
@@ -119,14 +138,37 @@ class Cluster:
 
         self._wait(f"{', '.join(tasks or self.tasks)} to be forked", spawned, self.deadlines.exit_s)
 
+    def hold(self, task: str, step: int) -> None:
+        """Have the task's first life stand still after that step, until `let_go`; before `start`.
+
+        So what is to happen there cannot come too late, however busy this process.
+        """
+        path = self.plan.events / f"{task.replace('/', '-')}.hold"
+        self.holds[task] = Hold(step, path)
+
+    def let_go(self, task: str) -> None:
+        """End its `hold`, if there is one."""
+        if task in self.holds:
+            self.holds.pop(task).let_go()
+
     def signal(self, task: str, signum: int, fault: str = "", healed: str = "") -> None:
-        """Send a signal to the task's last incarnation; a named fault goes into the history."""
+        """Send a signal to the task's last incarnation; a named fault goes into the history.
+
+        When this is over it is sent, where the task still lives.
+        """
         for event, name in (("fault_started", fault), ("fault_ended", healed)):
             if name:
                 self.tell(event, task, fault=name)
         if signum in (signals.SIGKILL, signals.SIGTERM):
             self.ended_by_harness.add((task, self.attempts[task]))
+        self.signals += 1
         self.keeper.send(op="signal", task=task, attempt=self.attempts[task], signum=int(signum))
+
+        def sent() -> bool:
+            self._look()
+            return not self.signals
+
+        self._wait(f"signal {signum} to {task}", sent, self.deadlines.exit_s)
 
     def link(self, task: str, state: str) -> None:
         """Put the link of the task's host into a state of bridge.py; in a cluster of hosts only."""
@@ -293,6 +335,9 @@ class Cluster:
             kind = message.pop("op")
             if kind == "disk":
                 self.disk_said = message["error"]
+                continue
+            if kind == "signalled":
+                self.signals -= 1
                 continue
             time_s = message.pop("time_s")
             task, attempt = message.pop("task"), message.pop("attempt")

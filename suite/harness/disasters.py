@@ -12,7 +12,6 @@ from suite.harness.cluster import Cluster
 from suite.harness.run import Event, Run
 from suite.harness.staging import (
     FEW,
-    SMALLER,
     Compared,
     Launch,
     coordinated,
@@ -26,10 +25,9 @@ from suite.harness.staging import (
     work,
 )
 
-# Steps per epoch of runs that are interrupted in the second one, and how far into it: so many that
-# the epoch is not over before the signal arrives. One process makes them faster, of a small model
-# faster still.
-STEPS, STEPS_ALONE, STEPS_SMALL_ALONE = 20, 40, 120
+# Steps per epoch of runs that are interrupted in the second one, and how far into it. Who is hurt
+# stands still until it is, and its peers go on until they need it.
+STEPS = 20
 INTO_EPOCH = 2
 INTERRUPTED = "interrupted"  # name of its model directory
 
@@ -75,9 +73,10 @@ def interrupted_while_saving(launch: Launch) -> Compared:
     flags = work_in_epochs(launch, order="by-epoch")
     directory = launch.directory / INTERRUPTED
     with launch(flags=flags, model_dir=directory) as cluster:
-        cluster.start()
         # In the third epoch, after the second backup.
-        kill_after_step(cluster, cluster.workers[0], kill_at(flags) + flags["steps-per-epoch"])
+        at_step = kill_at(flags) + flags["steps-per-epoch"]
+        start_until(cluster, cluster.workers[0], at_step)
+        kill(cluster, cluster.workers[0])
         for path in directory.glob("backup/*.h5"):
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
         cluster.start()
@@ -96,10 +95,10 @@ def told_to_leave(launch: Launch, trainer: Trainer) -> Compared:
     """`preempted` with that program; the reference is the case's own trainer."""
     flags = work_in_epochs(launch, order="by-epoch", preemption=True)
     with launch(trainer, flags=flags, model_dir=launch.directory / INTERRUPTED) as cluster:
-        cluster.start()
         told = cluster.workers[-1]
-        cluster.wait_for("step", told, where=lambda e: e["global_step"] >= kill_at(flags))
+        start_until(cluster, told, kill_at(flags))
         cluster.signal(told, signal.SIGTERM, fault="sigterm")
+        cluster.let_go(told)
         end_of_peers(launch, cluster, list(cluster.workers))
         cluster.start()
         return Compared(cluster.complete(), launch.outcome(undisturbed))
@@ -114,10 +113,8 @@ def interrupted_as_documented(launch: Launch) -> Compared:
 
 
 def work_in_epochs(launch: Launch, **flags: Any) -> dict[str, Any]:
-    alone = STEPS_SMALL_ALONE if launch.case.trainer.model in SMALLER else STEPS_ALONE
-    steps = STEPS if launch.case.distributed else alone
     return work(
-        launch, **{"epochs": EPOCHS, "steps_per_epoch": steps, "optimizer": "momentum", **flags}
+        launch, **{"epochs": EPOCHS, "steps_per_epoch": STEPS, "optimizer": "momentum", **flags}
     )
 
 
@@ -133,9 +130,9 @@ def _interrupted(
 ) -> Iterator[Cluster]:
     """A cluster that was interrupted and started again; the lost worker that long after others."""
     with launch(flags=flags, model_dir=launch.directory / INTERRUPTED) as cluster:
-        cluster.start()
         *survivors, lost = cluster.workers
-        kill_after_step(cluster, lost, kill_at(flags))
+        start_until(cluster, lost, kill_at(flags))
+        kill(cluster, lost)
         end_of_peers(launch, cluster, survivors)
         if survivors:
             cluster.start(*survivors)
@@ -150,7 +147,8 @@ def chief_lost(launch: Launch) -> Run:
     with launch(flags=endless_work(launch)) as cluster:
         cluster.start()
         lost, *survivors = cluster.workers
-        kill_after_step(cluster, lost, FEW)
+        cluster.wait_for("step", lost, at_least=FEW)
+        kill(cluster, lost)
         end_of_peers(launch, cluster, survivors)
         return cluster.run()
 
@@ -166,8 +164,14 @@ def worker_frozen(launch: Launch) -> Run:
         return cluster.run()
 
 
-def kill_after_step(cluster: Cluster, task: str, step: int) -> None:
+def start_until(cluster: Cluster, task: str, step: int) -> None:
+    """Start all, and wait until that one stands still after that step."""
+    cluster.hold(task, step)
+    cluster.start()
     cluster.wait_for("step", task, where=lambda e: e["global_step"] >= step)
+
+
+def kill(cluster: Cluster, task: str) -> None:
     cluster.signal(task, signal.SIGKILL, fault="sigkill")
     cluster.wait_exit(task)
 

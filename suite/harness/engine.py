@@ -40,7 +40,13 @@ MALLOC: Mapping[str, Mapping[str, str]] = {
     },
 }
 # What pytest's own environment happens to hold must not reach a task.
-NOT_INHERITED = (*ROLE_VARIABLES, "TRAINER_EVENTS", "TRAINER_ATTEMPT", "PYTEST_CURRENT_TEST")
+NOT_INHERITED = (
+    *ROLE_VARIABLES,
+    "TRAINER_EVENTS",
+    "TRAINER_ATTEMPT",
+    "TRAINER_HOLD",
+    "PYTEST_CURRENT_TEST",
+)
 
 
 def to_inherit() -> dict[str, str]:

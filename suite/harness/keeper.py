@@ -5,7 +5,7 @@ with it. It ends when its connection closes: nobody has to clean up after a kill
 Worker-side, forked by the zygote: standard library only, in Python 3.8 syntax.
 
 Messages are JSON lines. In: isolate (first), host, disk, start, signal. Out: ready, host, disk,
-spawned, exited, error.
+spawned, signalled, exited, error.
 """
 
 import contextlib
@@ -248,6 +248,7 @@ class Keeper:
         for pid, name in self.tasks.items():
             if name == (request["task"], request["attempt"]):
                 os.kill(pid, request["signum"])
+        send(self.connection, op="signalled")
 
     def reap(self):
         """Report tasks that ended; orphans that were adopted are only buried."""

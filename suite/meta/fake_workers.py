@@ -77,8 +77,6 @@ class Worker:
         self.told_to_leave = False
         if options.preemption:
             signal.signal(signal.SIGTERM, self._hear)
-        # A toy's epoch is over before a signal arrives, so it waits where it will be killed.
-        self.hold_at = int(os.environ.get("FAKE_HOLD_AT", "0")) if not events.attempt else 0
         self.lag_at = int(os.environ.get("FAKE_LAG_AT", "0")) if not events.attempt else 0
         self.backup = os.path.join(options.model_dir, "backup", self._mine("chief.json"))
 
@@ -259,19 +257,11 @@ class Worker:
         if self.options.audit_input:
             self.events.write("input", ids=indices, **where)
         last = self.index == self.workers - 1
-        if where["global_step"] == self.hold_at and last:
-            self._wait_to_be_hurt()
         if where["global_step"] == self.lag_at and last:
             fake_cluster.pause(0.5)  # while another is hurt, which goes on no further without us
 
     def _hear(self, *_):
         self.told_to_leave = True
-
-    def _wait_to_be_hurt(self):
-        for _ in range(6000):
-            if self.told_to_leave:
-                return
-            fake_cluster.pause(0.01)
 
     def _leave_if_told(self, epoch, step):
         """All at the same step: whether anybody was told to is a sum, like everything else."""

@@ -101,8 +101,6 @@ class FakeCase:
         interrupted = how.get("model_dir", self.directory).name == disasters.INTERRUPTED
         if interrupted and "workers" not in how:  # and not the smaller cluster that goes on
             how["env"]["FAKE_HOLDS"] = self.holds
-            if self.holds in ("", "mid-epoch"):
-                how["env"]["FAKE_HOLD_AT"] = str(disasters.kill_at(how["flags"]))
             if self.holds == "saving":  # the next epoch's first step comes after the save
                 how["env"]["FAKE_LAG_AT"] = str(2 * how["flags"]["steps-per-epoch"] + 1)
         return self.engine.launch(trainer, **how)

@@ -10,10 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from suite.harness import checks, diagnosis
+from suite.harness import diagnosis
 from suite.harness.checks import CHECKS
 from suite.harness.engine import Engine
-from suite.harness.errors import CheckFailed
 from suite.harness.mistakes import Mistaken
 from suite.harness.run import Event, Run
 from suite.meta import fakes, histories
@@ -298,27 +297,3 @@ def test_of_who_hangs_the_history_says_where_and_who_is_missing(stage: Stage) ->
 
 def test_every_check_has_a_defect_that_it_finds() -> None:
     assert RED.keys() == CHECKS.keys()
-
-
-def killed_late(last: int, restored: int) -> Run:
-    """A worker that saves every 10 steps, told of step `last` of an epoch that began after 80."""
-    told = [
-        Event("epoch", 1.0, "worker/0", 0, {"global_step": 80}),
-        Event("step", 2.0, "worker/0", 0, {"global_step": last}),
-        Event("spawned", 3.0, "worker/0", 1),
-        Event("restored", 4.0, "worker/0", 1, {"global_step": restored}),
-        Event("step", 5.0, "worker/0", 1, {"global_step": restored + 1}),
-    ]
-    tasks = ("worker/0",)
-    return Run(fakes.SINGLE, tasks, tasks, "none", "none", tuple(told), {"save-every": 10})
-
-
-def test_before_an_epoch_s_first_save_the_last_is_that_at_the_end_of_the_one_before():
-    checks.resumes_at_the_last_save(killed_late(85, 80))
-    checks.resumes_at_the_last_save(killed_late(95, 90))
-    with pytest.raises(CheckFailed, match="went back to step 80, the end of an epoch"):
-        checks.resumes_at_the_last_save(killed_late(95, 80))
-    with pytest.raises(CheckFailed, match="went back to 70"):
-        checks.resumes_at_the_last_save(killed_late(85, 70))
-    with pytest.raises(CheckFailed, match="went back to step 76, before the epoch's end at 80"):
-        checks.resumes_at_the_last_save(killed_late(85, 76))

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from reference_trainers import events
 from reference_trainers.events import EventWriter
 from suite.harness.process import ROOT
+from suite.harness.waiting import wait_until
 
 
 @pytest.fixture
@@ -87,6 +91,54 @@ def test_a_process_that_ends_leaves_nothing_unwritten(path: Path):
     )
     assert ended.returncode == 3
     assert [e["step"] for e in read(path)] == [1]
+
+
+@pytest.fixture
+def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IO[str]]:
+    """A file that is locked, for which writers made from now on wait after step 2."""
+    with (tmp_path / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        monkeypatch.setenv("TRAINER_HOLD", f"2:{file.name}")
+        yield file
+
+
+@pytest.mark.parametrize("how", ["write", "write_soon"])
+def test_a_task_stands_still_after_the_step_for_which_it_is_held(path: Path, lock, how: str):
+    """Having told of it, and until it is let go."""
+    writer = EventWriter()
+
+    def train() -> None:
+        for number in (1, 2, 3):
+            getattr(writer, how)("step", step=number, global_step=number, loss=0.5, examples=8)
+        writer.flush()
+
+    training = threading.Thread(target=train)
+    training.start()
+    try:
+        wait_until("step 2", lambda: path.exists() and len(read(path)) == 2, 10)
+        training.join(0.2)
+        assert training.is_alive()
+        assert [e["step"] for e in read(path)] == [1, 2]
+    finally:
+        lock.close()
+        training.join()
+    assert [e["step"] for e in read(path)] == [1, 2, 3]
+
+
+@pytest.mark.usefixtures("lock")
+def test_a_program_that_nobody_watches_is_not_held(monkeypatch):
+    monkeypatch.delenv("TRAINER_EVENTS", raising=False)
+    step(EventWriter(), 2)
+
+
+@pytest.mark.parametrize("hold", ["2", "two:{}", "2:{}.not"])
+@pytest.mark.usefixtures("path")
+def test_a_hold_that_cannot_be_is_refused(lock, monkeypatch, capfd, hold: str):
+    monkeypatch.setenv("TRAINER_HOLD", hold.format(lock.name))
+    monkeypatch.setattr(os, "_exit", lambda code: sys.exit(code))
+    with pytest.raises(SystemExit, match="2"):
+        EventWriter()
+    assert "not STEP:FILE with a file that is there" in capfd.readouterr().err
 
 
 def test_threads_lose_and_mix_nothing(path: Path):

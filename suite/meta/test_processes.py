@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -24,6 +25,7 @@ from suite.harness.errors import DeadlineExceeded, HarnessError, TrainerFailed, 
 from suite.harness.process import ROOT, Zygote
 from suite.harness.progress import Progress
 from suite.harness.run import HARNESS_EVENTS, Run, read
+from suite.harness.staging import give_time
 from suite.harness.waiting import Deadlines, wait_until
 from suite.meta import fakes
 
@@ -248,6 +250,44 @@ def test_a_task_that_cannot_do_it_says_so_also_while_something_is_awaited(fake_e
         cluster.start()
         with pytest.raises(Unsupported, match="gone"):
             cluster.wait_for("step")
+
+
+def test_a_held_task_is_still_there_however_late_the_harness(fake_engine, program):
+    """In its first life only, and until it is let go."""
+    body = f"""
+        sys.path.insert(0, {str(ROOT)!r})
+        from reference_trainers.events import EventWriter
+        writer = EventWriter()
+        for step in range(1, 4):
+            writer.write("step", step=step, global_step=step, loss=0.0, examples=1)
+        """
+    with launch(fake_engine, program(body)) as cluster:
+        cluster.hold("worker/0", 2)
+        cluster.start()
+        cluster.wait_for("step", where=lambda e: e["global_step"] == 2)
+        give_time(cluster, 0.3, lambda run: len(run.of("step")) > 2)
+        assert cluster.alive() == ["worker/0"]
+        cluster.let_go("worker/0")
+        run = cluster.finish()
+        assert [e["step"] for e in run.of("step")] == [1, 2, 3]
+        cluster.hold("worker/0", 1)
+        cluster.start()
+        assert [e["step"] for e in cluster.finish().of("step", attempt=1)] == [1, 2, 3]
+
+
+def test_a_signal_is_sent_when_the_call_is_over(fake_engine, program):
+    body = """
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+        say("step")
+        signal.pause()
+        """
+    with launch(fake_engine, program(body)) as cluster:
+        cluster.start()
+        cluster.wait_for("step")
+        status = Path(f"/proc/{cluster.pids['worker/0']}/status")
+        cluster.signal("worker/0", signal.SIGUSR1)
+        (pending,) = re.findall(r"ShdPnd:\s*(\w+)", status.read_text())
+        assert int(pending, 16) == 1 << (signal.SIGUSR1 - 1)
 
 
 def test_the_history_can_be_read_from_the_run_directory(fake_engine, program):

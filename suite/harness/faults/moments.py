@@ -20,11 +20,13 @@ class Moment:
 
     `planted`: it goes by so fast that only the program itself can be hurt in it, see
     suite/programs/planted.py. `asynchronous`: it means something where workers are not in step too.
+    `held`: a task of those in step stands still there until it is hurt.
     """
 
     wait: Wait | None = None
     planted: bool = False
     asynchronous: bool = False
+    held: bool = False
 
 
 def _stepped(cluster: Cluster, task: str) -> Event:
@@ -59,10 +61,10 @@ MOMENTS: Mapping[str, Moment] = MappingProxyType(
         "first step": Moment(
             lambda cluster, task: cluster.wait_for("joined", task), asynchronous=True
         ),
-        "mid-epoch": Moment(_stepped, asynchronous=True),
+        "mid-epoch": Moment(_stepped, asynchronous=True, held=True),
         "epoch's end": Moment(lambda cluster, task: cluster.wait_for("epoch", task)),
         "saving": Moment(planted=True, asynchronous=True),
-        "restoring": Moment(_restoring),
+        "restoring": Moment(_restoring, held=True),
         "evaluating": Moment(_evaluating),
         "shutting down": Moment(lambda cluster, task: cluster.wait_for("finished", task)),
     }

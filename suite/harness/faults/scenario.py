@@ -76,17 +76,24 @@ class _Scene:
         self.topology = launch.engine.topology(self.trainer, self.jobs)
         self.victim = row.task(self.topology)
         self.others = [task for task in self.topology.drivers if task != self.victim]
+        # What is planted does not wait for us.
+        self.held = MOMENTS[row.moment].held and self.trainer.synchronous and not row.planted
         self.limits = launch.engine.deadlines
 
     def play(self) -> Struck:
         how = self._work()
         with self.launch(self._program(how), **how) as cluster:
+            if self.held:
+                cluster.hold(self.victim, disasters.kill_at(cluster.plan.flags))
             cluster.start(*self.others) if self.fault.late else cluster.start()
             wait = MOMENTS[self.row.moment].wait
             if wait and not (self.fault.late or self.row.planted):
                 wait(cluster, self.victim)
             strike = planted if self.row.planted else self.fault.strike
+            if self.fault.harmless:  # over before the context begins, and must meet training
+                cluster.let_go(self.victim)
             with strike(cluster, self.victim):
+                cluster.let_go(self.victim)
                 if self.fault.at_restart:
                     cluster.start()
                 elif self.fault.ends and not self.fault.late and self.restarted == LOST:
