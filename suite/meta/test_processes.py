@@ -267,6 +267,7 @@ def test_a_held_task_is_still_there_however_late_the_harness(fake_engine, progra
         cluster.wait_for("step", where=lambda e: e["global_step"] == 2)
         give_time(cluster, 0.3, lambda run: len(run.of("step")) > 2)
         assert cluster.alive() == ["worker/0"]
+        assert len(cluster.run().of("step")) == 2
         cluster.let_go("worker/0")
         run = cluster.finish()
         assert [e["step"] for e in run.of("step")] == [1, 2, 3]
