@@ -11,12 +11,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from reference_trainers import BY_NAME
-from suite.benchmarks import training
+from suite.benchmarks import test_throughput, training
 from suite.benchmarks.passes import Purse, in_turns, passes
+from suite.harness.cases import Case
+from suite.harness.fixtures import WATCHED
 from suite.harness.measurement import (
     Interval,
     RecordedClock,
@@ -26,6 +30,7 @@ from suite.harness.measurement import (
     timed_steps,
     warm_up,
 )
+from suite.harness.once import Once
 from suite.harness.process import ROOT
 from suite.harness.run import Event, Run, in_order
 from suite.meta.fakes import SINGLE, FakeCase, data_file
@@ -375,6 +380,52 @@ def test_who_has_enough_or_fails_is_left_out_and_the_others_go_on():
     for _ in range(2):
         with pytest.raises(ValueError, match="no more"):
             taken["fails"].get()
+
+
+def test_the_backends_of_a_trainer_share_turns_and_the_state_of_the_machine(monkeypatch, tmp_path):
+    """What is measured by the first test that asks is there for the others, and nobody else's."""
+    mwms = BY_NAME["keras_multi_worker_mirrored"]
+    own = [Case(mwms, backend, "tf_keras") for backend in ("auto", "ring", "nccl")]
+    others = [replace(own[0], keras="keras3"), Case(BY_NAME["single_process"], "none", "tf_keras")]
+    path = Path(test_throughput.__file__)
+
+    def item(case: Case, name: str = "test_throughput", path: Path = path) -> Any:
+        callspec = SimpleNamespace(params={"case": case})
+        return SimpleNamespace(originalname=name, path=path, callspec=callspec, stash={})
+
+    measured: list[Case] = []
+
+    def measure(launch: Any) -> Any:
+        measured.append(launch.case)
+        return SimpleNamespace(run=SimpleNamespace(collective="ring"))
+
+    monkeypatch.setattr(test_throughput, "measured", measure)
+    monkeypatch.setattr(test_throughput, "passes", lambda most, _: range(most - 1))
+    tests = [item(case) for case in (others[0], *own, others[1])]
+    elsewhere = [item(own[0], "test_of_something_else"), item(own[0], path=Path(__file__))]
+    session: Any = SimpleNamespace(
+        outcomes=Once(), settings=SimpleNamespace(full=True), has_gpus=lambda _: False
+    )
+
+    def ask(test: Any) -> Any:
+        case = test.callspec.params["case"]
+        among = SimpleNamespace(items=[*elsewhere, *tests])
+        request: Any = SimpleNamespace(node=test, session=among, path=path)
+        launch: Any = SimpleNamespace(case=case, directory=tmp_path)
+        return test_throughput.by_backend(request, session, launch)
+
+    _, auto, ring, nccl, _ = tests
+    taken = ask(ring)
+    # NCCL, which is the ring here, is measured often enough under that name.
+    assert "".join(case.backend[0] for case in measured) == "arn" + "ra" + "ar"
+    assert [len(taken[case].get()) for case in own] == [3, 3, 1]
+    assert {case.keras for case in measured} == {"tf_keras"}
+    assert ask(auto) is taken
+    assert ask(nccl) is taken
+    assert len(measured) == 7
+    assert auto.stash[WATCHED] is ring.stash[WATCHED] is nccl.stash[WATCHED]
+    ask(tests[0])
+    assert measured[7:] == [others[0]] * 3
 
 
 def test_passes_in_which_nobody_is_left_take_no_time_from_others():
