@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -19,7 +20,7 @@ from suite.harness.engine import Engine
 from suite.harness.errors import HarnessError, Unsupported
 from suite.harness.process import ROOT
 from suite.harness.rates import RATES
-from suite.harness.run import Run
+from suite.harness.run import Event, Run
 from suite.meta import fakes
 
 ISOLATED = network.probe().kind == network.NAMESPACE
@@ -99,11 +100,27 @@ def start(engine: Engine, trainer: Trainer, **how: object) -> Cluster:
     return engine.launch(trainer, backend="none", keras="none", **how)  # type: ignore[arg-type]
 
 
-def heard_since(cluster: Cluster, after_s: float) -> set[str]:
-    """Who gets anything sent from now on, when both have sent enough for it."""
+def heard_from_now(cluster: Cluster, surely: set[str]) -> set[str]:
+    """Who gets anything sent from now on, when both have sent enough for it.
+
+    By the numbers of what is sent: what was on its way may be read much later on a busy machine.
+    For those who surely get it, wait.
+    """
+    now_s, first = time.monotonic(), {}
     for task in cluster.tasks:
-        cluster.wait_for("sent", task, at_least=ENOUGH, where=lambda e: e.time_s > after_s)
-    return {e.task for e in cluster.run().of("got") if e.time_s > after_s}
+        sent = cluster.wait_for("sent", task, where=lambda e: e.time_s > now_s)
+        first[task] = sent["number"]
+
+    def is_new(event: Event) -> bool:
+        (other,) = set(cluster.tasks) - {event.task}
+        return event["number"] >= first[other]
+
+    for task in surely:
+        cluster.wait_for("got", task, where=is_new)
+    for task in cluster.tasks:
+        enough = first[task] + ENOUGH
+        cluster.wait_for("sent", task, where=lambda e, enough=enough: e["number"] > enough)
+    return {e.task for e in cluster.run().of("got") if is_new(e)}
 
 
 def last_s(run: Run) -> float:
@@ -123,9 +140,7 @@ def test_each_state_of_a_link_stops_what_it_says(engine, tmp_path):
             ("mute", {"worker/1"}),
         ):
             cluster.link("worker/1", state)
-            cluster.wait_for("sent", "worker/0")  # looks, so that the next line knows of all
-            settled = last_s(cluster.run()) + 0.05  # what was on its way has arrived
-            assert heard_since(cluster, settled) == heard, state
+            assert heard_from_now(cluster, heard) == heard, state
             cluster.link("worker/1", "whole")
             healed = last_s(cluster.run())
             for task in cluster.tasks:  # soon: whom a host could not find it asks for anew
