@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from suite.harness.process import ROOT
-from suite.meta.sessions import Done, environment
+from suite.meta.sessions import HANGS_S, Done, environment
 
 NAME = "softmax_regression"
 TABLE = "TRAINERS: Tuple[Trainer, ...] = (\n"
@@ -75,6 +75,6 @@ def examined(stage: Path, name: str) -> Done:
         cwd=project,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANGS_S,
         check=False,
     )

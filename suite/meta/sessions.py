@@ -14,6 +14,7 @@ from suite.harness.process import ROOT
 
 Done = subprocess.CompletedProcess[str]
 
+HANGS_S = 300  # a session takes seconds
 TESTS = '''
 """Tests as the suite has them, one for each verdict."""
 import pytest
@@ -191,7 +192,7 @@ def run_pytest(
         cwd=stage,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANGS_S,
         check=False,
         **how,
     )
@@ -205,7 +206,7 @@ def run_module(stage: Path, module: str, arguments: Sequence[str]) -> Done:
         cwd=stage,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANGS_S,
         check=False,
     )
 

@@ -374,7 +374,7 @@ def test_killing_pytest_leaves_no_process_and_no_namespace(tmp_path):
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
     )
-    told = wait_until("the victim's cluster", lambda: ready.exists() and ready.read_text(), 15)
+    told = wait_until("the victim's cluster", lambda: ready.exists() and ready.read_text(), 60)
     session, temporary = told.split()
     running = leaks.processes(session)
     victim.send_signal(signal.SIGKILL)
