@@ -37,9 +37,10 @@ class Progress(Protocol):
 
 
 class Hold:
-    """A task stands still after a step, until this is let go."""
+    """A life of a task stands still after a step, until this is let go."""
 
-    def __init__(self, step: int, path: Path) -> None:
+    def __init__(self, attempt: int, step: int, path: Path) -> None:
+        self.attempt = attempt
         self.setting = f"{step}:{path}"  # TRAINER_HOLD, see reference_trainers/events.py
         self._file = path.open("w")
         fcntl.flock(self._file, fcntl.LOCK_EX)
@@ -115,8 +116,9 @@ class Cluster:
             attempt = self.attempts.get(task, -1) + 1
             self.attempts[task] = attempt
             environment = self.plan.environment(task, attempt)
-            if task in self.holds and not attempt:
-                environment["TRAINER_HOLD"] = self.holds[task].setting
+            hold = self.holds.get(task)
+            if hold and hold.attempt == attempt:
+                environment["TRAINER_HOLD"] = hold.setting
             self.tails[task, attempt] = Tail(Path(environment["TRAINER_EVENTS"]))
             self.keeper.send(
                 op="start",
@@ -139,12 +141,14 @@ class Cluster:
         self._wait(f"{', '.join(tasks or self.tasks)} to be forked", spawned, self.deadlines.exit_s)
 
     def hold(self, task: str, step: int) -> None:
-        """Have the task's first life stand still after that step, until `let_go`; before `start`.
+        """Have the task's next life stand still after that step, until `let_go`; before `start`.
 
         So what is to happen there cannot come too late, however busy this process.
         """
-        path = self.plan.events / f"{task.replace('/', '-')}.hold"
-        self.holds[task] = Hold(step, path)
+        self.let_go(task)
+        attempt = self.attempts.get(task, -1) + 1
+        path = self.plan.events / f"{task.replace('/', '-')}.{attempt}.hold"
+        self.holds[task] = Hold(attempt, step, path)
 
     def let_go(self, task: str) -> None:
         """End its `hold`, if there is one."""

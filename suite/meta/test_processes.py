@@ -253,7 +253,7 @@ def test_a_task_that_cannot_do_it_says_so_also_while_something_is_awaited(fake_e
 
 
 def test_a_held_task_is_still_there_however_late_the_harness(fake_engine, program):
-    """In its first life only, and until it is let go."""
+    """In its next life only, and until it is let go."""
     body = f"""
         sys.path.insert(0, {str(ROOT)!r})
         from reference_trainers.events import EventWriter
@@ -273,7 +273,13 @@ def test_a_held_task_is_still_there_however_late_the_harness(fake_engine, progra
         assert [e["step"] for e in run.of("step")] == [1, 2, 3]
         cluster.hold("worker/0", 1)
         cluster.start()
-        assert [e["step"] for e in cluster.finish().of("step", attempt=1)] == [1, 2, 3]
+        cluster.wait_for("step", attempt=1)
+        give_time(cluster, 0.3, lambda run: len(run.of("step", attempt=1)) > 1)
+        assert len(cluster.run().of("step", attempt=1)) == 1
+        cluster.signal("worker/0", signal.SIGKILL)
+        cluster.wait_exit("worker/0")
+        cluster.start()
+        assert [e["step"] for e in cluster.finish().of("step", attempt=2)] == [1, 2, 3]
 
 
 def test_a_signal_is_sent_when_the_call_is_over(fake_engine, program):

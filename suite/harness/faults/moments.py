@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from suite.harness import disasters
 from suite.harness.cluster import Cluster
@@ -18,15 +19,15 @@ Wait = Callable[[Cluster, str], object]
 class Moment:
     """`wait` until the task is there, or has been.
 
-    `planted`: it goes by so fast that only the program itself can be hurt in it, see
-    suite/programs/planted.py. `asynchronous`: it means something where workers are not in step too.
-    `held`: a task of those in step stands still there until it is hurt.
+    `hold`: the step after which one of those in step stands still until it is hurt. `planted`: it
+    goes by so fast that only the program itself can be hurt in it, see suite/programs/planted.py.
+    `asynchronous`: it means something where workers are not in step too.
     """
 
     wait: Wait | None = None
     planted: bool = False
     asynchronous: bool = False
-    held: bool = False
+    hold: Callable[[Mapping[str, Any]], int] | None = None
 
 
 def _stepped(cluster: Cluster, task: str) -> Event:
@@ -42,6 +43,11 @@ def _stepped(cluster: Cluster, task: str) -> Event:
     return cluster.wait_for(trainer.progress, teller, where=lambda e: e["global_step"] >= first)
 
 
+def _second_epoch(flags: Mapping[str, Any]) -> int:
+    """Its first step: what comes between two epochs is over."""
+    return flags["steps-per-epoch"] + 1
+
+
 def _evaluating(cluster: Cluster, task: str) -> Event:
     last = cluster.plan.flags["steps-per-epoch"]
     return cluster.wait_for("step", task, where=lambda e: e["global_step"] >= last)
@@ -51,6 +57,7 @@ def _restoring(cluster: Cluster, task: str) -> Event:
     """In its second life, for which all were ended and started again within the second epoch."""
     _stepped(cluster, task)
     disasters.end_all(cluster)
+    cluster.hold(task, _second_epoch(cluster.plan.flags))
     cluster.start()
     return cluster.wait_for("restored", task, attempt=1)
 
@@ -59,13 +66,17 @@ MOMENTS: Mapping[str, Moment] = MappingProxyType(
     {
         "forming": Moment(lambda cluster, task: cluster.wait_for("started", task)),
         "first step": Moment(
-            lambda cluster, task: cluster.wait_for("joined", task), asynchronous=True
+            lambda cluster, task: cluster.wait_for("joined", task),
+            asynchronous=True,
+            hold=lambda _: 1,
         ),
-        "mid-epoch": Moment(_stepped, asynchronous=True, held=True),
-        "epoch's end": Moment(lambda cluster, task: cluster.wait_for("epoch", task)),
+        "mid-epoch": Moment(_stepped, asynchronous=True, hold=disasters.kill_at),
+        "epoch's end": Moment(
+            lambda cluster, task: cluster.wait_for("epoch", task), hold=_second_epoch
+        ),
         "saving": Moment(planted=True, asynchronous=True),
-        "restoring": Moment(_restoring, held=True),
-        "evaluating": Moment(_evaluating),
+        "restoring": Moment(_restoring, hold=disasters.kill_at),
+        "evaluating": Moment(_evaluating, hold=_second_epoch),
         "shutting down": Moment(lambda cluster, task: cluster.wait_for("finished", task)),
     }
 )

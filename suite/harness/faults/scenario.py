@@ -76,15 +76,15 @@ class _Scene:
         self.topology = launch.engine.topology(self.trainer, self.jobs)
         self.victim = row.task(self.topology)
         self.others = [task for task in self.topology.drivers if task != self.victim]
-        # What is planted does not wait for us.
-        self.held = MOMENTS[row.moment].held and self.trainer.synchronous and not row.planted
+        in_step = self.trainer.synchronous and not row.planted  # which does not wait for us
+        self.hold = MOMENTS[row.moment].hold if in_step else None
         self.limits = launch.engine.deadlines
 
     def play(self) -> Struck:
         how = self._work()
         with self.launch(self._program(how), **how) as cluster:
-            if self.held:
-                cluster.hold(self.victim, disasters.kill_at(cluster.plan.flags))
+            if self.hold:
+                cluster.hold(self.victim, self.hold(cluster.plan.flags))
             cluster.start(*self.others) if self.fault.late else cluster.start()
             wait = MOMENTS[self.row.moment].wait
             if wait and not (self.fault.late or self.row.planted):
