@@ -1,0 +1,62 @@
+"""Who is to be hurt at a moment within training is there when it is, however late that comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suite.harness import faults, recovery
+from suite.harness.cluster import Cluster
+from suite.harness.engine import Engine
+from suite.harness.faults.moments import MOMENTS
+from suite.harness.staging import give_time
+from suite.meta import fakes
+
+LATE_S = 0.5  # in which a toy makes all its steps
+WITHIN = [
+    row
+    for row in faults.ROWS
+    if (row.fault, row.victim, row.restart) == ("sigkill", "worker", "")
+    and MOMENTS[row.moment].hold
+]
+
+
+@pytest.fixture
+def engine(fake_engine: Engine, tmp_path: Path) -> Iterator[Engine]:
+    made = replace(
+        fake_engine,
+        directory=tmp_path,
+        defaults={"data": fakes.data_file(tmp_path), "seed": 7},
+        preload=fakes.IMPORTS,
+        zygotes={},
+    )
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize("row", WITHIN, ids=lambda row: row.name)
+def test_a_kill_that_comes_late_finds_its_task_there(engine, tmp_path, monkeypatch, row):
+    on_time = Cluster.signal
+
+    def late(cluster: Cluster, task: str, signum: int, **named: Any) -> None:
+        if named:
+            give_time(cluster, LATE_S, lambda _: False)
+        on_time(cluster, task, signum, **named)
+
+    monkeypatch.setattr(Cluster, "signal", late)
+    (tmp_path / "models").mkdir()
+    case = fakes.FakeCase(engine, tmp_path / "models", fakes.WORKERS, holds=row.moment)
+    run = faults.scene(row)(case).run
+    fault = recovery.fault_of(run)
+    exited = run.exit_of(fault.task, fault.attempt)
+    assert exited
+    assert (exited["signal"], exited["ended_by_harness"]) == (9, True)
+    hold = MOMENTS[row.moment].hold
+    assert hold
+    furthest = hold(run.flags)
+    told = [e["global_step"] for e in run.of("step", fault.task, fault.attempt)]
+    assert max(told, default=0) <= furthest
