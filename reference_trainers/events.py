@@ -1,9 +1,9 @@
 """What a trainer tells about itself: one JSON object a line, in the file named by TRAINER_EVENTS.
 
 SCHEMA is the vocabulary that every trainer and every probe program shares. Without TRAINER_EVENTS
-the writer does nothing, so the same program runs from a shell. With TRAINER_HOLD=STEP:FILE it
-stands still once it has told of that global step, while another has the lock (flock(2)) of FILE.
-Standard library only, Python 3.8.
+the writer does nothing, so the same program runs from a shell. With TRAINER_HOLD=EVENT:STEP:FILE it
+stands still once it has told of such an event, of that global step or a later one (0: of any),
+while another has the lock (flock(2)) of FILE. Standard library only, Python 3.8.
 """
 
 import atexit
@@ -87,7 +87,7 @@ class EventWriter(object):
         self._waiting = collections.deque()  # (event, time_s, fields, what gives more of them)
         self._writing = threading.RLock()  # a signal handler may write as well
         self._written_s = 0.0
-        self._hold_at, self._hold_path = self._hold_of(os.environ.get("TRAINER_HOLD", ""))
+        self._hold_at = self._hold_of(os.environ.get("TRAINER_HOLD", ""))
         if self.enabled:
             try:
                 flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
@@ -119,26 +119,29 @@ class EventWriter(object):
             self._hold(event, fields)
 
     def _hold_of(self, setting):
-        """Step after which to stand still and path of a lock; (None, "") where there is none."""
-        step, _, path = setting.partition(":")
+        """Event and step after which to stand still, and path of a lock; None without a hold."""
         if not (self.enabled and setting):
-            return None, ""
-        if not (step.isdigit() and os.path.isfile(path)):
-            self._leave("TRAINER_HOLD is %r, not STEP:FILE with a file that is there" % setting)
-        return int(step), path
+            return None
+        event, step, path = (setting.split(":", 2) + ["", ""])[:3]
+        if not (event in SCHEMA and step.isdigit() and os.path.isfile(path)):
+            self._leave(
+                "TRAINER_HOLD is %r, not EVENT:STEP:FILE with a file that is there" % setting
+            )
+        return event, int(step), path
 
     def _hold(self, event, fields):
-        """Stand still, once, if this is the step after which to: until the lock is there to take.
+        """Stand still, once, if it is time to: until the lock is there to take.
 
-        Who hurts this process at a step would come too late on a busy machine, where steps are
-        short.
+        Who hurts this process then would come too late on a busy machine, where steps are short.
         """
-        if self._hold_at is None or event != "step" or fields["global_step"] < self._hold_at:
+        if self._hold_at is None:
             return
-        self._hold_at = None
-        self.flush()
-        with open(self._hold_path) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        awaited, step, path = self._hold_at
+        if event == awaited and fields.get("global_step", 0) >= step:
+            self._hold_at = None
+            self.flush()
+            with open(path) as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
 
     def flush(self):
         """Write what waits."""

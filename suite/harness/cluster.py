@@ -37,11 +37,11 @@ class Progress(Protocol):
 
 
 class Hold:
-    """A life of a task stands still after a step, until this is let go."""
+    """A life of a task stands still after an event, until this is let go."""
 
-    def __init__(self, attempt: int, step: int, path: Path) -> None:
+    def __init__(self, attempt: int, event: str, step: int, path: Path) -> None:
         self.attempt = attempt
-        self.setting = f"{step}:{path}"  # TRAINER_HOLD, see reference_trainers/events.py
+        self.setting = f"{event}:{step}:{path}"  # TRAINER_HOLD, see reference_trainers/events.py
         self._file = path.open("w")
         fcntl.flock(self._file, fcntl.LOCK_EX)
 
@@ -140,15 +140,16 @@ class Cluster:
 
         self._wait(f"{', '.join(tasks or self.tasks)} to be forked", spawned, self.deadlines.exit_s)
 
-    def hold(self, task: str, step: int) -> None:
-        """Have the task's next life stand still after that step, until `let_go`; before `start`.
+    def hold(self, task: str, event: str, step: int = 0) -> None:
+        """Have the task's next life stand still after that event, until `let_go`; before `start`.
 
-        So what is to happen there cannot come too late, however busy this process.
+        `step`: of that global step, or a later one. So what is to happen there cannot come too
+        late, however busy this process.
         """
         self.let_go(task)
         attempt = self.attempts.get(task, -1) + 1
         path = self.plan.events / f"{task.replace('/', '-')}.{attempt}.hold"
-        self.holds[task] = Hold(attempt, step, path)
+        self.holds[task] = Hold(attempt, event, step, path)
 
     def let_go(self, task: str) -> None:
         """End its `hold`, if there is one."""

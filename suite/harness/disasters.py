@@ -166,7 +166,7 @@ def worker_frozen(launch: Launch) -> Run:
 
 def start_until(cluster: Cluster, task: str, step: int) -> None:
     """Start all, and wait until that one stands still after that step."""
-    cluster.hold(task, step)
+    cluster.hold(task, "step", step)
     cluster.start()
     cluster.wait_for("step", task, where=lambda e: e["global_step"] >= step)
 

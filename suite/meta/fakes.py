@@ -85,7 +85,7 @@ class FakeCase:
     directory: Path
     trainer: Trainer
     defect: str = ""
-    holds: str = ""  # the moment of the fault table at which the last worker waits
+    moment: str = ""  # of the fault table, where a row of it is played
 
     @property
     def case(self) -> Case:
@@ -99,10 +99,9 @@ class FakeCase:
         if trainer.aggregates:
             how["env"]["FAKE_AGGREGATES"] = "1"
         interrupted = how.get("model_dir", self.directory).name == disasters.INTERRUPTED
-        if interrupted and "workers" not in how:  # and not the smaller cluster that goes on
-            how["env"]["FAKE_HOLDS"] = self.holds
-            if self.holds == "saving":  # the next epoch's first step comes after the save
-                how["env"]["FAKE_LAG_AT"] = str(2 * how["flags"]["steps-per-epoch"] + 1)
+        # The next epoch's first step comes after the save; not in a smaller cluster that goes on.
+        if self.moment == "saving" and interrupted and "workers" not in how:
+            how["env"]["FAKE_LAG_AT"] = str(2 * how["flags"]["steps-per-epoch"] + 1)
         return self.engine.launch(trainer, **how)
 
     def outcome(self, scene: Callable[[Any], Any]) -> Any:

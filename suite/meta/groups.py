@@ -49,7 +49,7 @@ def struck(name: str) -> Callable[[FakeCase], faults.Struck]:
     (row,) = (row for row in faults.ROWS if row.name == name)
 
     def play(launch: FakeCase) -> faults.Struck:
-        return faults.scene(row)(replace(launch, holds=row.moment))
+        return faults.scene(row)(replace(launch, moment=row.moment))
 
     return play
 

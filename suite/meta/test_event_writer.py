@@ -98,7 +98,7 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IO[str]]:
     """A file that is locked, for which writers made from now on wait after step 2."""
     with (tmp_path / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        monkeypatch.setenv("TRAINER_HOLD", f"2:{file.name}")
+        monkeypatch.setenv("TRAINER_HOLD", f"step:2:{file.name}")
         yield file
 
 
@@ -131,14 +131,14 @@ def test_a_program_that_nobody_watches_is_not_held(monkeypatch):
     step(EventWriter(), 2)
 
 
-@pytest.mark.parametrize("hold", ["2", "two:{}", "2:{}.not"])
+@pytest.mark.parametrize("hold", ["step:2", "step:two:{}", "stop:2:{}", "step:2:{}.not"])
 @pytest.mark.usefixtures("path")
 def test_a_hold_that_cannot_be_is_refused(lock, monkeypatch, capfd, hold: str):
     monkeypatch.setenv("TRAINER_HOLD", hold.format(lock.name))
     monkeypatch.setattr(os, "_exit", lambda code: sys.exit(code))
     with pytest.raises(SystemExit, match="2"):
         EventWriter()
-    assert "not STEP:FILE with a file that is there" in capfd.readouterr().err
+    assert "not EVENT:STEP:FILE with a file that is there" in capfd.readouterr().err
 
 
 def test_threads_lose_and_mix_nothing(path: Path):

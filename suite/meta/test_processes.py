@@ -262,7 +262,7 @@ def test_a_held_task_is_still_there_however_late_the_harness(fake_engine, progra
             writer.write("step", step=step, global_step=step, loss=0.0, examples=1)
         """
     with launch(fake_engine, program(body)) as cluster:
-        cluster.hold("worker/0", 2)
+        cluster.hold("worker/0", "step", 2)
         cluster.start()
         cluster.wait_for("step", where=lambda e: e["global_step"] == 2)
         give_time(cluster, 0.3, lambda run: len(run.of("step")) > 2)
@@ -271,7 +271,7 @@ def test_a_held_task_is_still_there_however_late_the_harness(fake_engine, progra
         cluster.let_go("worker/0")
         run = cluster.finish()
         assert [e["step"] for e in run.of("step")] == [1, 2, 3]
-        cluster.hold("worker/0", 1)
+        cluster.hold("worker/0", "step")
         cluster.start()
         cluster.wait_for("step", attempt=1)
         give_time(cluster, 0.3, lambda run: len(run.of("step", attempt=1)) > 1)

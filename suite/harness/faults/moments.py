@@ -19,15 +19,15 @@ Wait = Callable[[Cluster, str], object]
 class Moment:
     """`wait` until the task is there, or has been.
 
-    `hold`: the step after which one of those in step stands still until it is hurt. `planted`: it
-    goes by so fast that only the program itself can be hurt in it, see suite/programs/planted.py.
-    `asynchronous`: it means something where workers are not in step too.
+    `hold`: after which event, of which step, one of those in step stands still until it is hurt.
+    `planted`: it goes by so fast that only the program itself can be hurt in it, see
+    suite/programs/planted.py. `asynchronous`: it means something where workers are not in step too.
     """
 
     wait: Wait | None = None
     planted: bool = False
     asynchronous: bool = False
-    hold: Callable[[Mapping[str, Any]], int] | None = None
+    hold: Callable[[Mapping[str, Any]], tuple[str, int]] | None = None
 
 
 def _stepped(cluster: Cluster, task: str) -> Event:
@@ -43,9 +43,13 @@ def _stepped(cluster: Cluster, task: str) -> Event:
     return cluster.wait_for(trainer.progress, teller, where=lambda e: e["global_step"] >= first)
 
 
-def _second_epoch(flags: Mapping[str, Any]) -> int:
+def _mid_epoch(flags: Mapping[str, Any]) -> tuple[str, int]:
+    return "step", disasters.kill_at(flags)
+
+
+def _second_epoch(flags: Mapping[str, Any]) -> tuple[str, int]:
     """Its first step: what comes between two epochs is over."""
-    return flags["steps-per-epoch"] + 1
+    return "step", flags["steps-per-epoch"] + 1
 
 
 def _evaluating(cluster: Cluster, task: str) -> Event:
@@ -57,26 +61,30 @@ def _restoring(cluster: Cluster, task: str) -> Event:
     """In its second life, for which all were ended and started again within the second epoch."""
     _stepped(cluster, task)
     disasters.end_all(cluster)
-    cluster.hold(task, _second_epoch(cluster.plan.flags))
+    cluster.hold(task, *_second_epoch(cluster.plan.flags))
     cluster.start()
     return cluster.wait_for("restored", task, attempt=1)
 
 
 MOMENTS: Mapping[str, Moment] = MappingProxyType(
     {
-        "forming": Moment(lambda cluster, task: cluster.wait_for("started", task)),
+        "forming": Moment(  # which it has not joined yet
+            lambda cluster, task: cluster.wait_for("started", task), hold=lambda _: ("started", 0)
+        ),
         "first step": Moment(
             lambda cluster, task: cluster.wait_for("joined", task),
             asynchronous=True,
-            hold=lambda _: 1,
+            hold=lambda _: ("step", 1),
         ),
-        "mid-epoch": Moment(_stepped, asynchronous=True, hold=disasters.kill_at),
+        "mid-epoch": Moment(_stepped, asynchronous=True, hold=_mid_epoch),
         "epoch's end": Moment(
             lambda cluster, task: cluster.wait_for("epoch", task), hold=_second_epoch
         ),
         "saving": Moment(planted=True, asynchronous=True),
-        "restoring": Moment(_restoring, hold=disasters.kill_at),
+        "restoring": Moment(_restoring, hold=_mid_epoch),
         "evaluating": Moment(_evaluating, hold=_second_epoch),
-        "shutting down": Moment(lambda cluster, task: cluster.wait_for("finished", task)),
+        "shutting down": Moment(
+            lambda cluster, task: cluster.wait_for("finished", task), hold=lambda _: ("finished", 0)
+        ),
     }
 )

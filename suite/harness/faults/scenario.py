@@ -84,7 +84,7 @@ class _Scene:
         how = self._work()
         with self.launch(self._program(how), **how) as cluster:
             if self.hold:
-                cluster.hold(self.victim, self.hold(cluster.plan.flags))
+                cluster.hold(self.victim, *self.hold(cluster.plan.flags))
             cluster.start(*self.others) if self.fault.late else cluster.start()
             wait = MOMENTS[self.row.moment].wait
             if wait and not (self.fault.late or self.row.planted):
