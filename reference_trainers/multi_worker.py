@@ -6,17 +6,7 @@ import sys
 
 import tensorflow as tf
 
-from reference_trainers import workload
-
-# What TensorFlow raises on the survivors when a worker is gone, by when and how they notice.
-PEER_ERRORS = (
-    tf.errors.UnavailableError,
-    tf.errors.AbortedError,
-    tf.errors.InternalError,
-    tf.errors.CancelledError,
-    tf.errors.DeadlineExceededError,
-    tf.errors.FailedPreconditionError,
-)
+from reference_trainers import peer_errors, workload
 
 
 def leave_unsupported(events, reason):
@@ -91,7 +81,8 @@ def telling_of_lost_peers(events, role):
     """Write `peer_lost` for an error that a lost worker causes, and let the error end the task."""
     try:
         yield
-    except PEER_ERRORS as error:
-        if len(role.workers) > 1:
+    except tf.errors.OpError as error:
+        lost = peer_errors.is_peer_loss(type(error).__name__, str(error))
+        if lost and len(role.workers) > 1:
             events.write("peer_lost", error=workload.reason(error))
         raise

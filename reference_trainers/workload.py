@@ -23,7 +23,7 @@ BAD_INPUT = 2
 PREEMPTED = 42  # told to leave, and has saved; TensorFlow's own
 UNSUPPORTED = 77  # only together with an `unsupported` event, which says why
 # In the long text of an error about a lost task, what is worth one line.
-TELLING = re.compile("aborted by|reset by peer|[Ss]ocket closed|refused|remote target")
+TELLING = re.compile("aborted by|reset by peer|[Ss]ocket closed|refused|remote target|^RPC: ")
 # See keras_support.
 MODELS = ("cnn", "small-cnn", "pooled-cnn", "deep-cnn", "mlp", "mlp-10m", "mlp-50m")
 KERAS_DATA = "~/.keras/datasets/mnist.npz"

@@ -15,6 +15,8 @@ from suite.harness.checks.registry import (
     some,
     weights,
 )
+from suite.harness.diagnosis import last_error
+from suite.harness.errors import CheckFailed
 from suite.harness.run import Event, Run
 
 PREEMPTED = 42  # exit code of what was told to leave and has saved, TensorFlow's own
@@ -32,7 +34,8 @@ def peers_fail_in_time(run: Run, limit_s: float) -> None:
     """When a task is lost, every other driver fails by itself within the limit: none hangs.
 
     It fails when it tells of its error, or else when it ends; from there it may take its time to
-    leave, but it does.
+    leave, but it does. A program that can write `peer_lost` must write it: an end by another error
+    does not show that the loss was noticed.
     """
     fault = some("fault", run.of("fault_started"))[0]
     survivors = [task for task in run.drivers if task != fault.task]
@@ -52,6 +55,12 @@ def peers_fail_in_time(run: Run, limit_s: float) -> None:
             f" {exited.time_s - failed.time_s:.1f} s later",
         )
         equal(f"{task} failed when {fault.task} was lost", exited["code"] != 0, True)
+        if failed.name != "peer_lost" and "peer_lost" in run.trainer.events:
+            error = last_error(run.log(task, fault.attempt))
+            raise CheckFailed(
+                f"{task} failed when {fault.task} was lost, but by an error that names no lost peer"
+                f" ({error})"
+            )
 
 
 @check
