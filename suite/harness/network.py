@@ -1,29 +1,31 @@
 """Where clusters get their addresses: a private network each, or leased ports where that is not.
 
 In a namespace of its own (isolation.py) every cluster has the same addresses and none can meet
-another. Where the kernel forbids it, ports on 127.0.0.1 are leased by locking a file, outside the
-range from which the kernel gives ports to everybody else. No test may ever meet a port in use.
+another. Where the kernel forbids it, ports are leased by locking a file, outside the range from
+which the kernel gives ports to everybody else. No test may ever meet a port in use. Tasks connect
+to 127.0.0.1, but TensorFlow listens on every interface: leased ports are closed to other users and
+machines where the rights allow it (firewall.py), and connections are checked (connections.py).
 """
 
 from __future__ import annotations
 
 import errno
-import os
 import random
 import socket
-import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
-from suite.harness import hosts
+from suite.harness import connections, firewall, hosts
 from suite.harness.errors import HarnessError, Unsupported
+from suite.harness.paths import private_directory
 
 HOST = "127.0.0.1"
 FIRST_PORT = 2222  # in a namespace: the port of the documents' examples
@@ -38,6 +40,10 @@ FEWEST = 1_000  # fewer free ports than this below the ephemeral ones: take thos
 
 
 NAMESPACE, LEASED_PORTS = "namespace", "leased-ports"
+REMEDY = (
+    "allow user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0, "
+    "docker run --security-opt seccomp=unconfined), or run as root with nft or iptables"
+)
 
 
 @dataclass(frozen=True)
@@ -46,12 +52,58 @@ class Network:
 
     kind: str  # NAMESPACE or LEASED_PORTS
     reason: str
+    firewall: str = ""  # what closes leased ports to others, see firewall.py; "" where nothing does
+    why_open: str = ""  # why nothing does
+
+    @property
+    def open_ports(self) -> bool:
+        """Return True if other users and machines can reach the tasks."""
+        return self.kind == LEASED_PORTS and not self.firewall
+
+    @property
+    def warning(self) -> str:
+        """Return what a user must know of open ports, in one line; "" if there are none."""
+        if not self.open_ports:
+            return ""
+        return (
+            "open ports: tasks listen on every interface without authentication, other users and "
+            f"machines can reach them; remedy: {REMEDY}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the part of run.json about the network."""
+        return {
+            "kind": self.kind,
+            "reason": self.reason,
+            "open_ports": self.open_ports,
+            "firewall": self.firewall,
+            "remedy": REMEDY if self.open_ports else "",
+            "connections_checked": self.kind == LEASED_PORTS and connections.is_reliable(),
+        }
+
+    def with_closed_ports(self, session: str) -> Network:
+        """Find out, by trying, what can close leased ports here; return a network that uses it."""
+        if self.kind == NAMESPACE:
+            return self
+        found, reasons = firewall.probe(session)
+        return replace(self, firewall=found, why_open=reasons)
+
+    def watch(self, addresses: Mapping[str, str]) -> connections.PortWatch | None:
+        """Return a watch on leased ports; None in a namespace, or if owners cannot be found."""
+        if self.kind == NAMESPACE or not connections.is_reliable():
+            return None
+        return connections.PortWatch(addresses)
 
     def addresses(
-        self, tasks: Sequence[str], on_hosts: bool = False, on_disk: bool = False
+        self,
+        tasks: Sequence[str],
+        on_hosts: bool = False,
+        on_disk: bool = False,
+        session: str = "",
     ) -> tuple[dict[str, str], Callable[[], None]]:
         """Task to address for one cluster, and what to call when the cluster has ended.
 
+        `session` names the firewall's rules, where there are any.
         Unsupported for hosts or a disk of their own where clusters are kept apart by ports only.
         """
         if (on_hosts or on_disk) and self.kind != NAMESPACE:
@@ -61,8 +113,13 @@ class Network:
             return hosts.addresses(tasks), lambda: None
         if self.kind == NAMESPACE:
             return addresses(tasks), lambda: None
-        leases = PortLeases()
-        return addresses(tasks, leases.lease(len(tasks))), leases.release
+        with ExitStack() as stack:
+            leases = PortLeases()
+            stack.callback(leases.release)
+            ports = leases.lease(len(tasks))
+            if self.firewall:
+                stack.callback(firewall.Firewall(self.firewall, session, ports).close)
+            return addresses(tasks, ports), stack.pop_all().close
 
 
 @cache
@@ -111,16 +168,7 @@ def candidates() -> range:
 
 def lock_directory() -> Path:
     """A directory of this user's alone; somebody else's, or one open to others, is refused."""
-    path = Path(tempfile.gettempdir()) / f"tf-distribute-conformance-{os.getuid()}"
-    try:
-        path.mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise HarnessError(f"cannot keep port leases in {path}: {error}") from error
-    found = path.lstat()
-    private = found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) == 0o700
-    if not (stat.S_ISDIR(found.st_mode) and private):
-        raise HarnessError(f"cannot keep port leases in {path}: it is not this user's alone")
-    return path
+    return private_directory("port leases")
 
 
 @dataclass
