@@ -7,6 +7,8 @@ the run directory has it all. Leaving the `with` block ends everything, whatever
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 import fcntl
 import signal as signals
 import time
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from suite.harness import diagnosis
+from suite.harness.connections import PortWatch
 from suite.harness.errors import DeadlineExceeded, HarnessError, TrainerFailed, Unsupported
 from suite.harness.hosts import Hosts
 from suite.harness.plan import Plan
@@ -58,43 +61,53 @@ class Cluster:
     deadlines: Deadlines
     progress: Progress
     release: Callable[[], None] = lambda: None  # gives leased ports back
+    watch: PortWatch | None = None  # of leased ports
     history: list[Event] = field(default_factory=list)  # as it came in, so not yet in order
+    ordered: list[Event] = field(default_factory=list)  # the same in order, as of the last `run`
+    seen: Run | None = None  # what `run` gave last
     exits: dict[tuple[str, int], Event] = field(default_factory=dict)  # by task and attempt
     attempts: dict[str, int] = field(default_factory=dict)  # of the tasks that were started
     pids: dict[str, int] = field(default_factory=dict)
     ended_by_harness: set[tuple[str, int]] = field(default_factory=set)
     tails: dict[tuple[str, int], Tail] = field(default_factory=dict)
+    logs: dict[tuple[str, int], Path] = field(default_factory=dict)
     hosts: Hosts | None = None
     holds: dict[str, Hold] = field(default_factory=dict)
     signals: int = 0  # that were asked for and are not sent yet
     disk_said: str | None = None  # what went wrong, by the keeper's last answer
+    garbage: set[tuple[str, int]] = field(default_factory=set)  # whose event file was refused
 
     def __enter__(self) -> Cluster:
-        # Anew: events are appended, and another cluster's would be taken for this one's.
-        self.plan.events.mkdir(parents=True)
-        self.plan.logs.mkdir(parents=True)
-        self.keeper = self.connect()
-        try:
+        # Each is called at the end, the last one first, also when another fails.
+        with contextlib.ExitStack() as at_end:
+            at_end.callback(self.release)
+            self.keeper = self.connect()
+            at_end.callback(self._close_files)
+            at_end.callback(self.keeper.close, self.deadlines)
+            # Anew: events are appended, and another cluster's would be taken for this one's.
+            self.plan.events.mkdir(parents=True)
+            self.plan.logs.mkdir(parents=True)
             if self.plan.on_hosts:
-                self.hosts = Hosts(self.keeper, self.plan.addresses, self.deadlines)
+                self.hosts = Hosts(self.keeper, self.plan.addresses, self.deadlines, self.plan.env)
+                at_end.callback(self.hosts.close)
             if self.plan.on_disk:
                 self.disk("whole", self.plan.on_disk)
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
+            self.at_end = at_end.pop_all()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        try:
+        with self.at_end:
             if isinstance(error, Exception):
                 self._explain(error)
-        finally:
-            if self.hosts:
-                self.hosts.close()
-            self.keeper.close(self.deadlines)
-            for task in list(self.holds):
-                self.let_go(task)
-            self.release()
+            # Without its keeper the cluster's own connections would look foreign.
+            if self.watch and not isinstance(error, HarnessError):
+                self.watch.look(self.keeper.pid, now=True)
+
+    def _close_files(self) -> None:
+        for task in list(self.holds):
+            self.let_go(task)
+        for tail in self.tails.values():
+            tail.close()
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -120,6 +133,7 @@ class Cluster:
             if hold and hold.attempt == attempt:
                 environment["TRAINER_HOLD"] = hold.setting
             self.tails[task, attempt] = Tail(Path(environment["TRAINER_EVENTS"]))
+            self.logs[task, attempt] = self.plan.log(task, attempt)
             self.keeper.send(
                 op="start",
                 task=task,
@@ -128,7 +142,7 @@ class Cluster:
                 args=self.plan.arguments(task),
                 env=environment,
                 cwd=str(self.plan.events),
-                log=str(self.plan.log(task, attempt)),
+                log=str(self.logs[task, attempt]),
                 host=self.hosts.pids[task] if self.hosts else 0,
             )
         # Or the history might have a task's first events, and not yet that it was started.
@@ -220,7 +234,7 @@ class Cluster:
         `StartCancelWithStatus` in third_party/xla/xla/tsl/framework/cancellation.cc).
         """
         alive, since_s = set(self.alive()), time.monotonic() - self.deadlines.leave_s
-        told = [e for e in self.history if e.name in LAST_WORDS and e.time_s > since_s]
+        told = [e for name in LAST_WORDS for e in self.run().of(name) if e.time_s > since_s]
         return alive & {e.task for e in told if e.attempt == self.attempts.get(e.task)}
 
     def wait_for(
@@ -240,11 +254,14 @@ class Cluster:
         for one step).
         """
         wanted = self._name(event, task, at_least)
+        looked = 0  # at so many events of the history
+        events: list[Event] = []
 
         def found() -> tuple[Event, ...] | None:
+            nonlocal looked
             alive = self.alive()
-            came = of(self.history, event, task, attempt)
-            events = [e for e in came if where is None or where(e)]
+            new, looked = self.history[looked:], len(self.history)
+            events.extend(e for e in of(new, event, task, attempt) if where is None or where(e))
             if len(events) >= at_least:
                 return in_order(events)
             awaited = [task] if task else self.drivers
@@ -310,30 +327,43 @@ class Cluster:
             if exited is None or exited["ended_by_harness"]:
                 continue
             if exited["code"] in CALLED_WRONGLY:
-                raise HarnessError(f"{task}: {diagnosis.last_error(run.log(task))}")
+                raise HarnessError(f"{task}: {diagnosis.last_error(run.end_of_log(task))}")
         failed = [t for t in run.drivers if t in self.attempts and self._failed_exit(run, t)]
         if failed:
             raise self._failed("failed", failed)
         return run
 
     def run(self) -> Run:
-        """The history so far."""
-        return Run(
+        """The history so far; the same object until something new came."""
+        seen = self.seen
+        if (
+            seen is not None
+            and len(seen.events) == len(self.history)
+            and len(seen.logs) == len(self.logs)
+            and seen.commands is self.plan.commands  # or the plan has been changed
+        ):
+            return seen
+        for event in self.history[len(self.ordered) :]:
+            # Most belong at the end. Events of one time stay in the order in which they came.
+            bisect.insort(self.ordered, event, key=lambda e: e.time_s)
+        self.seen = Run(
             trainer=self.plan.trainer,
             tasks=self.tasks,
             workers=self.workers,
             backend=self.plan.backend,
             keras=self.plan.keras,
-            events=in_order(self.history),
+            events=tuple(self.ordered),
             flags=self.plan.flags,
             directory=self.plan.events,
-            logs={key: self.plan.log(*key) for key in self.tails},
-            commands={task: self.plan.command(task) for task in self.tasks},
+            logs=dict(self.logs),
+            commands=self.plan.commands,
         )
+        return self.seen
 
     def _look(self) -> None:
         """Take in what the keeper and the tasks have said since the last look."""
         messages = self.keeper.receive()
+        ended = any(message["op"] == "exited" for message in messages)
         for tail in self.tails.values():
             self._take(tail.read())
         for message in messages:
@@ -353,6 +383,20 @@ class Cluster:
                 self._take(self.tails[task, attempt].read())
                 message["ended_by_harness"] = (task, attempt) in self.ended_by_harness
             self._add(Event(kind, time_s, task, attempt, message))
+        if self.watch:  # a task may have ended of what a foreign program sent
+            self.watch.look(self.keeper.pid, now=ended)
+        self._refuse_garbage()
+
+    def _refuse_garbage(self) -> None:
+        """Raise TrainerFailed for a line of an event file that is no event: the trainer wrote it.
+
+        Once for each file, so that the rest can still be looked at to explain the failure.
+        """
+        new = [key for key, tail in self.tails.items() if tail.refused and key not in self.garbage]
+        self.garbage.update(new)
+        if new:
+            lines = [f"{task} wrote {self.tails[task, attempt].refused}" for task, attempt in new]
+            raise TrainerFailed("; ".join(lines), self.run())
 
     def _exit_of(self, task: str) -> Event | None:
         """How its last incarnation ended, as far as was seen at the last look."""
@@ -386,7 +430,8 @@ class Cluster:
         for task in tasks:
             exited = run.exit_of(task)
             ended = diagnosis.describe_exit(exited)
-            lines.append(f"{task} {how} ({ended}): {diagnosis.last_error(run.log(task))}")
+            error = diagnosis.last_error(run.end_of_log(task))
+            lines.append(f"{task} {how} ({ended}): {error}")
         return TrainerFailed("; ".join(lines), run)
 
     @staticmethod
@@ -405,8 +450,9 @@ class Cluster:
     def _explain(self, error: BaseException) -> None:
         """Attach the state of all tasks while they still live; the first look counts."""
         if not getattr(error, "diagnosis", ""):
-            self._look()
-            living = {t: self.pids[t] for t in self.alive() if t in self.pids}
+            living: dict[str, int] = {}
+            with contextlib.suppress(HarnessError):  # the keeper has ended, and all tasks with it
+                living = {t: self.pids[t] for t in self.alive() if t in self.pids}
             text = diagnosis.describe(self.run(), living)
             error.diagnosis = text  # type: ignore[attr-defined] - any exception may pass through
 

@@ -10,10 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from reports import text
 from suite.harness.run import Event, Run
 
 ROOT = Path(__file__).resolve().parents[2]
 LOG_LINES = 50
+LOG_BYTES = 16_000  # of these lines, at most
+ALL_LOGS_BYTES = 96_000  # of those of all logs of a cluster: 32 workers have 3,000 each
+ERROR_BYTES = 1_200
+EVENT_BYTES = 160
+STACK_BYTES = 16_000  # of one task
 STACK_S = 20.0
 ERROR_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt|error)\b.*")
 NATIVE_LOG = re.compile(r"^(?:[IWE]\d{4}|\d{4}-\d\d-\d\d)\s")
@@ -26,9 +32,9 @@ def last_error(log: str) -> str:
     if errors:
         first = errors[-1]
         # TensorFlow's messages go on below a generic first line.
-        return " ".join(lines[first : first + 3])[:600]
+        return text.bounded(" ".join(lines[first : first + 3]), ERROR_BYTES)
     said = [line for line in lines if not NATIVE_LOG.match(line)] or lines
-    return said[-1][:600] if said else "it said nothing"
+    return text.bounded(said[-1], ERROR_BYTES) if said else "it said nothing"
 
 
 def describe_exit(exited: Event | None) -> str:
@@ -46,8 +52,8 @@ def task_table(run: Run) -> str:
         own = [e for e in run.events if e.task == task and e.name not in ("spawned", "exited")]
         started = run.of("spawned", task)
         state = describe_exit(run.exit_of(task)) if started else "not started"
-        last = f"{own[-1].name} {dict(own[-1].data)}"[:160] if own else "nothing"
-        rows.append((task, str(len(started)), state, last))
+        last = f"{own[-1].name} {dict(own[-1].data)}" if own else "nothing"
+        rows.append((task, str(len(started)), state, text.bounded(last, EVENT_BYTES)))
     widths = [max(len(row[i]) for row in [*rows, ("task", "starts", "", "")]) for i in range(3)]
     header = ("task", "starts", "state", "last event")
     return "\n".join(
@@ -106,9 +112,9 @@ def describe(run: Run, living: Mapping[str, int] | None = None) -> str:
     parts += [f"  {task}: {command}" for task, command in run.commands.items()]
     parts += ["", hangs(run)] if run.of("hung") else []
     for task, pid in (living or {}).items():
-        parts += ["", f"stacks of {task}:", stacks(pid)]
+        parts += ["", f"stacks of {task}:", text.bounded(stacks(pid), STACK_BYTES)]
+    each = min(LOG_BYTES, ALL_LOGS_BYTES // max(1, len(run.logs)))
     for (task, attempt), path in sorted(run.logs.items()):
-        text = path.read_text(errors="replace") if path.exists() else ""
         parts += ["", f"last {LOG_LINES} lines of {task}, attempt {attempt} ({path}):"]
-        parts += text.splitlines()[-LOG_LINES:]
-    return "\n".join(parts)
+        parts += text.last_lines(path, LOG_LINES, each)
+    return text.bounded("\n".join(parts))

@@ -20,7 +20,7 @@ from suite.harness.cluster import Cluster, Progress
 from suite.harness.errors import HarnessError
 from suite.harness.once import Once
 from suite.harness.plan import Plan
-from suite.harness.process import ROOT, SESSION_VARIABLE, Keeper, Zygote
+from suite.harness.process import ROOT, SESSION_VARIABLE, Keeper, Zygote, ZygoteDied
 from suite.harness.topology import ROLE_VARIABLES, Topology
 from suite.harness.waiting import Deadlines
 
@@ -79,6 +79,7 @@ class Engine:
     prefix: str = ""
     inherited: Mapping[str, str] = field(default_factory=to_inherit)
     zygotes: dict[str, Zygote] = field(default_factory=dict)
+    restarts: list[str] = field(default_factory=list)  # zygotes that died and were started anew
     clusters: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     references: Once = field(default_factory=Once)  # runs that others are compared with
     stopped: bool = False
@@ -95,18 +96,37 @@ class Engine:
     def warm(self, *flavours: str) -> None:
         """Start the zygotes of these flavours, so that they import while other work goes on."""
         for flavour in flavours:
+            self._zygote(flavour)
+
+    def _zygote(self, flavour: str) -> Zygote:
+        """The zygote of this flavour, started now or before.
+
+        One that died is started anew. HarnessError when that one dies before a cluster has ended:
+        it would end so each time.
+        """
+        with self.lock:
             if self.stopped:
                 raise HarnessError("the session is over: no new cluster starts")
-            if flavour not in self.zygotes:
-                logs = self.directory / "logs"
-                logs.mkdir(parents=True, exist_ok=True)
-                self.zygotes[flavour] = Zygote.start(
-                    self.python,
-                    self.environment(flavour),
-                    spawn=self.spawn,
-                    preload=self.preload,
-                    log=logs / f"zygote-{self.prefix}{flavour}.log",
-                )
+            dead = self.zygotes.get(flavour)
+            if dead and not dead.has_died():
+                return dead
+            if dead:
+                end = f"{flavour}: {dead.end()}"
+                if dead.replaces_dead and not dead.worked:
+                    raise HarnessError(f"{end}; the second in a row, so no other is started")
+                self.restarts.append(end)
+                dead.stop(self.deadlines)
+            logs = self.directory / "logs"
+            logs.mkdir(parents=True, exist_ok=True)
+            zygote = self.zygotes[flavour] = Zygote.start(
+                self.python,
+                self.environment(flavour),
+                spawn=self.spawn,
+                preload=self.preload,
+                log=logs / f"zygote-{self.prefix}{flavour}.log",
+                replaces_dead=dead is not None,
+            )
+            return zygote
 
     def environment(self, flavour: str) -> dict[str, str]:
         """What a task of that flavour inherits: what pytest began with, and what is set here."""
@@ -125,11 +145,12 @@ class Engine:
         }
 
     def connect(self, flavour: str) -> Keeper:
-        with self.lock:
-            self.warm(flavour)
-            self.zygotes[flavour].wait_ready(self.deadlines)
         isolate = self.network.kind == network.NAMESPACE
-        return self.zygotes[flavour].connect(self.deadlines, isolate=isolate)
+        while True:
+            try:
+                return self._zygote(flavour).connect(self.deadlines, isolate=isolate)
+            except ZygoteDied:
+                continue  # nothing of the cluster has begun; `_zygote` starts another, or raises
 
     def topology(
         self,
@@ -171,7 +192,9 @@ class Engine:
         given = {**self.defaults, **{k: v for k, v in own.items() if k in trainer.flags}}
         if model_dir:
             given["model-dir"] = model_dir
-        addresses, release = self.network.addresses(topology.tasks, on_hosts, bool(on_disk))
+        addresses, release = self.network.addresses(
+            topology.tasks, on_hosts, bool(on_disk), self.session
+        )
         numbered = f"{self.prefix}{next(self.clusters):03d}-{name}"
         gpus = backends.assign_gpus(self.gpus, topology.workers, trainer.devices)
         plan = Plan(
@@ -190,11 +213,20 @@ class Engine:
             on_hosts=on_hosts,
             on_disk=on_disk,
         )
-        return Cluster(plan, lambda: self.connect(flavour), self.deadlines, self.progress, release)
+        return Cluster(
+            plan,
+            lambda: self.connect(flavour),
+            self.deadlines,
+            self.progress,
+            release,
+            self.network.watch(addresses),
+        )
 
     def stop(self) -> None:
         """End all zygotes and what they forked, for good."""
-        self.stopped = True
-        for zygote in list(self.zygotes.values()):
+        with self.lock:
+            self.stopped = True
+            zygotes = list(self.zygotes.values())
+            self.zygotes.clear()
+        for zygote in zygotes:
             zygote.stop(self.deadlines)
-        self.zygotes.clear()

@@ -7,6 +7,7 @@ it is told; it ends when its standard input does.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import select
 import subprocess
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from suite.harness.errors import HarnessError, Unsupported
-from suite.harness.process import Keeper
+from suite.harness.process import Keeper, end_of
 from suite.harness.waiting import Deadlines, wait_until
 
 PROGRAM = Path(__file__).with_name("bridge.py")
@@ -35,8 +36,17 @@ def addresses(tasks: Sequence[str]) -> dict[str, str]:
 class Hosts:
     """The hosts of one cluster, a task on each."""
 
-    def __init__(self, keeper: Keeper, addresses: Mapping[str, str], deadlines: Deadlines) -> None:
-        """Make and join them; Unsupported, with the reason, where the kernel does not let us."""
+    def __init__(
+        self,
+        keeper: Keeper,
+        addresses: Mapping[str, str],
+        deadlines: Deadlines,
+        env: Mapping[str, str],
+    ) -> None:
+        """Make and join them; Unsupported, with the reason, where the kernel does not let us.
+
+        `env`: of the cluster, with the session's mark.
+        """
         self.deadlines = deadlines
         self.process: subprocess.Popen[str] | None = None
         for task in addresses:
@@ -56,11 +66,16 @@ class Hosts:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env=env,
             start_new_session=True,  # Ctrl-C is pytest's alone
         )
-        for task, address in addresses.items():
-            host = address.split(":")[0]
-            self._ask(op="join", task=task, pid=self.pids[task], address=host)
+        try:
+            for task, address in addresses.items():
+                host = address.split(":")[0]
+                self._ask(op="join", task=task, pid=self.pids[task], address=host)
+        except BaseException:
+            self.close()
+            raise
 
     def set(self, task: str, state: str) -> None:
         """Put the task's link into this state; it is in it when this returns.
@@ -73,8 +88,13 @@ class Hosts:
         if self.process:
             for stream in (self.process.stdin, self.process.stdout):
                 if stream:
-                    stream.close()
-            self.process.wait()
+                    with contextlib.suppress(BrokenPipeError):  # a request to one that is dead
+                        stream.close()
+            try:
+                self.process.wait(self.deadlines.exit_s)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
 
     def _ask(self, **request: Any) -> None:
         assert self.process
@@ -88,7 +108,8 @@ class Hosts:
         ready, _, _ = select.select([self.process.stdout], [], [], self.deadlines.exit_s)
         answer = self.process.stdout.readline() if ready else ""
         if not answer:
-            raise HarnessError(f"the bridge of the cluster does not answer to {request}")
+            problem = end_of(self.process) or f"does not answer to {request}"
+            raise HarnessError(f"the network helper of the cluster (bridge.py) {problem}")
         told = json.loads(answer)
         if lacking := told.get("unsupported"):
             raise Unsupported(f"link of {request['task']}: {lacking}")

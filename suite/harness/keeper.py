@@ -23,6 +23,7 @@ import traceback
 
 import disk
 import isolation
+import log_limits
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -129,10 +130,19 @@ def run_in_this_process(request, root):
         elif not isinstance(code, int):
             print(code, file=sys.stderr)
             code = 1
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        print_from(program, error)
         code = 1
     return code
+
+
+def print_from(program, error):
+    """Print the traceback as `python program` would: without what called the program."""
+    trace = error.__traceback__
+    while trace and trace.tb_frame.f_code.co_filename != program:
+        trace = trace.tb_next
+    # Of a program that could not even be compiled there is no frame, and nothing else to show.
+    traceback.print_exception(type(error), error, trace)
 
 
 class Keeper:
@@ -144,13 +154,18 @@ class Keeper:
         self.options = options
         self.parent_alive = parent_alive  # becomes readable when the parent has gone
         self.tasks = {}  # pid here -> (task, attempt)
+        self.logs = {}  # pid here -> path, of the same tasks
+        self.old_logs = set()  # of tasks that have ended, whose children may live on
+        self.too_loud = set()  # pids here that were ended for what they printed
         self.wake = wake_on_child_exit()
 
     def serve(self):
         """Serve until the harness closes; in a forked task, return its exit code instead."""
         while True:
             sources = [self.connection, self.wake, self.parent_alive]
-            ready, _, _ = select.select(sources, [], [])
+            look_s = log_limits.LOOK_S if self.logs or self.old_logs else None
+            ready, _, _ = select.select(sources, [], [], look_s)
+            self.bound_logs()
             if self.parent_alive in ready:
                 return self.end()
             if self.wake in ready:
@@ -190,6 +205,7 @@ class Keeper:
         host_pid = os.read(read_end, 64)
         os.close(read_end)
         self.tasks[pid] = (request["task"], request["attempt"])
+        self.logs[pid] = request["log"]
         send(
             self.connection,
             op="spawned",
@@ -262,6 +278,12 @@ class Keeper:
             if pid not in self.tasks:
                 continue
             task, attempt = self.tasks.pop(pid)
+            log = self.logs.pop(pid)
+            if pid in self.too_loud:
+                self.too_loud.remove(pid)
+                log_limits.report_end(log)
+            log_limits.shorten(log)
+            self.old_logs.add(log)
             signalled = os.WIFSIGNALED(status)
             send(
                 self.connection,
@@ -272,6 +294,16 @@ class Keeper:
                 signal=os.WTERMSIG(status) if signalled else None,
                 time_s=time.monotonic(),
             )
+
+    def bound_logs(self):
+        """End tasks that print too much, and cut what their orphans add to a log."""
+        for pid, log in self.logs.items():
+            if pid not in self.too_loud and log_limits.has_printed_too_much(log):
+                self.too_loud.add(pid)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
+        for log in self.old_logs:
+            log_limits.shorten(log)
 
     def end(self):
         """Kill all that is left, grandchildren too: orphans have become this process's children."""
@@ -284,6 +316,8 @@ class Keeper:
                     for pid in own_children():
                         os.kill(pid, signal.SIGKILL)
                 os.waitpid(-1, 0)
+        for log in (*self.logs.values(), *self.old_logs):
+            log_limits.shorten(log)
         os._exit(0)
 
 

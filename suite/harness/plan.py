@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,11 @@ class Plan:
         return " ".join(
             [*settings, shlex.join([self.python, self.trainer.program, *self.arguments(task)])]
         )
+
+    @cached_property
+    def commands(self) -> Mapping[str, str]:
+        """`command` of each task."""
+        return {task: self.command(task) for task in self.topology.tasks}
 
     def log(self, task: str, attempt: int) -> Path:
         """Where an incarnation's output goes."""

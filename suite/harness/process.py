@@ -13,18 +13,36 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
+from reports import text
 from suite.harness.errors import HarnessError
+from suite.harness.paths import short_directory
 from suite.harness.waiting import Deadlines, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 # Every process of a session carries it, so that a leak can be told from somebody else's process.
 SESSION_VARIABLE = "TFDC_SESSION"
+ENDING_S = 1.0  # between the end of a connection and that of its process
+LOG_TAIL_BYTES = 4096
+
+
+class ZygoteDied(HarnessError):
+    """A zygote that had imported, or was killed while it did, is gone, and its clusters with it."""
+
+
+def end_of(process: subprocess.Popen[Any]) -> str:
+    """ "was killed by signal 9" or "ended with exit code 1"; "" for a process that lives on."""
+    try:
+        code = process.wait(ENDING_S)
+    except subprocess.TimeoutExpired:
+        return ""
+    return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
 @dataclass
@@ -38,7 +56,14 @@ class Zygote:
     directory: Path
     socket_path: Path
     process: subprocess.Popen[bytes]
+    log: Path | None = None
+    log_from: int = 0  # byte of the log at which this zygote's begins
+    replaces_dead: bool = False  # started in place of one that died
+    worked: bool = False  # outlived a cluster
     ready: dict[str, Any] = field(default_factory=dict)
+    began_s: float = field(default_factory=time.monotonic)
+    failure: str = ""  # why it did not import
+    importing: Lock = field(default_factory=Lock)  # of the thread that reads what it says
 
     @classmethod
     def start(
@@ -49,15 +74,17 @@ class Zygote:
         spawn: str = "fork",
         preload: Sequence[str] = (),
         log: Path | None = None,
+        replaces_dead: bool = False,
     ) -> Zygote:
         """Start it and return at once; `connect` waits until it has imported."""
-        directory = Path(tempfile.mkdtemp(prefix="tfdc-"))  # 0700
+        directory = short_directory()
         socket_path = directory / "zygote.sock"
         command = [python, str(ROOT / "suite" / "harness" / "zygote.py")]
         command += ["--socket", str(socket_path), "--root", str(ROOT), "--spawn", spawn]
         if spawn == "fork":
             command += [part for module in preload for part in ("--preload", module)]
         stderr = open(log or os.devnull, "ab")  # noqa: SIM115 - closed below, after the fork
+        log_from = stderr.tell()
         try:
             process = subprocess.Popen(
                 command,
@@ -74,22 +101,53 @@ class Zygote:
             raise HarnessError(f"cannot start {python}: {error}") from error
         finally:
             stderr.close()
-        return cls(python, env, spawn, preload, directory, socket_path, process)
+        return cls(
+            python, env, spawn, preload, directory, socket_path, process, log, log_from,
+            replaces_dead,
+        )  # fmt: skip
 
     def wait_ready(self, deadlines: Deadlines) -> dict[str, Any]:
         """What it says once it has imported: pid, import_s, versions."""
-        if not self.ready:
-            assert self.process.stdout is not None
-            readable, _, _ = select.select([self.process.stdout], [], [], deadlines.ready_s)
-            line = self.process.stdout.readline() if readable else b""
-            if not line:
-                state = self.process.poll()
-                raise HarnessError(
-                    f"{self.python} did not import {', '.join(self.preload) or 'nothing'} within "
-                    f"{deadlines.ready_s:.0f} s (exit {state}); see logs/zygote-*.log"
-                )
-            self.ready = json.loads(line)
+        with self.importing:
+            if not self.ready and not self.failure:
+                self.ready = self._first_words(deadlines)
+        if self.has_died():
+            raise ZygoteDied(self.failure or self.end())
+        if self.failure:
+            raise HarnessError(self.failure)
         return self.ready
+
+    def _first_words(self, deadlines: Deadlines) -> dict[str, Any]:
+        """Return its first line, sent after the import; {} if it ended, see `failure`."""
+        wanted = f"{self.python} did not import {', '.join(self.preload) or 'nothing'}"
+        if self.process.stdout is None or self.process.stdout.closed:
+            raise HarnessError(f"{wanted}: it was stopped")
+        readable, _, _ = select.select([self.process.stdout], [], [], deadlines.ready_s)
+        if not readable:
+            raise HarnessError(f"{wanted} within {deadlines.ready_s:.0f} s; see {self.log}")
+        line = self.process.stdout.readline()
+        if not line:
+            within_s = time.monotonic() - self.began_s
+            self.failure = f"{wanted}; within {within_s:.0f} s {self.end()}"
+        return json.loads(line) if line else {}
+
+    def has_died(self) -> bool:
+        """Return True if the process ended by itself, other than by an error of an import."""
+        code = self.process.poll()
+        return code is not None and (bool(self.ready) or code < 0)
+
+    def end(self) -> str:
+        """How it ended, with its last words; "" while it lives."""
+        how = end_of(self.process)
+        return how and f"the zygote {how}{self._last_words()}; see {self.log}"
+
+    def _last_words(self) -> str:
+        """The last line of its log, if it has written any; one that was killed had no time to."""
+        if self.log is None or self.process.returncode < 0:
+            return ""
+        end = text.end_of(self.log, LOG_TAIL_BYTES, self.log_from)
+        said = [line.strip() for line in end.split("\n") if line.strip()]
+        return f" ({said[-1]})" if said else ""
 
     def connect(self, deadlines: Deadlines, *, isolate: bool) -> Keeper:
         """A new cluster's keeper, in namespaces of its own when `isolate`."""
@@ -99,13 +157,18 @@ class Zygote:
             connection.connect(str(self.socket_path))
         except OSError as error:
             connection.close()
+            if end := self.end():
+                raise ZygoteDied(end) from error
             raise HarnessError(f"zygote {self.process.pid} does not answer: {error}") from error
-        keeper = Keeper(connection)
-        keeper.send(isolate=isolate)
-        first = wait_until("the keeper of a cluster", keeper.receive, deadlines.exit_s)[0]
-        if first["op"] != "ready":
-            keeper.close(deadlines)
-            raise HarnessError(first["message"])
+        keeper = Keeper(connection, self)
+        try:
+            keeper.send(isolate=isolate)
+            first = wait_until("the keeper of a cluster", keeper.receive, deadlines.exit_s)[0]
+            if first["op"] != "ready":
+                raise HarnessError(first["message"])
+        except BaseException:
+            connection.close()
+            raise
         keeper.pid = first["pid"]
         return keeper
 
@@ -113,22 +176,25 @@ class Zygote:
         """End it and everything that it forked."""
         if not self.ready:
             self.process.kill()  # it imports, so it looks at nothing yet, and has forked nothing
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream:
-                stream.close()
+        if self.process.stdin:
+            self.process.stdin.close()
         try:
             self.process.wait(deadlines.exit_s)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        with self.importing:  # another thread may read from it, until it has ended
+            if self.process.stdout:
+                self.process.stdout.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
 class Keeper:
     """The connection to the process that keeps one cluster; not blocking, see zygote.py."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, zygote: Zygote) -> None:
         self.connection = connection
+        self.zygote = zygote
         self.connection.setblocking(False)
         self.partial = b""
         self.pid = 0
@@ -139,7 +205,7 @@ class Keeper:
             self.connection.sendall((json.dumps(message) + "\n").encode())
             self.connection.setblocking(False)
         except OSError as error:
-            raise HarnessError(f"the keeper of the cluster is gone: {error}") from error
+            raise self._gone(f"is gone: {error}") from error
 
     def receive(self) -> list[dict[str, Any]]:
         """Messages that have arrived; HarnessError when the keeper ended by itself."""
@@ -150,22 +216,33 @@ class Keeper:
             except BlockingIOError:
                 return messages
             except OSError as error:
-                raise HarnessError(f"the keeper of the cluster is gone: {error}") from error
+                raise self._gone(f"is gone: {error}") from error
             if not data:
                 if messages:
                     return messages
-                raise HarnessError("the keeper of the cluster ended by itself")
+                raise self._gone("ended by itself")
             *complete, self.partial = (self.partial + data).split(b"\n")
             messages += [json.loads(line) for line in complete]
+
+    def _gone(self, how: str) -> HarnessError:
+        """The error for a connection that broke: a keeper ends with its zygote."""
+        end = self.zygote.end()
+        return ZygoteDied(end) if end else HarnessError(f"the keeper of the cluster {how}")
 
     def close(self, deadlines: Deadlines) -> None:
         """Close the connection, which ends the cluster, and wait until its keeper has ended."""
         self.connection.close()
-        if not self.pid:
-            return
-        what, gone = f"keeper {self.pid} to end", Path(f"/proc/{self.pid}")
+        self.zygote.worked |= not self.zygote.has_died()
         try:
-            wait_until(what, lambda: not gone.exists(), deadlines.exit_s)
+            wait_until(f"keeper {self.pid} to end", self._has_ended, deadlines.exit_s)
         except TimeoutError as error:
             os.kill(self.pid, signal.SIGKILL)  # its namespace, or its tasks' death signal, follows
             raise HarnessError(str(error)) from error
+
+    def _has_ended(self) -> bool:
+        """Return True if it has ended; without a zygote, nothing may reap it."""
+        try:
+            stat = Path(f"/proc/{self.pid}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        return stat.rpartition(")")[2].split()[0] in ("Z", "X")

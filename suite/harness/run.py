@@ -8,15 +8,27 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from reference_trainers import Trainer
+from reports import histories, text
 from suite.harness import backends, topology
 
-COMMON = ("event", "time_s", "task", "attempt")
+COMMON = tuple(histories.COMMON)
+READ_BYTES = 65_536  # at a time; an event file grows by less between two looks
+NUMBER = (int, float)
+# What waits, checks and measurements compare and add up.
+FIELDS: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("step", "global_step", "steps", "iterations", "workers", "replicas"), NUMBER),
+    # None in the documents' bare calls, which know none of these.
+    **dict.fromkeys(("loss", "examples", "epoch"), (*NUMBER, type(None))),
+    "metrics": (dict,),
+}
 HARNESS_EVENTS = "harness.jsonl"  # what the harness knows, beside the event files of the tasks
 
 
@@ -38,13 +50,12 @@ class Event:
 
     @classmethod
     def parse(cls, line: str) -> Event:
-        """Read one JSON line; ValueError when it is not an event."""
-        record = json.loads(line)
-        try:
-            name, time_s, task, attempt = (record.pop(key) for key in COMMON)
-        except (KeyError, AttributeError) as error:
-            raise ValueError(f"not an event ({error} is missing): {line[:200]}") from error
-        return cls(name, float(time_s), task, int(attempt), record)
+        """Read one JSON line; ValueError, in one line, when it is not an event."""
+        record = histories.parse(line)
+        name, time_s, task, attempt = (record.pop(key) for key in COMMON)
+        for key in FIELDS.keys() & record.keys():
+            histories.must_be(record, key, FIELDS[key])
+        return cls(name, float(time_s), task, attempt, record)
 
     def line(self) -> str:
         """The JSON line that `parse` reads."""
@@ -53,23 +64,49 @@ class Event:
 
 
 class Tail:
-    """Reads the lines that have been added to an event file since the last look."""
+    """Reads the lines that have been added to an event file since the last look.
+
+    It keeps the file open until `close`, so that a look costs one read(2).
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.offset = 0
+        self.descriptor: int | None = None
         self.partial = b""
+        self.lines = 0  # read so far
+        # FILE:LINE and why, for the first line that is no event; reading ends there
+        self.refused = ""
 
     def read(self) -> list[Event]:
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self.offset)
-                data = file.read()
-        except FileNotFoundError:
+        if self.descriptor is None:
+            try:
+                self.descriptor = os.open(self.path, os.O_RDONLY)
+            except FileNotFoundError:
+                return []
+        new = []
+        while data := os.read(self.descriptor, READ_BYTES):
+            new.append(data)
+        if not new:
             return []
-        self.offset += len(data)
-        *complete, self.partial = (self.partial + data).split(b"\n")
-        return [Event.parse(line.decode()) for line in complete if line]
+        *complete, self.partial = b"".join([self.partial, *new]).split(b"\n")
+        return self._parse(complete)
+
+    def _parse(self, lines: Iterable[bytes]) -> list[Event]:
+        events: list[Event] = []
+        for line in lines:
+            if self.refused:
+                break
+            self.lines += 1
+            try:
+                events += [Event.parse(line.decode())] if line else []
+            except ValueError as error:
+                self.refused = f"{self.path}:{self.lines}: {error}"
+        return events
+
+    def close(self) -> None:
+        if self.descriptor is not None:
+            os.close(self.descriptor)
+            self.descriptor = None
 
 
 @dataclass(frozen=True)
@@ -87,9 +124,17 @@ class Run:
     logs: Mapping[tuple[str, int], Path] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
 
+    @cached_property
+    def _by_name(self) -> dict[str, list[Event]]:
+        """Events of the names that were asked for."""
+        return {}
+
     def of(self, name: str, task: str | None = None, attempt: int | None = None) -> list[Event]:
         """Events of one name in time order, of one task and incarnation where these are given."""
-        return of(self.events, name, task, attempt)
+        if name not in self._by_name:
+            self._by_name[name] = of(self.events, name)
+        found = self._by_name[name]
+        return list(found) if task is attempt is None else of(found, name, task, attempt)
 
     def exit_of(self, task: str, attempt: int | None = None) -> Event | None:
         """How the task's last (or that) incarnation ended; None while it lives."""
@@ -106,10 +151,18 @@ class Run:
 
     def log(self, task: str, attempt: int | None = None) -> str:
         """What the task printed; of its last incarnation unless another is named."""
+        path = self._log_path(task, attempt)
+        return path.read_text(errors="replace") if path and path.exists() else ""
+
+    def end_of_log(self, task: str) -> str:
+        """Return the end of what the task printed last, fit to be shown, however long the log."""
+        path = self._log_path(task)
+        return text.end_of(path, text.END_BYTES) if path else ""
+
+    def _log_path(self, task: str, attempt: int | None = None) -> Path | None:
         attempts = [a for t, a in self.logs if t == task]
         wanted = attempt if attempt is not None else max(attempts, default=0)
-        path = self.logs.get((task, wanted))
-        return path.read_text(errors="replace") if path and path.exists() else ""
+        return self.logs.get((task, wanted))
 
     @property
     def devices(self) -> int:
@@ -150,7 +203,13 @@ class Run:
     @property
     def collective(self) -> str:
         """The implementation that TensorFlow really chose: ring, nccl or none."""
-        return backends.actual(self.log(task) for task in self.workers)
+        return backends.actual(self.assigned)
+
+    @property
+    def assigned(self) -> frozenset[str]:
+        """Collectives to which the last incarnations of the workers assigned an implementation."""
+        paths = map(self._log_path, self.workers)
+        return frozenset().union(*(backends.assigned(path) for path in paths if path))
 
     @property
     def attempts(self) -> int:
@@ -172,9 +231,20 @@ def of(
 
 
 def read(directory: Path) -> tuple[Event, ...]:
-    """The history of a cluster from its directory of event files, less what is half a line."""
-    files = sorted(directory.glob("*.jsonl"))
-    return in_order(event for path in files for event in Tail(path).read())
+    """The history of a cluster from its directory of event files, less what is half a line.
+
+    ValueError for a line that is no event.
+    """
+    tails = [Tail(path) for path in sorted(directory.glob("*.jsonl"))]
+    try:
+        events = in_order(event for tail in tails for event in tail.read())
+    finally:
+        for tail in tails:
+            tail.close()
+    for tail in tails:
+        if tail.refused:
+            raise ValueError(tail.refused)
+    return events
 
 
 def in_order(events: Iterable[Event]) -> tuple[Event, ...]:

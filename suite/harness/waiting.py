@@ -21,6 +21,7 @@ class Deadlines:
     detect_s: float = 40.0  # survivors notice a lost peer
     leave_s: float = 70.0  # and have left: closing a data set may take 60 s, see `Cluster.leaving`
     exit_s: float = 30.0  # a task that was told to end has ended
+    turn_s: float = 600.0  # other runs on this machine finish timing; of all tests together
 
     def scaled(self, factor: float) -> Deadlines:
         return Deadlines(**{f.name: getattr(self, f.name) * factor for f in fields(self)})

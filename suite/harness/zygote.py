@@ -21,10 +21,10 @@ import keeper
 
 
 def listen(path):
-    os.umask(0o177)
+    users = os.umask(0o177)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(path)
-    os.umask(0o022)
+    os.umask(users)  # the tasks inherit it
     listener.listen(64)
     return listener
 

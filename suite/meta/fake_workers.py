@@ -16,6 +16,7 @@ import fake_model
 from fake_model import defect, tell_started
 
 from reference_trainers.events import EventWriter
+from reference_trainers.peer_errors import is_peer_loss
 
 STRANGER = 2  # index of a worker that is one too many
 
@@ -40,14 +41,18 @@ def main(options):
     except fake_cluster.PeerLost as error:
         if defect("ignores_a_lost_peer"):
             fake_cluster.pause(60)
-        events.write("peer_lost", error=str(error))
+        kind, said = "UnavailableError", str(error)
+        if defect("gets_an_internal_error_when_a_peer_dies"):
+            kind, said = "InternalError", "Collective ops is aborted by: Blas GEMM launch failed"
+        if is_peer_loss(kind, said):
+            events.write("peer_lost", error=said)
         if defect("takes_its_time_to_leave"):
             fake_cluster.pause(3)
         if defect("exits_0_when_a_peer_dies"):
             return 0
         if defect("hangs_when_a_peer_dies"):
             fake_cluster.pause(60)
-        print(f"PeerLost: {error}", file=sys.stderr)
+        print(f"{kind}: {said}", file=sys.stderr)
         return 1
     return 0
 

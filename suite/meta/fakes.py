@@ -19,7 +19,8 @@ from suite.harness.staging import ASYNCHRONOUS_STEPS, WORK
 # What the program imports: done once, in the zygote, it costs a fake nothing.
 IMPORTS = (
     *("argparse", "hashlib", "json", "random", "shutil", "socket", "threading", "zipfile"),
-    *("operator", "select", "struct", "reference_trainers.events"),
+    *("operator", "select", "struct"),
+    *("reference_trainers.events", "reference_trainers.peer_errors"),
 )
 PROGRAM = str(Path(__file__).with_name("fake_trainer.py"))
 

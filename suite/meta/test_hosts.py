@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import textwrap
 import time
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ import pytest
 
 from reference_trainers import Trainer
 from suite.benchmarks.linked import linked, streamed
-from suite.harness import hosts, network
+from suite.harness import hosts, leaks, network
 from suite.harness.cluster import Cluster
 from suite.harness.collectives import Limits, fastest, limits, link_is_as_fast_as_asked
 from suite.harness.engine import Engine
@@ -199,6 +201,29 @@ def test_what_the_kernel_cannot_do_to_a_link_is_unsupported(engine, tmp_path, st
 @pytest.mark.skipif(not network.has_netem(), reason="this kernel has no netem queue")
 def test_a_delay_is_what_every_answer_waits_for(engine):
     assert plain_tcp(engine, "delay").tcp_ping_p50_s > 0.04  # 10 ms at each of four ends
+
+
+@needs_namespaces
+def test_dead_network_helper_leaves_nothing_behind(engine, tmp_path):
+    engine.session = f"helper-{os.getpid()}"
+    cluster = start(engine, row(tmp_path, CHATTER), on_hosts=True)
+
+    def lose_the_helper() -> None:
+        with cluster:
+            cluster.start()
+            cluster.hold("worker/0", "sent")
+            assert cluster.hosts
+            assert cluster.hosts.process
+            helper = cluster.hosts.process.pid
+            assert any(f"process {helper} " in line for line in leaks.processes(engine.session))
+            os.kill(helper, signal.SIGKILL)
+            cluster.link("worker/1", "cut")
+
+    with pytest.raises(HarnessError, match=r"network helper .* was killed by signal 9"):
+        lose_the_helper()
+    assert cluster.holds == {}
+    engine.stop()
+    assert leaks.processes(engine.session) == []
 
 
 @needs_namespaces

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
+import select
 import signal
 import socket
 import stat
@@ -12,22 +14,27 @@ import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock, Thread
+from typing import Any
 
 import psutil
 import pytest
 
 from reference_trainers import Trainer
-from suite.harness import leaks, network
+from suite.harness import leaks, network, paths
 from suite.harness.engine import Engine, to_inherit
 from suite.harness.errors import DeadlineExceeded, HarnessError, TrainerFailed, Unsupported
-from suite.harness.process import ROOT, Zygote
+from suite.harness.process import ROOT, SESSION_VARIABLE, Zygote
 from suite.harness.progress import Progress
-from suite.harness.run import HARNESS_EVENTS, Run, read
+from suite.harness.run import HARNESS_EVENTS, Run, Tail, read
 from suite.harness.staging import give_time
 from suite.harness.waiting import Deadlines, wait_until
 from suite.meta import fakes
+from suite.meta.calls import calls
+from suite.meta.closed_ports import rules
 
 SAY = textwrap.dedent(
     """
@@ -85,6 +92,92 @@ def test_exit_codes_and_signals_are_reported(engine, program, body, code, signum
         run = cluster.finish()
     exited = run.exit_of("worker/0")
     assert (exited["code"], exited["signal"]) == (code, signum)
+
+
+def test_files_of_a_task_get_the_umask_of_the_user(engine, program, tmp_path):
+    python = tmp_path / "python-of-a-user-with-this-umask"
+    python.write_text(f'#!/bin/sh\numask 027\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    made = tmp_path / "made"
+    with launch(replace(engine, python=str(python)), program(f"open({str(made)!r}, 'w')")) as one:
+        one.start()
+        one.complete()
+    assert stat.S_IMODE(made.stat().st_mode) == 0o640
+
+
+def test_a_traceback_is_the_program_s_alone(engine, program):
+    """No frame of what forks tasks: `python program` would print the same."""
+    with launch(engine, program("def train():\n    raise ValueError('no')\ntrain()")) as cluster:
+        cluster.start()
+        run = cluster.finish()
+    frames = re.findall(r'File "(.*)", line', run.log("worker/0"))
+    assert frames == [run.trainer.program] * 2
+
+
+LIMITS = """
+import sys
+sys.path.insert(0, {harness!r})
+import log_limits
+log_limits.MAX_PRINTED_BYTES, log_limits.MAX_LOG_BYTES = 1_000_000, 100_000
+log_limits.KEPT_BYTES = 10_000
+"""
+
+
+@pytest.fixture
+def limited(engine, tmp_path):
+    """An engine whose logs are bounded at a thousandth of what they usually are."""
+    (tmp_path / "site").mkdir()
+    harness = str(ROOT / "suite" / "harness")
+    (tmp_path / "site" / "sitecustomize.py").write_text(LIMITS.format(harness=harness))
+    inherited = {**engine.inherited, "PYTHONPATH": str(tmp_path / "site")}
+    made = replace(engine, inherited=inherited, zygotes={})
+    yield made
+    made.stop()
+
+
+def test_a_task_that_prints_without_end_is_ended(limited, program):
+    body = """
+        print("the beginning")
+        for _ in range(100_000):  # 500 MB, should the limit not work
+            print("again" * 1000)
+        """
+    with launch(limited, program(body)) as cluster:
+        cluster.start()
+        with pytest.raises(TrainerFailed) as caught:
+            cluster.complete()
+        log = cluster.plan.log("worker/0", 0)
+    message = "OutputError: the task was ended, having printed more than 1.0 MB"
+    assert f"worker/0 failed (signal 9): {message}" in str(caught.value)
+    assert log.stat().st_size < 30_000
+    text = log.read_text()
+    assert text.startswith("the beginning")
+    assert "MB cut ...\n" in text
+    assert text.endswith(message + "\n")
+
+
+def test_a_long_log_is_cut_when_its_task_has_ended(limited, program):
+    body = """
+        print("the beginning")
+        print("more" * 50_000)
+        say("printed")
+        try:
+            signal.sigwait([signal.SIGUSR1])
+        finally:
+            print("the end")
+        """
+    body = "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n" + textwrap.dedent(body)
+    with launch(limited, program(body)) as cluster:
+        cluster.start()
+        cluster.wait_for("printed")
+        log = cluster.plan.log("worker/0", 0)
+        assert log.stat().st_size > 200_000
+        cluster.signal("worker/0", signal.SIGUSR1)
+        run = cluster.complete()
+    printed = run.log("worker/0")
+    assert len(printed) < 21_000
+    assert "\n... 0.2 MB cut ...\n" in printed
+    assert printed.startswith("the beginning\nmore")
+    assert printed.endswith("more\nthe end\n")
 
 
 def test_a_start_is_over_when_the_history_has_it(engine, program):
@@ -204,6 +297,48 @@ def test_grandchildren_end_with_their_cluster(fake_engine, program, tmp_path, ki
     assert leaks.processes(name) == []
 
 
+@pytest.mark.parametrize("fails", ["connect", "mkdir"])
+def test_cluster_that_cannot_begin_returns_its_ports(fake_engine, program, fails):
+    released = []
+    cluster = launch(fake_engine, program("pass"))
+    cluster.release = lambda: released.append(True)
+    if fails == "connect":
+        cluster.connect = lambda: fake_engine.zygotes["no such flavour"]
+    else:
+        cluster.plan.logs.mkdir(parents=True)
+    with pytest.raises((KeyError, FileExistsError)), cluster:
+        raise AssertionError("it was entered")
+    assert released == [True]
+    assert fails == "mkdir" or not cluster.plan.events.exists()
+
+
+@pytest.mark.parametrize("wrapped", [(), ("unshare", "-rnpf")], ids=["host", "namespaces"])
+def test_leak_check_sees_a_stopped_process(wrapped):
+    """In namespaces of its own, too."""
+    if wrapped and network.probe().kind != network.NAMESPACE:
+        pytest.skip("this kernel allows no namespaces")
+    session = f"stopped-{os.getpid()}"
+    body = "import signal; print(flush=True); signal.pause()"
+    process = subprocess.Popen(
+        [*wrapped, sys.executable, "-c", body],
+        env={**os.environ, SESSION_VARIABLE: session},
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout
+    with process.stdout, process:
+        process.stdout.readline()
+        found = [psutil.Process(process.pid), *psutil.Process(process.pid).children()]
+        try:
+            for each in found:
+                each.suspend()
+            stopped = {psutil.STATUS_STOPPED}
+            wait_until("both to stop", lambda: {each.status() for each in found} == stopped, 30)
+            assert len(leaks.processes(session)) == len(found) == 1 + bool(wrapped)
+        finally:
+            for each in reversed(found):
+                each.kill()
+
+
 def test_waiting_for_what_cannot_come_says_why(fake_engine, program):
     with launch(fake_engine, program("raise ValueError('no')")) as cluster:
         cluster.start()
@@ -219,11 +354,13 @@ def test_a_hang_is_diagnosed_with_stacks_logs_and_command(fake_engine, program):
             signal.pause()
         where_it_hangs()
         """
+    looked_at = []
     with launch(fake_engine, program(body)) as cluster:
         cluster.start()
         cluster.wait_for("hanging")
-        with pytest.raises(DeadlineExceeded, match=r"`step`.*alive: worker/0") as caught:
-            cluster.wait_for("step", within_s=0.1)
+        with pytest.raises(DeadlineExceeded, match=r"`hanging`.*alive: worker/0") as caught:
+            cluster.wait_for("hanging", within_s=0.1, where=looked_at.append)  # type: ignore[arg-type]
+    assert len(looked_at) == 1, "the same event was judged at more than one look"
     text = caught.value.diagnosis
     for part in ("where_it_hangs", "the last words", "worker/0", "alive", "program", "hanging"):
         assert part in text
@@ -282,6 +419,97 @@ def test_a_held_task_is_still_there_however_late_the_harness(fake_engine, progra
         assert [e["step"] for e in cluster.finish().of("step", attempt=2)] == [1, 2, 3]
 
 
+GARBAGE = {
+    "text": ("Traceback (most recent call last):", "not JSON"),
+    "half-line": ('{"event": "step", "time_', "not JSON"),
+    "list": ("[1, 2]", "a JSON list, not an object"),
+    "null": ("null", "a JSON NoneType, not an object"),
+    "no-time": ('{"event": "step", "task": "worker/0", "attempt": 0}', "it has no time_s"),
+    "nothing": ("time_s", "time_s is None, not a number"),
+    "nan": ("time_s", "time_s is nan, no time of a clock"),
+    "huge": ("time_s", "time_s is inf, no time of a clock"),
+    "digits": ("global_step", "a number with 300 digits or more"),
+    "word": ("global_step", "global_step is 'first', not a number"),
+    "truth": ("attempt", "attempt is True, not a number"),
+    "number": ("task", "task is 3, not text"),
+    "nested": ("loss", "it is nested deeper than 20"),
+    "abyss": ("loss", "it is nested deeper than 20"),
+    "metrics": ("metrics", "metrics is [1], not an object"),
+}
+VALUES = {
+    "nothing": None,
+    "nan": math.nan,
+    "huge": math.inf,
+    "digits": 10**400,
+    "word": "first",
+    "truth": True,
+    "number": 3,
+    "nested": json.loads("[" * 30 + "]" * 30),
+    "metrics": [1],
+}
+
+
+def event_line(**changes: object) -> str:
+    common = {"event": "step", "time_s": 1.0, "task": "worker/0", "attempt": 0}
+    return json.dumps({**common, **changes})
+
+
+def garbage_line(kind: str) -> str:
+    """A line that is wrong in that way, whole or in one field of an event."""
+    if kind == "abyss":  # deeper than Python's own limit
+        return event_line(loss=0).replace('"loss": 0', '"loss": ' + "[" * 10**5 + "]" * 10**5)
+    text, _ = GARBAGE[kind]
+    return event_line(**{text: VALUES[kind]}) if kind in VALUES else text
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+def test_garbage_in_an_event_file_is_refused_with_its_line(tmp_path: Path, kind: str):
+    path = tmp_path / "worker-0.0.jsonl"
+    path.write_text(f"{event_line()}\n\n{garbage_line(kind)}\n{event_line()}\n")
+    tail = Tail(path)
+    assert len(tail.read()) == 1
+    assert tail.refused.startswith(f"{path}:3: no event: ")
+    assert GARBAGE[kind][1] in tail.refused
+    assert tail.read() == []
+    with pytest.raises(ValueError, match=re.escape(tail.refused)):
+        read(tmp_path)
+
+
+def test_bytes_that_are_no_text_are_refused_with_their_line(tmp_path: Path):
+    path = tmp_path / "worker-0.0.jsonl"
+    path.write_bytes(b'{"event": "\xff"}\n')
+    tail = Tail(path)
+    assert tail.read() == []
+    assert f"{path}:1: 'utf-8' codec can't decode" in tail.refused
+
+
+def test_not_a_number_is_a_loss_like_any_other(tmp_path: Path):
+    (tmp_path / "worker-0.0.jsonl").write_text(event_line(loss=math.nan) + "\n" + event_line()[:9])
+    (event,) = read(tmp_path)
+    assert math.isnan(event["loss"])
+
+
+def test_trainer_that_writes_garbage_has_failed(fake_engine, program):
+    body = """
+        say("joined")
+        with open(os.environ["TRAINER_EVENTS"], "a") as file:
+            file.write("3\\n")
+        signal.pause()
+        """
+
+    def wait_for_a_step():
+        with launch(fake_engine, program(body)) as cluster:
+            cluster.start()
+            cluster.wait_for("step")
+
+    with pytest.raises(
+        TrainerFailed, match=r"^worker/0 wrote \S+:2: no event: a JSON int"
+    ) as failed:
+        wait_for_a_step()
+    assert "joined" in failed.value.diagnosis
+    assert "stacks of worker/0:" in failed.value.diagnosis
+
+
 def test_a_signal_is_sent_when_the_call_is_over(fake_engine, program):
     body = """
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
@@ -295,6 +523,26 @@ def test_a_signal_is_sent_when_the_call_is_over(fake_engine, program):
         cluster.signal("worker/0", signal.SIGUSR1)
         (pending,) = re.findall(r"ShdPnd:\s*(\w+)", status.read_text())
         assert int(pending, 16) == 1 << (signal.SIGUSR1 - 1)
+
+
+def test_waiting_neither_opens_nor_sorts_while_nothing_comes(fake_engine, program):
+    """Each look costs one read per event file: the machine may be timed meanwhile."""
+    body = "[say('step', step=n) for n in range(50)]; say('ready'); signal.pause()"
+    looks: list[Run] = []
+
+    def look(run: Run) -> bool:
+        looks.append(run)
+        return len(run.of("step")) > 50 or len(looks) == 30
+
+    with launch(fake_engine, program(body)) as cluster:
+        cluster.start()
+        cluster.wait_for("ready")
+        give_time(cluster, 0.0, bool)
+        with calls() as made:
+            give_time(cluster, 60, look)
+    assert len(looks) == made["read"] == 30
+    for name in ("open", "sorted", "sort", "insort_right", "shlex.quote"):
+        assert made[name] == 0, name
 
 
 def test_the_history_can_be_read_from_the_run_directory(fake_engine, program):
@@ -345,7 +593,7 @@ def test_a_program_that_cannot_start_is_the_harness_to_blame(tmp_path, program):
         network=network.probe(),
         deadlines=Deadlines(),
         directory=tmp_path,
-        progress=Progress(None),
+        progress=Progress(),
         session="x",
         preload=(),
     )
@@ -364,32 +612,150 @@ def test_the_control_socket_is_private(fake_engine):
 def test_a_zygote_that_cannot_import_says_so(tmp_path):
     log = tmp_path / "zygote.log"
     zygote = Zygote.start(sys.executable, os.environ, preload=["no_such_module"], log=log)
-    with pytest.raises(HarnessError, match="did not import no_such_module"):
-        zygote.wait_ready(Deadlines())
+    said = r"did not import no_such_module; within \d+ s the zygote ended with exit code 1"
+    said += r" \(ModuleNotFoundError: No module named 'no_such_module'\); see .*zygote.log"
+    for _ in range(2):
+        with pytest.raises(HarnessError, match=said):
+            zygote.wait_ready(Deadlines())
     zygote.stop(Deadlines())
     assert "No module named 'no_such_module'" in log.read_text()
     assert not zygote.directory.exists()
 
 
-def test_killing_pytest_leaves_no_process_and_no_namespace(tmp_path):
-    """SIGKILL, which nothing can catch, while a cluster runs."""
+def with_zygotes_of_its_own(engine: Engine, directory: Path, **changes: object) -> Engine:
+    """An engine whose zygotes a test may kill."""
+    own = {"zygotes": {}, "restarts": [], "lock": Lock(), "session": f"own-{os.getpid()}"}
+    return replace(engine, directory=directory, **{**own, **changes})  # type: ignore[arg-type]
+
+
+def lose_a_zygote(engine: Engine, trainer: Trainer) -> None:
+    """While a cluster of it trains."""
+    with launch(engine, trainer) as cluster:
+        cluster.start()
+        engine.zygotes["none"].process.kill()
+        cluster.wait_for("never")
+
+
+@pytest.mark.parametrize("kind", [network.NAMESPACE, network.LEASED_PORTS])
+def test_dead_zygote_is_replaced_for_the_next_cluster(fake_engine, program, tmp_path, kind):
+    chosen = network.Network(kind, "for this test")
+    engine = with_zygotes_of_its_own(fake_engine, tmp_path, network=chosen)
+    with pytest.raises(HarnessError, match=r"the zygote was killed by signal 9; see .*zygote-none"):
+        lose_a_zygote(engine, program("signal.pause()"))
+    assert not leaks.processes(engine.session)
+    with launch(engine, program("say('step')")) as cluster:
+        cluster.start()
+        assert cluster.complete().of("step")
+    assert len(engine.restarts) == 1
+    engine.stop()
+
+
+def test_second_death_in_a_row_is_one_error_for_all(fake_engine, program, tmp_path):
+    engine = with_zygotes_of_its_own(fake_engine, tmp_path)
+    errors = []
+    for _ in range(5):
+        with pytest.raises(HarnessError) as caught:
+            lose_a_zygote(engine, program("signal.pause()"))
+        errors.append(str(caught.value))
+    assert re.search(r"killed by signal 9.* second in a row, so no other is started", errors[2])
+    assert len(set(errors[2:])) == 1
+    assert len(engine.restarts) == 1
+    engine.stop()
+
+
+def test_stop_ends_a_zygote_that_is_just_being_started(fake_engine, tmp_path, monkeypatch):
+    engine = with_zygotes_of_its_own(fake_engine, tmp_path)
+    really_start, started, stop = Zygote.start, [], Thread(target=engine.stop)
+
+    def start(*given: Any, **how: Any) -> Zygote:
+        stop.start()
+        stop.join(0.5)  # it must wait for what is being started
+        started.append(really_start(*given, **how))
+        return started[0]
+
+    monkeypatch.setattr(Zygote, "start", start)
+    engine.warm("none")
+    stop.join()
+    assert engine.zygotes == {}
+    assert started[0].process.poll() is not None
+    with pytest.raises(HarnessError, match="the session is over"):
+        engine.warm("none")
+
+
+def test_stop_does_not_wait_for_an_import(fake_engine, tmp_path):
+    """While another thread does."""
+    (tmp_path / "hangs.py").write_text("import signal\nprint('hangs', flush=True)\nsignal.pause()")
+    inherited = {**to_inherit(), "PYTHONPATH": str(tmp_path)}
+    engine = with_zygotes_of_its_own(fake_engine, tmp_path, preload=("hangs",), inherited=inherited)
+    engine.warm("none")
+    stdout = engine.zygotes["none"].process.stdout
+    assert stdout
+    select.select([stdout], [], [], 30)
+    stdout.readline()
+    with ThreadPoolExecutor(1) as pool:
+        connecting = pool.submit(engine.connect, "none")
+        wait_until("the wait", engine.zygotes["none"].importing.locked, 30)
+        engine.stop()
+        with pytest.raises(HarnessError, match="the session is over"):
+            connecting.result(5)
+
+
+def test_sockets_have_short_paths_below_a_long_tmpdir(fake_engine, program, tmp_path, monkeypatch):
+    long = tmp_path / ("x" * 150)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    engine = with_zygotes_of_its_own(fake_engine, tmp_path)
+    body = "import multiprocessing; multiprocessing.Manager(); say('step')"
+    with launch(engine, program(body)) as cluster:
+        cluster.start()
+        cluster.complete()
+    (zygote,) = engine.zygotes.values()
+    assert stat.S_IMODE(zygote.directory.stat().st_mode) == 0o700
+    engine.stop()
+    assert not zygote.directory.exists()
+
+
+def test_no_short_directory_for_sockets_names_the_limit(tmp_path, monkeypatch):
+    long = tmp_path / ("x" * 150)
+    long.mkdir()
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    monkeypatch.setattr(paths, "SHORT", (str(tmp_path / "missing"), str(open_to_all)))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(paths, "LONGEST_BELOW", "/z")
+    with pytest.raises(HarnessError, match=r"at most 107 bytes \(AF_UNIX\): tried .*; set TMPDIR"):
+        Zygote.start(sys.executable, os.environ)
+    open_to_all.chmod(0o1777)
+    assert paths.short_directory().parent == open_to_all
+
+
+@pytest.mark.parametrize("kind", [network.NAMESPACE, network.LEASED_PORTS])
+def test_killing_pytest_leaves_no_process_and_no_namespace(tmp_path, kind):
+    """SIGKILL, which nothing can catch, while a cluster runs; rules for its ports go, too."""
     ready = tmp_path / "ready"
     victim = subprocess.Popen(
         [sys.executable, "-m", "pytest", "-q", str(ROOT / "suite" / "meta" / "victim.py")],
-        env={**os.environ, "VICTIM_READY": str(ready), "VICTIM_SESSION": str(tmp_path)},
+        env={**os.environ, "VICTIM_READY": str(ready), "VICTIM_NETWORK": kind},
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
     )
     told = wait_until("the victim's cluster", lambda: ready.exists() and ready.read_text(), 60)
-    session, temporary = told.split()
+    session, temporary, tool = told.split(" ")
     running = leaks.processes(session)
+    if tool:
+        assert rules(tool, session)
     victim.send_signal(signal.SIGKILL)
     killed_s = time.monotonic()
     victim.wait()
-    assert len(running) >= 5  # zygote, two for the cluster, its tasks
+    # The zygote, two tasks, the cluster's init, and what holds its network: namespaces or rules.
+    assert len(running) >= 4 + (kind == network.NAMESPACE or tool != "")
     wait_until("everything to end", lambda: not leaks.processes(session), 5)
     assert time.monotonic() - killed_s < 5
     assert not Path(temporary).exists()
+    if tool:
+        wait_until("the rules to go", lambda: not rules(tool, session), 5)
     spaces = {line.split(" in ")[1].split(":")[0] for line in running}
     assert not spaces - {str(Path("/proc/self/ns/net").readlink())} & living_networks()
 

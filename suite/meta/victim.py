@@ -6,6 +6,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from suite.harness.network import Network
 from suite.harness.waiting import wait_until
 from suite.meta import fakes
 
@@ -21,12 +22,14 @@ def test_runs_until_killed(fake_engine, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     session = f"victim-{os.getpid()}"
-    engine = replace(fake_engine, session=session, zygotes={}, directory=tmp_path)
+    chosen = Network(os.environ["VICTIM_NETWORK"], "for this test").with_closed_ports(session)
+    changes = {"session": session, "network": chosen, "zygotes": {}, "directory": tmp_path}
+    engine = replace(fake_engine, **changes)
     trainer = fakes.bare(program, (("worker", 2),))
     with engine.launch(trainer, backend="none", keras="none") as cluster:
         cluster.start()
         cluster.wait_for("spawned", "worker/1")
         temporary = engine.zygotes["none"].directory
         wait_until("what tasks leave", lambda: len(list(temporary.glob("tmp*"))) == 2, 30)
-        Path(os.environ["VICTIM_READY"]).write_text(f"{session} {temporary}")
+        Path(os.environ["VICTIM_READY"]).write_text(f"{session} {temporary} {chosen.firewall}")
         cluster.wait_for("never", within_s=60)
