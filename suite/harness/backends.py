@@ -12,6 +12,10 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from suite.harness.errors import BadInput
 
 # Both are read when TensorFlow is imported; the first is silent without the second.
 LOG_ENVIRONMENT = {
@@ -19,7 +23,12 @@ LOG_ENVIRONMENT = {
     "TF_CPP_MIN_LOG_LEVEL": "0",
 }
 
-ASSIGNED = re.compile(r"AssignCollectiveType\s+(\w+)")
+ASSIGNED = re.compile(rb"AssignCollectiveType\s+(\w+)")
+
+# Lines of `nvidia-smi -L`: "GPU 0: NVIDIA A100 (UUID: GPU-e86cb44c-...)", and indented below it
+# "  MIG 3g.20gb Device 0: (UUID: MIG-c7384736-...)".
+LISTED_GPU = re.compile(r"^GPU \d+: (.+) \(UUID: (\S+)\)", re.M)
+LISTED_MIG = re.compile(r"^\s+MIG .+\(UUID: (\S+)\)", re.M)
 
 
 @dataclass(frozen=True)
@@ -39,36 +48,76 @@ BACKENDS = (
 BY_NAME = {row.name: row for row in BACKENDS}
 
 
-def actual(logs: Iterable[str]) -> str:
+def assigned(log: Path) -> frozenset[str]:
+    """Names that TensorFlow's resolver has logged in a file; it is read again after a change."""
+    try:
+        status = log.stat()
+    except FileNotFoundError:
+        return frozenset()
+    return _assigned(log, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _assigned(log: Path, size: int, mtime_ns: int) -> frozenset[str]:  # noqa: ARG001 - cache key
+    with log.open("rb") as lines:
+        return frozenset(name.decode() for line in lines for name in ASSIGNED.findall(line))
+
+
+def actual(assigned: Iterable[str]) -> str:
     """The implementation that the tasks' logs name: ring, nccl, or none when nothing was reduced.
 
     Tasks that disagree give all names, joined by `+`, rather than one that is true of some.
     """
-    chosen = {name.lower() for text in logs for name in ASSIGNED.findall(text)}
+    chosen = {name.lower() for name in assigned}
     found = {"nccl" if "nccl" in name else "ring" for name in chosen if "reduce" in name}
     return "+".join(sorted(found)) or "none"
 
 
-def discover_gpus(visible: str | None = None) -> tuple[str, ...]:
-    """UUIDs of this machine's NVIDIA GPUs, as nvidia-smi lists them; () without a driver.
+def discover_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return UUIDs of the NVIDIA GPUs that CUDA shows to a process of this environment.
 
-    `visible` is an inherited CUDA_VISIBLE_DEVICES, which limits what may be used (indices, UUIDs,
-    or "-1" for none).
+    CUDA_VISIBLE_DEVICES is read by CUDA's rules: in the given order, a UUID by any unique prefix,
+    and nothing from the first invalid or repeated entry on. MIG instances count where it names
+    them. Return () without a driver. Raise BadInput for an index whose GPU cannot be known.
     """
     program = shutil.which("nvidia-smi")
     if program is None:
         return ()
-    query = [program, "--query-gpu=index,uuid", "--format=csv,noheader"]
     try:
-        listed = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)
+        listed = subprocess.run(
+            [program, "-L"], capture_output=True, text=True, timeout=20, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return ()  # a driver that does not answer is no GPU to train on
-    rows = [[cell.strip() for cell in line.split(",")] for line in listed.stdout.splitlines()]
-    gpus = {cells[0]: cells[1] for cells in rows if len(cells) == 2}
-    if visible is None:
-        return tuple(gpus.values())
-    wanted = [name.strip() for name in visible.split(",")]
-    return tuple(uuid for index, uuid in gpus.items() if index in wanted or uuid in wanted)
+    # By UUID, in PCI order.
+    models = {uuid: model for model, uuid in LISTED_GPU.findall(listed.stdout)}
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is None or not models:
+        return tuple(models)
+    # CUDA's default puts the fastest first, nvidia-smi lists by PCI bus: the same for one model.
+    unlike = sorted(set(models.values()))
+    ordered = len(unlike) == 1 or environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    names = [*models, *LISTED_MIG.findall(listed.stdout)]
+    found: list[str] = []
+    for entry in map(str.strip, visible.split(",")):
+        if entry.isdecimal() and not ordered:
+            raise BadInput(
+                f"CUDA_VISIBLE_DEVICES={visible}: CUDA's numbers of unlike GPUs "
+                f"({', '.join(unlike)}) are not known; set CUDA_DEVICE_ORDER=PCI_BUS_ID to give "
+                "nvidia-smi's, or give UUIDs (nvidia-smi -L)"
+            )
+        meant = _meant(entry, list(models), names)
+        if len(meant) != 1 or meant[0] in found:
+            break
+        found += meant
+    return tuple(found)
+
+
+def _meant(entry: str, gpus: Sequence[str], names: Sequence[str]) -> Sequence[str]:
+    """Return the devices that one entry of CUDA_VISIBLE_DEVICES may mean: one if it is valid."""
+    if entry.isdecimal():
+        return gpus[int(entry) :][:1]
+    return [entry] if entry in names else [n for n in names if entry and n.startswith(entry)]
 
 
 def unmet(backend: str, collective: str, gpus: bool) -> str:

@@ -8,21 +8,27 @@ without a network. Every report names the data: published figures are about real
 from __future__ import annotations
 
 import hashlib
+import lzma
+import math
 import os
+import stat
+import struct
 import subprocess
 import sys
 import tempfile
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from suite.harness import download
-from suite.harness.errors import BadInput
+from suite.harness.errors import BadInput, HarnessError
+from suite.harness.paths import private_directory
 
 URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
 SHA256 = "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1"
@@ -34,6 +40,23 @@ SIDE, LABELS = 28, 10
 # last 297 images, the test set, are by people who wrote none of the first 1,500.
 ENLARGED, MARGIN, LARGEST_VALUE = 3, 2, 16
 DIGITS_TRAIN = 1500
+
+ARRAYS = ("x_train", "y_train", "x_test", "y_test")
+NPY_VERSION = (1, 0)  # what numpy writes for such arrays; later ones have headers of any length
+MAX_HEADER_BYTES = 1000  # numpy writes 118; it parses a header as a Python expression
+MAX_UNPACKED_BYTES = 2**30  # of the four arrays; MNIST has 55 MB
+# What zipfile, its decompressors and numpy's reader of headers raise for a damaged file.
+DAMAGE = (
+    *(OSError, EOFError, ValueError, TypeError, RuntimeError, MemoryError, OverflowError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError, struct.error),
+)
+NO_FILES = (
+    (stat.S_ISDIR, "a directory, not a file"),
+    (stat.S_ISFIFO, "a named pipe, not a file"),
+    (stat.S_ISSOCK, "a socket, not a file"),
+    (stat.S_ISCHR, "a device, not a file"),
+    (stat.S_ISBLK, "a device, not a file"),
+)
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -83,20 +106,21 @@ def resolve(
     if wanted is not None:
         return _dataset(Path(wanted), f"--data {wanted}")
     own = cache or _own_cache(environment)
-    reasons = []
+    reasons: list[str] = []
     for path in (keras_cache(environment), own / "mnist.npz"):
-        if path.is_file():
-            if _sha256(path) == SHA256:
-                return _dataset(path, str(path))
-            reasons.append(f"{path} is not the file that Keras downloads")
+        if _is_mnist(path, reasons):
+            return _dataset(path, str(path))
     try:
-        own.mkdir(parents=True, exist_ok=True)
-        reasons.append(_fetch(url, own / "mnist.npz", environment))
+        kept = _writable(own, reasons)
+        if kept != own and _is_mnist(kept / "mnist.npz", reasons):
+            return _dataset(kept / "mnist.npz", str(kept))
+        reasons.append(_fetch(url, kept / "mnist.npz", environment))
         if not reasons[-1]:
-            return _dataset(own / "mnist.npz", url)
-        return _digits(own / "digits-28x28.npz", "no MNIST: " + "; ".join(reasons))
-    except OSError as error:
-        raise BadInput(f"{own}: cannot keep data there: {error.strerror or error}") from error
+            return _dataset(kept / "mnist.npz", url)
+        return _digits(kept / "digits-28x28.npz", "no MNIST: " + "; ".join(reasons))
+    except (OSError, HarnessError) as error:
+        why = getattr(error, "strerror", "") or error
+        raise BadInput(f"{own}: cannot keep data there ({why}); name a file with --data") from error
 
 
 def keras_cache(environment: Mapping[str, str]) -> Path:
@@ -111,19 +135,38 @@ def read(path: Path, named: str = "") -> dict[str, np.ndarray]:
     Images are uint8 of shape (n, 28, 28), labels integers from 0 to 9 of shape (n,).
     """
     named = named or str(path)
-    if not path.is_file():
-        raise BadInput(f"{named}: no such file")
+    must_be_file(path, named)
     try:
-        loaded = np.load(path)
-        if not isinstance(loaded, np.lib.npyio.NpzFile):
-            raise ValueError("a single array")
-        with loaded:
-            arrays = {name: loaded[name] for name in loaded.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        with path.open("rb") as file:
+            if file.read(len(np.lib.format.MAGIC_PREFIX)) == np.lib.format.MAGIC_PREFIX:
+                raise ValueError("a single array")
+        with zipfile.ZipFile(path) as archive:
+            members = _headers(archive)
+            for part in ("train", "test"):
+                _check_headers(named, part, members)
+            size = sum(member.size for member in members.values())
+            if size > MAX_UNPACKED_BYTES:
+                most = f"at most {MAX_UNPACKED_BYTES:,} are read"
+                raise BadInput(f"{named}: its arrays have {size:,} bytes unpacked; {most}")
+            arrays = {name: _read(archive, member) for name, member in members.items()}
+    except DAMAGE as error:
         raise BadInput(f"{named}: damaged, or not an .npz of arrays ({error})") from error
     for part in ("train", "test"):
-        _check(named, part, arrays)
+        _check_values(named, part, arrays)
     return arrays
+
+
+def must_be_file(path: Path, named: str) -> None:
+    """Raise BadInput that says what there is instead of a regular file."""
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        found = "no such file" if isinstance(error, FileNotFoundError) else f"{error.strerror}"
+        raise BadInput(f"{named}: {found}; give an .npz as Keras' mnist.npz") from error
+    if not stat.S_ISREG(mode):
+        kinds = (is_kind(mode) and kind for is_kind, kind in NO_FILES)
+        found = next(filter(None, kinds), "no regular file")
+        raise BadInput(f"{named}: {found}; give an .npz as Keras' mnist.npz")
 
 
 def write(path: Path, arrays: Arrays) -> Path:
@@ -150,6 +193,31 @@ def upscaled_digits() -> dict[str, np.ndarray]:
         "x_test": images[DIGITS_TRAIN:],
         "y_test": labels[DIGITS_TRAIN:],
     }
+
+
+def _is_mnist(path: Path, reasons: list[str]) -> bool:
+    """Return True for the file that Keras downloads; any other file adds a reason."""
+    try:
+        found = path.is_file() and _sha256(path)
+    except OSError as error:
+        reasons.append(f"{path} cannot be read: {error.strerror}")
+        return False
+    if found and found != SHA256:
+        reasons.append(f"{path} is not the file that Keras downloads")
+    return found == SHA256
+
+
+def _writable(directory: Path, reasons: list[str]) -> Path:
+    """The directory, made if need be, or a temporary one of this user's with the reason."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            return directory
+    except OSError as error:
+        reasons.append(f"{directory} cannot be written: {error.strerror}")
+        other = private_directory("data") / "data"
+        other.mkdir(exist_ok=True)
+        return other
 
 
 def _own_cache(environment: Mapping[str, str]) -> Path:
@@ -198,17 +266,69 @@ def _sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _check(named: str, part: str, arrays: Arrays) -> None:
-    """BadInput unless the images and labels of one part are what Keras' file has."""
+class _Member(NamedTuple):
+    """The header of one array in an .npz."""
+
+    info: zipfile.ZipInfo
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+    @property
+    def size(self) -> int:
+        """Bytes of the values."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def _headers(archive: zipfile.ZipFile) -> dict[str, _Member]:
+    """Return the headers of the needed arrays that are there, by name; no array is unpacked.
+
+    ValueError where a header does not fit its file: numpy would allocate what the header says.
+    """
+    found = {}
+    for name in ARRAYS:
+        if f"{name}.npy" not in archive.namelist():
+            continue
+        info = archive.getinfo(f"{name}.npy")
+        with archive.open(info) as file:
+            version = np.lib.format.read_magic(file)
+            if version != NPY_VERSION:
+                raise ValueError(f"{name} has .npy version {version}, not {NPY_VERSION}")
+            length = int.from_bytes(file.read(2), "little")
+            file.seek(-2, os.SEEK_CUR)
+            if length > MAX_HEADER_BYTES:
+                raise ValueError(f"{name} has a header of {length:,} bytes")
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            there = info.file_size - file.tell()
+        found[name] = member = _Member(info, shape, dtype)
+        if dtype.hasobject:
+            raise ValueError(f"{name} holds Python objects, not numbers")
+        if min(shape, default=0) < 0 or member.size != there:
+            raise ValueError(f"{name} has {there:,} bytes, its header says {dtype} {shape}")
+    return found
+
+
+def _read(archive: zipfile.ZipFile, member: _Member) -> np.ndarray:
+    with archive.open(member.info) as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def _check_headers(named: str, part: str, members: Mapping[str, _Member]) -> None:
+    """Raise BadInput unless images and labels of one part have shape and type of Keras' file."""
     for name in (f"x_{part}", f"y_{part}"):
-        if name not in arrays:
-            raise BadInput(f"{named}: has no array {name}; it has {', '.join(arrays) or 'none'}")
-    images, labels = arrays[f"x_{part}"], arrays[f"y_{part}"]
-    if images.shape[1:] != (SIDE, SIDE) or images.dtype != np.uint8 or not len(images):
+        if name not in members:
+            raise BadInput(f"{named}: has no array {name}; it has {', '.join(members) or 'none'}")
+    images, labels = members[f"x_{part}"], members[f"y_{part}"]
+    count = images.shape[0] if images.shape else 0
+    if images.shape[1:] != (SIDE, SIDE) or images.dtype != np.uint8 or not count:
         found = f"{images.dtype} {images.shape}"
         raise BadInput(f"{named}: x_{part} must be uint8 (n, {SIDE}, {SIDE}), not {found}")
-    if labels.shape != (len(images),) or labels.dtype.kind not in "iu":
+    if labels.shape != (count,) or labels.dtype.kind not in "iu":
         found = f"{labels.dtype} {labels.shape}"
-        raise BadInput(f"{named}: y_{part} must be {len(images)} integers, not {found}")
+        raise BadInput(f"{named}: y_{part} must be {count} integers, not {found}")
+
+
+def _check_values(named: str, part: str, arrays: Arrays) -> None:
+    """Raise BadInput unless the labels are digits."""
+    labels = arrays[f"y_{part}"]
     if labels.min() < 0 or labels.max() >= LABELS:
         raise BadInput(f"{named}: y_{part} must be from 0 to {LABELS - 1}, not {labels.max()}")

@@ -6,9 +6,11 @@ asked for what is installed, which takes a fraction of an import's time.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,7 +20,7 @@ from typing import Any
 from suite.harness.errors import BadInput
 from suite.harness.rows import FLAVOURS, NO_KERAS, version_in
 
-ASKED_S = 60.0  # a cold file system can make even this slow
+ASKED_S = 30.0  # takes a fraction of a second, and longer on a cold file system
 
 # The module `tensorflow` comes from distributions of several names.
 TENSORFLOW = (
@@ -109,10 +111,13 @@ class Interpreter:
         return cls(**values)
 
 
-def describe(python: str | None = None) -> Interpreter:
-    """Ask an interpreter (default: pytest's own) what it has; BadInput when it cannot serve."""
+def describe(python: str | None = None, scale: float = 1.0) -> Interpreter:
+    """Ask an interpreter (default: pytest's own) what it has; BadInput when it cannot serve.
+
+    `scale` (`--deadline-scale`) stretches the time in which it must answer.
+    """
     path = _resolve(python) if python is not None else sys.executable
-    found = _ask(path)
+    found = _ask(path, ASKED_S * max(1.0, scale))
     if "tensorflow" not in found:
         own = path == sys.executable
         hint = ": pip install -e '.[tensorflow]', or name another with --python" if own else ""
@@ -131,16 +136,39 @@ def _resolve(python: str) -> str:
     """An absolute path that keeps links: a virtual environment's python is a link out of it."""
     found = shutil.which(python)
     if found is None:
-        raise BadInput(f"--python {python}: no such program")
+        what = "no such program"
+        if os.path.isdir(python):
+            what = "a directory, not a program"
+        elif os.path.exists(python):
+            what = "not executable"
+        raise BadInput(f"--python {python}: {what}; give a Python interpreter with TensorFlow")
     return os.path.abspath(found)
 
 
-def _ask(path: str) -> Mapping[str, str]:
+def _ask(path: str, within_s: float) -> Mapping[str, str]:
     kinds = {"tensorflow": TENSORFLOW, "keras": KERAS, "tf_keras": TF_KERAS, "numpy": NUMPY}
-    command = [path, "-c", ASK, json.dumps(kinds)]
     try:
-        asked = subprocess.run(command, capture_output=True, text=True, timeout=ASKED_S)
-        answer = dict(json.loads(asked.stdout.splitlines()[-1]))
-    except (OSError, ValueError, TypeError, IndexError, subprocess.TimeoutExpired) as error:
+        return dict(json.loads(_answer([path, "-c", ASK, json.dumps(kinds)], within_s)))
+    except subprocess.TimeoutExpired as error:
+        limit = f"{within_s:g} s (--deadline-scale stretches that)"
+        raise BadInput(f"{path} did not say which packages it has within {limit}") from error
+    except (OSError, ValueError, TypeError, IndexError, RecursionError) as error:
         raise BadInput(f"{path} is not a Python interpreter of 3.8 or later") from error
-    return answer
+
+
+def _answer(command: Sequence[str], within_s: float) -> str:
+    """Return the last line that a command prints, and end what it has started."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # so that its children can be ended with it
+    )
+    try:
+        said, _ = process.communicate(timeout=within_s)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return said.decode().splitlines()[-1]

@@ -16,11 +16,12 @@ from typing import Any
 import pytest
 
 from reference_trainers import BY_NAME
-from suite.benchmarks import linked
+from suite.benchmarks import linked, training
 from suite.harness import backends
 from suite.harness.engine import MALLOC, THREADS, Engine, to_inherit
-from suite.harness.errors import Unsupported
+from suite.harness.errors import BadInput, CheckFailed, Unsupported
 from suite.harness.run import Run
+from suite.meta.calls import calls
 
 RING = "I0000 collective_param_resolver_local.cc:703] AssignCollectiveType RingReduce\n"
 GATHER = "I0000 collective_param_resolver_local.cc:703] AssignCollectiveType RingGather\n"
@@ -28,7 +29,8 @@ NCCL = "I0000 collective_param_resolver_local.cc:703] AssignCollectiveType NcclR
 BROADCAST = "I0000 x.cc:703] AssignCollectiveType HierarchicalTreeBroadcast\n"
 ASKED = "WARNING:tensorflow:Enabled NCCL communication but no GPUs detected/specified.\n"
 GPUS = ("GPU-11111111-aaaa", "GPU-22222222-bbbb", "GPU-33333333-cccc")
-LISTING = "".join(f"{index}, {uuid}\n" for index, uuid in enumerate(GPUS))
+MIGS = ("MIG-44444444-dddd", "MIG-55555555-eeee")
+A100, T4 = "NVIDIA A100-SXM4-40GB", "Tesla T4"
 WORKERS = ("worker/0", "worker/1")
 
 
@@ -44,17 +46,38 @@ WORKERS = ("worker/0", "worker/1")
         ([RING, NCCL], "nccl+ring"),  # neither is true of both
     ],
 )
-def test_actual_backend_is_what_the_log_names(logs, expected):
-    assert backends.actual(logs) == expected
+def test_actual_backend_is_what_the_log_names(tmp_path: Path, logs, expected):
+    assert run_with_logs(tmp_path, logs).collective == expected
 
 
-def test_a_run_reads_its_collective_from_its_workers_logs(tmp_path: Path):
-    logs = {}
-    for worker in WORKERS:
-        logs[worker, 0] = tmp_path / worker.replace("/", "-")
-        logs[worker, 0].write_text(ASKED + RING)
+def run_with_logs(directory: Path, texts: Sequence[str]) -> Run:
+    """A run whose workers have printed these texts."""
+    directory.mkdir(exist_ok=True)
+    logs = {(w, 0): directory / w.replace("/", "-") for w in WORKERS[: len(texts)]}
+    for path, text in zip(logs.values(), texts, strict=True):
+        path.write_text(text)
     trainer = BY_NAME["keras_multi_worker_mirrored"]
-    assert Run(trainer, WORKERS, WORKERS, "nccl", "none", (), logs=logs).collective == "ring"
+    return Run(trainer, WORKERS, WORKERS, "nccl", "none", (), directory=directory, logs=logs)
+
+
+def test_collectives_that_differ_between_clusters_fail_the_check(tmp_path: Path):
+    first, second, third = (
+        training.Trained(run_with_logs(tmp_path / name, [text, text]), 0.0, {})
+        for name, text in {"001-a": RING, "002-a": RING, "003-a": NCCL}.items()
+    )
+    assert training.common_collective([first, second]) == "ring"
+    with pytest.raises(CheckFailed, match=r"\(003-a\) has 'nccl', number 1 \(001-a\) has 'ring'"):
+        training.common_collective([first, second, third])
+
+
+def test_collective_reads_each_log_once_until_it_grows(tmp_path: Path):
+    run = run_with_logs(tmp_path, [ASKED + RING, ASKED + RING])
+    with calls() as made:
+        assert {run.collective for _ in range(5)} == {"ring"}
+    assert made["open"] == len(WORKERS)
+    with run.logs["worker/1", 0].open("a") as file:
+        file.write(NCCL)
+    assert run.collective == "nccl+ring"
 
 
 @pytest.mark.parametrize(
@@ -94,22 +117,16 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return install
 
 
-def listing(*lines: str) -> str:
-    return "cat <<END\n" + "\n".join(lines) + "\nEND"
+def listing(*models: str) -> str:
+    """`nvidia-smi -L` with the GPUs of these models; the last one has MIG instances."""
+    lines = [f"GPU {i}: {model} (UUID: {GPUS[i]})" for i, model in enumerate(models)]
+    lines += [f"  MIG 3g.20gb     Device  {i}: (UUID: {u})" for i, u in enumerate(MIGS)]
+    return '[ "$*" = -L ] && cat <<END\n' + "\n".join(lines) + "\nEND"
 
 
-def test_gpus_are_found_by_uuid(nvidia_smi):
-    nvidia_smi(listing(*LISTING.splitlines()))
-    assert backends.discover_gpus() == GPUS
-
-
-def test_the_driver_is_asked_for_index_and_uuid(nvidia_smi, tmp_path: Path):
-    nvidia_smi(f'echo "$@" > {tmp_path}/asked')
-    assert backends.discover_gpus() == ()
-    assert (tmp_path / "asked").read_text().split() == [
-        "--query-gpu=index,uuid",
-        "--format=csv,noheader",
-    ]
+def discover(visible: str | None = None, order: str | None = None) -> tuple[str, ...]:
+    given = {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": order}
+    return backends.discover_gpus({k: v for k, v in given.items() if v is not None})
 
 
 @pytest.mark.parametrize(
@@ -117,17 +134,38 @@ def test_the_driver_is_asked_for_index_and_uuid(nvidia_smi, tmp_path: Path):
     [
         (None, GPUS),
         ("0,2", (GPUS[0], GPUS[2])),
+        ("2,1", (GPUS[2], GPUS[1])),  # CUDA numbers them as the list does
         ("1", (GPUS[1],)),
         (GPUS[1], (GPUS[1],)),
+        ("GPU-2,GPU-11", (GPUS[1], GPUS[0])),
+        ("GPU-3,GPU,GPU-1", (GPUS[2],)),  # the second entry could mean each of them
         (" 0 , 1 ", GPUS[:2]),
+        ("0,2,-1,1", (GPUS[0], GPUS[2])),
+        ("0,7,1", GPUS[:1]),
+        ("0,,1", GPUS[:1]),
+        ("0,1,GPU-1,2", GPUS[:2]),  # the third entry repeats the first
+        (",".join(MIGS), MIGS),
+        ("MIG-5", MIGS[1:]),
         ("", ()),
         ("-1", ()),
         ("7", ()),
+        ("NoDevFiles", ()),
     ],
 )
-def test_inherited_cuda_visible_devices_limits_what_is_used(nvidia_smi, visible, expected):
-    nvidia_smi(listing(*LISTING.splitlines()))
-    assert backends.discover_gpus(visible) == expected
+def test_visible_gpus_follow_the_rules_of_cuda(nvidia_smi, visible, expected):
+    nvidia_smi(listing(A100, A100, A100))
+    assert discover(visible) == expected
+
+
+def test_index_of_unlike_gpus_needs_pci_order(nvidia_smi):
+    nvidia_smi(listing(T4, A100))
+    assert discover("0", "PCI_BUS_ID") == GPUS[:1]
+    for order in (None, "FASTEST_FIRST"):
+        with pytest.raises(BadInput, match=r"^CUDA_VISIBLE_DEVICES=1: .*PCI_BUS_ID.* UUIDs"):
+            discover("1", order)
+        assert discover("-1", order) == ()
+        assert discover("GPU-22", order) == GPUS[1:2]
+        assert discover(None, order) == GPUS[:2]
 
 
 @pytest.mark.parametrize(
@@ -141,12 +179,12 @@ def test_inherited_cuda_visible_devices_limits_what_is_used(nvidia_smi, visible,
 )
 def test_a_driver_that_does_not_answer_is_no_gpu(nvidia_smi, script):
     nvidia_smi(script)
-    assert backends.discover_gpus() == ()
+    assert discover("0") == ()
 
 
 def test_no_driver_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert backends.discover_gpus() == ()
+    assert discover("0") == ()
 
 
 def test_each_worker_gets_a_gpu_of_its_own():

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +101,36 @@ def test_a_cache_with_something_else_in_it_is_passed_over(tmp_path: Path, home: 
     assert f"{cached} is not the file that Keras downloads; TFDC_OFFLINE is set" in found.reason
 
 
+def test_home_that_cannot_be_written_falls_back_to_tmpdir(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    (tmp_path / "home").write_text("no directory")
+    environment = {"HOME": str(tmp_path / "home"), "TFDC_OFFLINE": "1"}
+    found = resolve(environment=environment)
+    assert found.name == "digits"
+    assert "home/.cache/tf-distribute-conformance cannot be written: Not a dir" in found.reason
+    assert Path(found.path).is_relative_to(tmp_path / f"tf-distribute-conformance-{os.getuid()}")
+    (tmp_path / f"tf-distribute-conformance-{os.getuid()}").chmod(0o755)
+    with pytest.raises(BadInput, match=r"not this user's alone.*name a file with --data"):
+        resolve(environment=environment)
+
+
+def test_a_cache_that_cannot_be_read_is_passed_over(
+    as_mnist: Path, home: dict[str, str], monkeypatch: pytest.MonkeyPatch
+):
+    really_is_file = Path.is_file
+
+    def is_file(path: Path) -> bool:
+        if ".keras" in path.parts:
+            raise PermissionError(13, "Permission denied")
+        return really_is_file(path)
+
+    del home["TFDC_OFFLINE"]
+    monkeypatch.setattr(Path, "is_file", is_file)
+    assert resolve(environment=home, url=as_mnist.as_uri()).name == "mnist"
+
+
 def test_the_digits_are_the_same_every_time(tmp_path: Path, home: dict[str, str]):
     found = [resolve(cache=tmp_path / name, environment=home) for name in "aab"]
     assert len({dataset.sha256 for dataset in found}) == 1
@@ -160,19 +193,76 @@ def test_a_damaged_member_is_refused(tmp_path: Path):
         resolve(str(path))
 
 
-@pytest.mark.parametrize("name", ["missing.npz", "."])
-def test_what_is_no_file_is_refused(tmp_path: Path, name: str):
-    with pytest.raises(BadInput, match="no such file"):
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("missing.npz", "no such file"),
+        (".", "a directory, not a file"),
+        ("fifo", "a named pipe, not a file"),
+        ("/dev/null", "a device, not a file"),
+        ("long" * 1000, "File name too long"),
+    ],
+)
+def test_data_option_says_what_is_there_for_a_non_file(tmp_path: Path, name: str, found: str):
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(BadInput, match=rf"^--data .*: {found}; give an .npz as Keras' mnist.npz$"):
         resolve(str(tmp_path / name))
+
+
+def test_text_file_is_refused_without_naming_pickle(tmp_path: Path):
+    (tmp_path / "own.npz").write_text("not an archive\n")
+    with pytest.raises(BadInput, match=r"damaged, or not an .npz of arrays") as refused:
+        resolve(str(tmp_path / "own.npz"))
+    assert "pickle" not in str(refused.value)
+
+
+def header(shape: str, descr: str = "'|u1'") -> bytes:
+    """The header of an .npy, with texts of our own for its shape and type."""
+    text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}}}".encode()
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+@pytest.mark.parametrize(
+    ("member", "message"),
+    [
+        (header(f"({10**12}, 28, 28)") + bytes(784), "x_train has 784 bytes, its header says"),
+        (header("(-1, 28, 28)") + bytes(784), "x_train has 784 bytes, its header says"),
+        (header("(2, 28, 28)") + bytes(784), "x_train has 784 bytes, its header says"),
+        (header("(2, 28, 28)", "'|O'") + bytes(784), "Python objects"),
+        (header("(1,)", "(" * 900), "damaged"),
+        (header("(1,)" + " " * 20_000), "a header of 20,055 bytes"),
+        (header("{}"), "damaged"),
+        (header("(1, 28, 28)").replace(b"\x01\x00", b"\x02\x00", 1), "version"),
+        (b"", "damaged"),
+    ],
+)
+def test_npz_with_a_false_header_is_refused(tmp_path: Path, member: bytes, message: str):
+    path = tmp_path / "own.npz"
+    write(path, images())
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in {**members, "x_train.npy": member}.items():
+            archive.writestr(name, content)
+    with pytest.raises(BadInput, match=message) as refused:
+        resolve(str(path))
+    assert not re.search(r"\n|pickle", str(refused.value))
+
+
+def test_npz_larger_than_the_bound_is_refused_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = write(tmp_path / "own.npz", images())
+    size = sum(array.nbytes for array in images().values())
+    monkeypatch.setattr(data, "MAX_UNPACKED_BYTES", size)
+    assert resolve(str(path)).train == 5
+    monkeypatch.setattr(data, "MAX_UNPACKED_BYTES", size - 1)
+    monkeypatch.setattr(data, "_read", None)
+    with pytest.raises(BadInput, match=rf"have {size:,} bytes unpacked; at most {size - 1:,} are"):
+        resolve(str(path))
 
 
 def test_a_single_array_is_refused(tmp_path: Path):
     np.save(tmp_path / "own.npy", np.zeros(3))
     with pytest.raises(BadInput, match="a single array"):
         resolve(str(tmp_path / "own.npy"))
-
-
-def test_a_cache_that_cannot_be_written_is_refused(tmp_path: Path, home: dict[str, str]):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(BadInput, match="cannot keep data there: Not a directory"):
-        resolve(cache=tmp_path / "file" / "cache", environment=home)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
+from suite.harness import environments
 from suite.harness.environments import Interpreter, describe
 from suite.harness.errors import BadInput
+from suite.harness.waiting import wait_until
 
 NEW = Interpreter("python", "3.11.7", "2.21.0", keras="3.15.1", tf_keras="2.21.0", numpy="2.4")
 OLD = Interpreter("python", "3.11.7", "2.15.1", keras="2.15.0")
@@ -125,6 +129,39 @@ def test_an_interpreter_that_cannot_serve_is_refused(tmp_path: Path, script: str
     assert "\n" not in str(refused.value)
 
 
-def test_a_missing_interpreter_is_refused():
-    with pytest.raises(BadInput, match="--python /no/python: no such program"):
-        describe("/no/python")
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("missing", "no such program"),
+        (".", "a directory, not a program"),
+        ("script", "not executable"),
+    ],
+)
+def test_python_option_says_what_is_wrong_with_a_path(tmp_path: Path, name: str, what: str):
+    (tmp_path / "script").write_text("#!/bin/sh\n")
+    path = tmp_path / name
+    with pytest.raises(BadInput, match=f"^--python {path}: {what}; give a Python interpreter"):
+        describe(str(path))
+
+
+def test_interpreter_that_hangs_is_refused_and_its_children_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(environments, "ASKED_S", 1.5)
+    python, child = tmp_path / "python", tmp_path / "child"
+    os.mkfifo(tmp_path / "never")
+    # Opening a named pipe waits for a writer.
+    python.write_text(f"#!/bin/sh\ncat {tmp_path}/never & echo $! > {child}\nwait\n")
+    python.chmod(0o755)
+    with pytest.raises(BadInput, match=r"did not say which packages it has within 3 s \(--dead"):
+        describe(str(python), scale=2)
+    pid = int(child.read_text())
+    wait_until("the child to end", lambda: has_ended(pid), 10)
+
+
+def has_ended(pid: int) -> bool:
+    """Return True if a process is gone, or waits for its parent to take note."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
