@@ -1,8 +1,8 @@
 """`python -m reports`: one row of COMMANDS for each report.
 
-Exit codes: 0 done, 1 for runs that a report finds wanting, 2 for what cannot be read, written or
-understood, with one line on stderr, and where nothing could be compared, 3 for what `compare
---strict` cannot tell.
+Exit codes: 0 done, 1 for runs that a report finds wanting, 2 for what cannot be read, rendered,
+written or understood, with one line on stderr, and where nothing could be compared, 3 for what
+`compare --strict` cannot tell.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import argparse
 import functools
 import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NoReturn
@@ -35,10 +35,24 @@ from reports import (
 )
 from reports.frame import BadInput, RunFrames
 from reports.options import GATE, TRIALS, Option, formats
+from reports.sections import Failures
 
 BAD_INPUT = 2
 LATEST = "latest"
 RUNS = Path("reports") / "runs"
+# Exit codes of all commands; `Command.codes` adds to them.
+CODES = {0: "done", BAD_INPUT: "bad input, with one line on stderr that says what is wrong"}
+JUDGED = {
+    0: "no regression",
+    1: "a regression",
+    BAD_INPUT: "bad input, or nothing could be compared",
+    3: "with --strict: something cannot be told",
+}
+EVERY = {
+    **CODES,
+    1: "a regression, or runs that a report finds wanting",
+    3: "with --strict: something cannot be told",
+}
 MANY = {
     "…": "+",
     "*": "*",
@@ -53,23 +67,33 @@ class Command:
     help: str
     run: Callable[[list[Any], argparse.Namespace], int | None]  # gives the exit code; None is 0
     options: tuple[Option, ...] = ()
-    load: Callable[[Path], Any] = frame.load  # what it reads of each run
+    load: Callable[[Path], Any] = frame.load_complete  # what it reads of each run
     runs: tuple[str, ...] = ("RUN_DIR…",)  # what it is given, see MANY
+    codes: Mapping[int, str] = field(default_factory=dict)  # exit codes beside CODES, and why
 
 
-def show(runs: list[RunFrames], options: argparse.Namespace) -> None:
-    """Print the runs one after the other."""
+def show(runs: list[RunFrames], options: argparse.Namespace) -> int:
+    """Print the runs one after the other; 2 when a section could not be rendered."""
+    failures = Failures()
     if options.format == "md":
-        sys.stdout.write("\n".join(markdown.render(run) for run in runs))
-        return
+        sys.stdout.write("\n".join(markdown.render(run, failures) for run in runs))
+        return _report(failures)
 
     def summaries(console: Console) -> None:
         for number, run in enumerate(runs):
             if number:
                 console.print()
-            terminal.summary(run, console, full=True)
+            terminal.summary(run, console, full=True, failures=failures)
 
     _print(summaries)
+    return _report(failures)
+
+
+def _report(failures: Failures) -> int:
+    """Name on stderr what could not be rendered; return the exit code."""
+    for note in failures:
+        sys.stderr.write(f"{note}\n")
+    return BAD_INPUT if failures else 0
 
 
 def hurt(runs: list[RunFrames], options: argparse.Namespace) -> int:
@@ -91,17 +115,19 @@ def _print(what: Callable[[Console], None]) -> None:
     sys.stdout.write(printed.get())
 
 
-def html(runs: list[RunFrames], options: argparse.Namespace) -> None:
-    """Write each run's page."""
+def html(runs: list[RunFrames], options: argparse.Namespace) -> int:
+    """Write each run's page; 2 when a section could not be rendered."""
     from reports import html as page  # draws with Matplotlib, which takes a second to import
     from reports import store
 
     if options.output and len(runs) > 1:
         raise BadInput("-o takes the page of one run; without it each run's goes to its directory")
+    failures = Failures()
     for run in runs:
         path = _writable(options.output or run.directory / "report.html")
-        store.write_file(path, page.render(run))
+        store.write_file(path, page.render(run, failures))
         print(path)
+    return _report(failures)
 
 
 def _writable(path: Path) -> Path:
@@ -112,7 +138,12 @@ def _writable(path: Path) -> Path:
 
 
 def followed(found: list[history.Found], options: argparse.Namespace) -> None:
-    """Print how the figures went from run to run, or write it as a page with pictures."""
+    """Print how the figures went from run to run, or write it as a page with pictures.
+
+    A damaged run is left out, with a line on stderr that says why.
+    """
+    for reason in dict.fromkeys(reason for each in found for reason in each.damaged):
+        sys.stderr.write(f"python -m reports {options.command}: left out: {reason}\n")
     told = history.of(found, options.metric or ())
     if options.output:
         from reports import history_page, store  # draws with Matplotlib
@@ -185,6 +216,7 @@ COMMANDS = (
         "print runs as text or Markdown",
         show,
         (FORMAT,),
+        load=frame.load,
     ),
     Command(
         "html",
@@ -196,8 +228,15 @@ COMMANDS = (
                 {"type": Path, "metavar": "FILE", "help": "default: report.html in RUN_DIR"},
             ),
         ),
+        load=frame.load,
     ),
-    Command("faults", "the fault table over several runs: median and range", hurt, (FORMAT,)),
+    Command(
+        "faults",
+        "the fault table over several runs: median and range",
+        hurt,
+        (FORMAT,),
+        codes={1: "a red verdict, or a leak"},
+    ),
     Command(
         "history",
         "how figures went over all runs below these directories, and where they changed",
@@ -214,6 +253,7 @@ COMMANDS = (
             ),
         ),
         load=history.load,
+        codes={0: "done; a damaged run is left out, with one line on stderr"},
     ),
     Command(
         "compare",
@@ -222,6 +262,7 @@ COMMANDS = (
         GATE,
         sides.load,
         ("BASE", "NEW"),
+        JUDGED,
     ),
     Command(
         "ab",
@@ -229,6 +270,7 @@ COMMANDS = (
         took_turns,
         ab.OPTIONS,
         runs=("RUN_DIR*",),
+        codes={**JUDGED, 1: "a regression, or a comparison that broke"},
     ),
     Command(
         "trials",
@@ -236,23 +278,41 @@ COMMANDS = (
         tried,
         TRIALS,
         runs=("RECORDS…",),
+        codes={1: "a false alarm, or too many slowdowns that were not found"},
     ),
-    Command("soak", "sum up runs in a row: flakes, leaks, retries", soaked, load=soak.load),
+    Command(
+        "soak",
+        "sum up runs in a row: flakes, leaks, retries",
+        soaked,
+        load=soak.load,
+        codes={1: "a run that is not green, or differs from the others"},
+    ),
 )
 
 
 class Parser(argparse.ArgumentParser):
     """Refuses in one line; argparse's own usage lines are what --help is for."""
 
+    def __init__(self, *given: Any, **settings: Any) -> None:
+        raw = argparse.RawDescriptionHelpFormatter  # a line for each exit code
+        super().__init__(*given, formatter_class=raw, **settings)
+
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT, f"{self.prog}: {message}\n")
 
 
+def _exit_codes(codes: Mapping[int, str]) -> str:
+    return "\n".join(["exit codes:", *(f"  {code}  {codes[code]}" for code in sorted(codes))])
+
+
 def parser() -> Parser:
-    top = Parser("python -m reports", description="Reports on runs of the suite.")
+    top = Parser(
+        "python -m reports", description="Reports on runs of the suite.", epilog=_exit_codes(EVERY)
+    )
     commands = top.add_subparsers(metavar="COMMAND", required=True, dest="command")
     for row in COMMANDS:
-        command = commands.add_parser(row.name, help=row.help, description=row.help)
+        epilog = _exit_codes({**CODES, **row.codes})
+        command = commands.add_parser(row.name, help=row.help, description=row.help, epilog=epilog)
         command.set_defaults(row=row)
         for name in row.runs:
             command.add_argument(

@@ -63,9 +63,8 @@ def _bar(ax: Axes, place: int, estimate: Any, values: Sequence[float]) -> None:
         error = [[estimate.centre - estimate.low], [estimate.high - estimate.centre]]
         ax.errorbar(estimate.centre, place, xerr=error, color=INK, capsize=3.5, linewidth=1.3)
     end = max(estimate.high if estimate.known else 0, estimate.centre, *values)
-    ax.annotate(
-        estimate.plus_minus(), (end, place), (5, 0), textcoords="offset points", va="center"
-    )
+    told = estimate.plus_minus() + ("" if estimate.known else f" (n={estimate.count})")
+    ax.annotate(told, (end, place), (5, 0), textcoords="offset points", va="center")
 
 
 def _finish_bars(ax: Axes, labels: Sequence[str], title: str) -> None:

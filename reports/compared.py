@@ -36,6 +36,7 @@ TESTS = (Column("test"), Column("BASE"), Column("NEW"), Column("reason"))
 SERIES_NOTE = "times: how many times BASE's value NEW's is. n: processes in BASE and NEW."
 TESTS_NOTE = "BASE, NEW: verdicts."
 MOST = 60  # rows of a folded table: a comment on a pull request holds 65,536 characters
+EXAMPLES = 3  # of what cannot be told, for each reason; JSON has all
 REASON = 200  # characters of one in a table; JSON has all of it
 EMOJI = {0: "✅", 1: "❌", 2: "❔", 3: "❔"}  # by exit code
 
@@ -86,14 +87,30 @@ def changes(found: Comparison) -> list[Table]:
 
 
 def untold(found: Comparison) -> list[Table]:
-    """What cannot be told, by its reason."""
+    """Group what cannot be told by reason, with counts and, if reasons differ, examples."""
     series = [(item.reason, item) for item in found.series if item.answer is Answer.CANNOT_TELL]
     tests = [
         (item.reason, replace(item, reason=""))
         for item in found.tests
         if item.answer is Answer.CANNOT_TELL
     ]
-    return _tables("cannot tell", series, tests)
+    return [_by_reason(table) for table in _tables("cannot tell", series, tests)]
+
+
+def _by_reason(table: Table) -> Table:
+    title = f"{table.title} ({len(table.rows):,})"
+    reasons = sorted(table.groups(), key=lambda group: -len(group[1]))
+    if len(reasons) == 1 and len(table.rows) > EXAMPLES:
+        listed = f"{title}: {reasons[0][0]} (listed in --format json)"
+        return replace(table, title=listed, rows=())
+    rows = [
+        Row(f"{reason} ({len(listed):,})", cells)
+        for reason, listed in reasons
+        for cells in listed[:EXAMPLES]
+    ]
+    left = f" Of each reason at most {EXAMPLES} are shown, all in --format json."
+    note = table.note + (left if len(rows) < len(table.rows) else "")
+    return replace(table, title=title, rows=tuple(rows), note=note)
 
 
 def as_text(found: Comparison, console: Console) -> None:
@@ -102,7 +119,11 @@ def as_text(found: Comparison, console: Console) -> None:
     for name, side in _sides(found):
         out.line(f"{name}: {_called(side)}")
     for table in (*untold(found), *changes(found)):
-        terminal.one_table(table, console)
+        if table.rows:
+            terminal.one_table(table, console)
+        else:
+            out.line()
+            out.line(table.title)
     out.line()
     for note in notes(found):
         out.line(note, "dim")
@@ -220,8 +241,11 @@ def _markdown(found: Comparison, exit_code: int) -> Iterator[str]:
     for table in changes(found):
         yield markdown.one_table(_shortened(table))
     for table in untold(found):
-        title = f"{table.title} ({len(table.rows)})"
-        yield from markdown.folded(title, [markdown.one_table(_shortened(table), titled=False)])
+        if table.rows:
+            rows = [markdown.one_table(_shortened(table), titled=False)]
+            yield from markdown.folded(table.title, rows)
+        else:
+            yield from (markdown.escape(table.title), "")
     listed = [markdown.escape(note) for note in notes(found)]
     yield from markdown.folded("How this was judged", [*_bullets(listed), ""])
 

@@ -7,16 +7,20 @@ verdict speaks for a cell, with its count.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 import pandas as pd
 
 from reports.text import plural
-from reports.verdicts import NAMES, VERDICTS, Verdict, worst
+from reports.verdicts import BY_NAME, NAMES, VERDICTS, Verdict, worst
 
 SEPARATOR = " · "
+DURATIONS = (
+    "s: set-up and call of the test. The first test of a scenario includes the scenario, which may "
+    "have run ahead, beside others: the sum may be more than the run took."
+)
 FOLDERS = ("conformance", "faults", "benchmarks")
 
 
@@ -59,23 +63,33 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Finding:
-    """Tests of one approach that did not pass, with one verdict for one reason."""
+    """Tests that did not pass, with one verdict for one reason, of all approaches it applies to."""
 
     verdict: Verdict
-    approach: str
     reason: str
     url: str
-    tests: tuple[str, ...]
+    by_approach: Mapping[str, tuple[str, ...]]  # the tests of each
     reproduce: tuple[str, ...]
 
-    def properties(self) -> str:
-        """`checkpoint (2), export`: where the tests belong."""
-        counts = Counter(property_of(test) for test in self.tests)
+    @property
+    def approaches(self) -> tuple[str, ...]:
+        return tuple(self.by_approach)
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        return tuple(test for tests in self.by_approach.values() for test in tests)
+
+    def properties(self, approach: str) -> str:
+        """`checkpoint (2), export`: where the tests of that approach belong."""
+        counts = Counter(property_of(test) for test in self.by_approach[approach])
         return ", ".join(f"{name} ({n})" if n > 1 else name for name, n in counts.items())
 
     def heading(self) -> str:
         """`known deviation, 2 tests: keras_multi_worker_mirrored · keras 3.15.1`."""
-        return f"{self.verdict.words}, {plural(len(self.tests), 'test')}: {self.approach}"
+        told = f"{self.verdict.words}, {plural(len(self.tests), 'test')}"
+        if len(self.by_approach) > 1:
+            return f"{told} of {len(self.by_approach)} approaches"
+        return f"{told}: {self.approaches[0]}"
 
 
 def approach(trainer: str, keras: str) -> str:
@@ -111,6 +125,15 @@ def matrix(verdicts: pd.DataFrame) -> Matrix:
     return _matrix(entries, sorted(order, key=order.__getitem__))
 
 
+def by_folder(verdicts: pd.DataFrame) -> dict[str, Matrix]:
+    """A matrix for each folder of tests; one of everything has too many columns for a page."""
+    folders = [_folder(test) for test in verdicts["test"]]
+    return {
+        own[1]: matrix(verdicts.loc[[folder == own for folder in folders]])
+        for own in sorted(set(folders))
+    }
+
+
 def claims(verdicts: pd.DataFrame) -> Matrix:
     """Claim x approach; a test counts for each claim that it names."""
     entries = [
@@ -132,30 +155,31 @@ def _matrix(entries: Iterable[tuple[str, str, str]], columns: list[str]) -> Matr
 
 
 def findings(verdicts: pd.DataFrame) -> list[Finding]:
-    """Everything that did not pass, the worst first; equal reasons of one approach are one entry.
+    """Everything that did not pass, the worst first; equal reasons with equal links are one entry.
 
-    A red verdict (failed, harness_error, unexpected_pass) is never merged: each has its own story.
+    A red verdict (failed, harness_error, unexpected_pass) without a reason is one by itself.
     """
-    found: dict[tuple, list[tuple[str, str]]] = {}
+    found: dict[tuple[str, str, str, str], list[tuple[str, str, str]]] = {}
     names = ("verdict", "trainer", "keras", "reason", "url", "test", "reproduce")
-    red = {row.name for row in VERDICTS if row.red}
     for verdict, trainer, keras, reason, url, test, reproduce in _values(verdicts, *names):
         if verdict != "passed":
-            alone = len(found) if verdict in red else -1
-            key = (verdict, approach(trainer, keras), reason, url, alone)
-            found.setdefault(key, []).append((test, reproduce))
+            alone = test if BY_NAME[verdict].red and not reason else ""
+            key = (verdict, reason, url, alone)
+            found.setdefault(key, []).append((approach(trainer, keras), test, reproduce))
     listed = [
-        Finding(
-            next(row for row in VERDICTS if row.name == verdict),
-            who,
-            reason or "no reason was recorded",
-            url,
-            tuple(test for test, _ in tests),
-            tuple(command for _, command in tests if command),
-        )
-        for (verdict, who, reason, url, _), tests in found.items()
+        _finding(verdict, reason, url, sorted(tests))
+        for (verdict, reason, url, _), tests in found.items()
     ]
-    return sorted(listed, key=lambda f: (NAMES.index(f.verdict.name), f.approach, f.tests))
+    return sorted(listed, key=lambda f: (NAMES.index(f.verdict.name), f.approaches, f.tests))
+
+
+def _finding(verdict: str, reason: str, url: str, tests: Sequence[tuple[str, str, str]]) -> Finding:
+    by_approach: dict[str, tuple[str, ...]] = {}
+    for name, test, _ in tests:
+        by_approach[name] = (*by_approach.get(name, ()), test)
+    commands = tuple(command for _, _, command in tests if command)
+    said = reason or "no reason was recorded"
+    return Finding(BY_NAME[verdict], said, url, by_approach, commands)
 
 
 def _values(frame: pd.DataFrame, *columns: str) -> Iterable[tuple]:

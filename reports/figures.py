@@ -26,6 +26,8 @@ STYLE = {
     "font.family": "sans-serif",
     "font.size": 9.5,
     "text.parse_math": False,
+    "figure.facecolor": "none",  # the page shows through, and so that there is more at its edge
+    "axes.facecolor": "none",
     "text.color": INK,
     "axes.edgecolor": "#8b95a3",
     "axes.labelcolor": INK,

@@ -54,8 +54,14 @@ VERDICTS = pa.schema(
         ("reproduce", STRING),
         *VERSIONS,
         ("time", TIME),
+        # The scenario that the test judged, which other tests may judge as well; "" for none.
+        ("scenario", STRING),
+        ("scenario_start", TIME),
+        ("scenario_s", NUMBER),
     ]
 )
+# Columns that older runs do not have; they read as null, texts as "".
+APPENDED = ("scenario", "scenario_start", "scenario_s")
 MEASUREMENT_COLUMNS = tuple(MEASUREMENTS.names)
 VERDICT_COLUMNS = tuple(VERDICTS.names)
 BETTER = ("higher", "lower", "none")
@@ -75,6 +81,8 @@ NEEDED: Mapping[str, type] = {
     "exit_code": int,
 }
 
+# `status` in run.json; without it, the run is from before it was recorded, and complete.
+COMPLETE, INTERRUPTED = "complete", "interrupted"
 
 # Which clusters each test judged or started.
 HISTORIES = "histories.json"
@@ -86,7 +94,7 @@ class BadInput(Exception):
 
 @dataclass(frozen=True)
 class RunFrames:
-    """One whole run: its run.json and the two tables, with the columns above."""
+    """One run: its run.json and the two tables, with the columns above."""
 
     directory: Path
     info: Mapping[str, Any]
@@ -98,6 +106,11 @@ class RunFrames:
         return self.info["run_id"]
 
     @property
+    def interrupted(self) -> bool:
+        """Return True if the run was ended by a signal or an error before all its tests."""
+        return is_interrupted(self.info)
+
+    @property
     def counts(self) -> dict[str, int]:
         """How often each of the six verdicts was given."""
         return verdicts.count(self.verdicts["verdict"])
@@ -105,7 +118,7 @@ class RunFrames:
     def diagnosis(self, test: str) -> str:
         """What the harness found out about a failure; empty when it left nothing."""
         path = diagnosis_path(self.directory, test)
-        return text.clean(path.read_text("utf-8", "replace")) if path.is_file() else ""
+        return text.bounded(path.read_text("utf-8", "replace")) if path.is_file() else ""
 
     def histories(self) -> Mapping[str, list[str]]:
         """Directories below events/ of each test's clusters; empty in a run that has kept none."""
@@ -155,10 +168,10 @@ def _row(schema: pa.Schema, columns: Mapping[str, Any], needed: Iterable[str]) -
 
 def _value(field: pa.Field, value: Any) -> Any:
     if field.type == STRING:
-        return "" if value is None else text.clean(str(value))
+        return "" if value is None else text.bounded(str(value), text.MAX_CELL_BYTES)
     if field.type == pa.list_(STRING):
         listed = value.split() if isinstance(value, str) else (value or ())
-        return [text.clean(str(item)) for item in listed]
+        return [text.bounded(str(item), text.MAX_CELL_BYTES) for item in listed]
     if value is None or value == "":
         return None
     if field.type == TIME:
@@ -197,10 +210,17 @@ def checked_info(info: Any) -> dict[str, Any]:
             raise ValueError(f"has a {key!r} that is not {_called(kind)}")
     for key in ("start", "end"):
         moment(info[key])
+    if info.get("status", COMPLETE) not in (COMPLETE, INTERRUPTED):
+        raise ValueError(f"has a 'status' that is neither {COMPLETE} nor {INTERRUPTED}")
     missing = [name for name in verdicts.NAMES if not isinstance(info["counts"].get(name), int)]
     if missing:
         raise ValueError(f"has no count of {missing[0]!r}")
     return info
+
+
+def is_interrupted(info: Mapping[str, Any]) -> bool:
+    """Return True if run.json's content says that the run was ended before all its tests."""
+    return info.get("status", COMPLETE) == INTERRUPTED
 
 
 def _called(kind: type) -> str:
@@ -213,7 +233,10 @@ def duration_s(info: Mapping[str, Any]) -> float:
 
 
 def load(directory: Path | str) -> RunFrames:
-    """Read one run directory; BadInput, in one line, when it is not a whole one."""
+    """Read one run directory; BadInput, in one line, when it is damaged or no run.
+
+    An interrupted run is read as well; see `load_complete`.
+    """
     directory = Path(directory)
     if not directory.is_dir():
         state = "is not a directory" if directory.exists() else "does not exist"
@@ -235,10 +258,25 @@ def load(directory: Path | str) -> RunFrames:
     return RunFrames(directory, info, tables["measurements"], tables["verdicts"])
 
 
+def load_complete(directory: Path | str) -> RunFrames:
+    """Read one run directory as `load` does; BadInput also for an interrupted run."""
+    run = load(directory)
+    refuse_interrupted(run.info, run.directory)
+    return run
+
+
+def refuse_interrupted(info: Mapping[str, Any], path: Path) -> None:
+    """Raise BadInput for a run that does not have all its tests, so cannot be judged."""
+    if is_interrupted(info):
+        raise BadInput(
+            f"{path} is an interrupted run, without all its tests; `show` and `html` read it"
+        )
+
+
 def read_info(path: Path) -> dict[str, Any]:
     """The facts of a run; BadInput, in one line, when the file is not what it must be."""
     if not path.is_file():
-        raise BadInput(f"{path.parent} has no run.json: not a run, or one that was interrupted")
+        raise BadInput(f"{path.parent} has no run.json: not a run, or one that was killed")
     return _read_json(path, checked_info)
 
 
@@ -270,8 +308,10 @@ def _read_table(path: Path, schema: pa.Schema) -> pd.DataFrame:
     except (OSError, ValueError, pa.ArrowException) as error:
         raise BadInput(f"{path} cannot be read: {_reason(error)}") from error
     missing = [name for name in schema.names if name not in data.column_names]
-    if missing:
-        raise BadInput(f"{path} lacks the column {missing[0]!r}")
+    for name in missing:
+        if name not in APPENDED:
+            raise BadInput(f"{path} lacks the column {name!r}")
+        data = data.append_column(name, pa.nulls(len(data), schema.field(name).type))
     try:
         rows = data_frame(data.select(schema.names).cast(schema))
     except (ValueError, TypeError, pa.ArrowException) as error:

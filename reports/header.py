@@ -5,19 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from reports import conditions
+from reports import conditions, frame
 from reports.conditions import MALLOC, SPAWN, THREADS
 from reports.frame import RunFrames, duration_s, moment
 from reports.text import one_line, plural
 from reports.verdicts import VERDICTS, is_red
 
 MISSING = "not recorded"
+# What was examined; of a page the other facts are the end.
+EXAMINED = ("TensorFlow", "Keras", "Python", "Data", "Started", "Took")
 CONDITIONS = (THREADS, MALLOC, SPAWN)  # of data there is more to tell
 
 
 def passed(run: RunFrames) -> bool:
-    """Whether the run is green: no red verdict, nothing leaked, exit code 0."""
-    return run.info["exit_code"] == 0 and not is_red(run.counts) and not run.info.get("leaks")
+    """Whether the run is green: complete, no red verdict, nothing leaked, exit code 0."""
+    ended = run.info["exit_code"] == 0 and not run.interrupted
+    return ended and not is_red(run.counts) and not run.info.get("leaks")
+
+
+def state(run: RunFrames) -> str:
+    """Return `interrupted`, `passed` or `failed`."""
+    if run.interrupted:
+        return frame.INTERRUPTED
+    return "passed" if passed(run) else "failed"
 
 
 def outcome(run: RunFrames) -> str:
@@ -28,8 +38,7 @@ def outcome(run: RunFrames) -> str:
         counts.append(plural(leaks, "leak"))
     if not passed(run) and not is_red(run.counts) and not leaks:
         counts.append(f"exit code {run.info['exit_code']}")
-    state = "passed" if passed(run) else "failed"
-    return f"{state}: {', '.join(counts) or 'no test gave a verdict'}"
+    return f"{state(run)}: {', '.join(counts) or 'no test gave a verdict'}"
 
 
 def facts(run: RunFrames) -> list[tuple[str, str]]:
@@ -77,10 +86,11 @@ def keras(info: Mapping[str, Any]) -> str:
 
 
 def network(info: Mapping[str, Any]) -> str:
-    """The kind of network, with the reason where it was not the first choice."""
+    """The kind of network, with the reason where it was not the first choice, and open ports."""
     kind = _text(info["network"], "kind")
     reason = one_line(str(info["network"].get("reason") or ""))
-    return f"{kind} ({reason})" if reason else kind
+    opened = "; ports open to others" if info["network"].get("open_ports") else ""
+    return (f"{kind} ({reason})" if reason else kind) + opened
 
 
 def took(info: Mapping[str, Any]) -> str:

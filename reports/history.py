@@ -62,10 +62,14 @@ class Mark:
 
 @dataclass(frozen=True)
 class Found:
-    """The runs below a directory, and those that were interrupted, which have no run.json."""
+    """The runs below a directory, and those that were interrupted, or killed: without run.json.
+
+    `damaged`: why each of the others cannot be read.
+    """
 
     runs: tuple[RunFrames, ...]
     interrupted: tuple[Path, ...]
+    damaged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,7 @@ class History:
 
     runs: tuple[RunFrames, ...]
     interrupted: int
+    damaged: int
     series: tuple[Series, ...]
     single: int  # series with one run only, which have no history
 
@@ -127,8 +132,9 @@ class History:
         """What was read and found, in one sentence."""
         first, last = (f"{started(run):%Y-%m-%d}" for run in (self.runs[0], self.runs[-1]))
         told = [f"{plural(len(self.runs), 'run')} from {first} to {last}"]
-        if self.interrupted:
-            told.append(f"{plural(self.interrupted, 'interrupted run')} left out")
+        for state in ("interrupted", "damaged"):
+            if count := getattr(self, state):
+                told.append(f"{plural(count, f'{state} run')} left out")
         told.append(f"{len(self.series)} series")
         if self.single:
             told.append(f"{self.single} more with one run only")
@@ -139,21 +145,29 @@ class History:
 
 
 def load(directory: Path) -> Found:
-    """All runs below a directory, itself included; BadInput, in one line, when one is damaged."""
+    """All runs below a directory, itself included; BadInput, in one line, when it is none."""
     if not directory.is_dir():
         state = "is not a directory" if directory.exists() else "does not exist"
         raise BadInput(f"{directory} {state}")
-    runs, interrupted = [], []
+    runs, interrupted, damaged = [], [], []
     for path, inner, files in os.walk(directory, onerror=_refuse):
         inner.sort()
         if "run.json" in files:
-            runs.append(frame.load(path))
+            try:
+                run = frame.load(path)
+            except (BadInput, OSError) as error:
+                damaged.append(str(error))
+            else:
+                if run.interrupted:
+                    interrupted.append(run.directory)
+                else:
+                    runs.append(run)
         elif EVENTS in inner:
             interrupted.append(Path(path))
         else:
             continue
         inner.clear()  # what lies in a run is of that run
-    return Found(tuple(runs), tuple(interrupted))
+    return Found(tuple(runs), tuple(interrupted), tuple(damaged))
 
 
 def _refuse(error: OSError) -> None:
@@ -170,9 +184,10 @@ def of(found: Iterable[Found], metrics: Sequence[str] = ()) -> History:
     # The same directory may have been named twice: by itself and by the one around it.
     distinct = {run.directory.resolve(): run for each in listed for run in each.runs}
     broken = {path.resolve() for each in listed for path in each.interrupted}
+    damaged = {reason for each in listed for reason in each.damaged}
     runs = sorted(distinct.values(), key=lambda run: (started(run), run.run_id))
     if len(runs) < 2:
-        without = f" ({len(broken)} more without run.json: interrupted)" if broken else ""
+        without = f" ({len(broken)} more interrupted)" if broken else ""
         raise BadInput(f"a history needs at least 2 runs, here {_are(len(runs))}{without}")
     measurements, _ = frame.tidy(runs)
     followed = measurements.loc[
@@ -186,7 +201,7 @@ def of(found: Iterable[Found], metrics: Sequence[str] = ()) -> History:
     if not lasting:
         raise BadInput("nothing that is better higher or lower was measured in two of these runs")
     named = tuple(_named(lasting))
-    return History(tuple(runs), len(broken), named, len(series) - len(lasting))
+    return History(tuple(runs), len(broken), len(damaged), named, len(series) - len(lasting))
 
 
 def _are(count: int) -> str:

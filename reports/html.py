@@ -6,11 +6,12 @@ addresses become links, since reasons and addresses are other people's text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -18,18 +19,22 @@ from markupsafe import Markup, escape
 from reports import conformance, header, timelines
 from reports.frame import RunFrames
 from reports.groups import whole
-from reports.sections import SECTIONS, Section
+from reports.sections import SECTIONS, Failures, Section
 from reports.table import Table
 from reports.text import figure
 from reports.timelines import Picture
 from reports.verdicts import BY_NAME, VERDICTS
 
+T = TypeVar("T")
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 
 
-def render(run: RunFrames) -> str:
-    """The whole page."""
-    return page("report.html.j2", _content(run))
+def render(run: RunFrames, failures: Failures | None = None) -> str:
+    """Return the whole page.
+
+    A section that cannot be rendered becomes a note, also in `failures`.
+    """
+    return page("report.html.j2", _content(run, Failures() if failures is None else failures))
 
 
 def page(template: str, content: Mapping[str, Any]) -> str:
@@ -51,35 +56,59 @@ def _environment() -> Environment:
     return environment
 
 
-def _content(run: RunFrames) -> Mapping[str, Any]:
-    findings = conformance.findings(run.verdicts)
-    rows = list(_verdicts(run))
-    pictures = timelines.of(run)
+def _content(run: RunFrames, failures: Failures) -> Mapping[str, Any]:
+    notes: dict[str, str] = {}  # of what the page shows in a place of its own, by its title
+
+    def section(title: str, render: Callable[[], T], otherwise: T) -> T:
+        def noted(note: str) -> T:
+            notes[title] = note
+            return otherwise
+
+        return failures.attempt(f"section {title}", render, noted)
+
+    nothing = conformance.Matrix((), (), {})
+    rows = section("Every verdict", lambda: list(_verdicts(run)), [])
+    pictures = section("Timelines", lambda: timelines.of(run), [])
     return {
         "run_id": run.run_id,
         "passed": header.passed(run),
+        "state": header.state(run),
         "outcome": header.outcome(run),
         "facts": dict(header.facts(run)),
+        "examined": header.EXAMINED,
+        "leaks": run.info.get("leaks") or (),
         "kinds": VERDICTS,
         "counts": run.counts,
-        "matrix": conformance.matrix(run.verdicts),
-        "claims": conformance.claims(run.verdicts),
+        "matrices": section("Conformance", lambda: conformance.by_folder(run.verdicts), {}),
+        "claims": section("Claims", lambda: conformance.claims(run.verdicts), nothing),
         "separator": conformance.SEPARATOR,
-        "findings": findings,
-        "anchors": {row["test"]: row["anchor"] for row in rows},
+        "findings": section("What did not pass", lambda: conformance.findings(run.verdicts), []),
+        "anchors": defaultdict(lambda: "verdicts", {row["test"]: row["anchor"] for row in rows}),
         "verdicts": rows,
+        "durations": conformance.DURATIONS,
         "approaches": sorted({row["approach"] for row in rows}),
-        "sections": list(_sections(run)),
+        "sections": list(_sections(run, failures)),
         "timelines": _by_approach(pictures),
         "timelines_legend": Markup(timelines.legend()) if pictures else "",
+        "notes": notes,
     }
 
 
-def _sections(run: RunFrames) -> Iterator[tuple[Section, list[Table], list[tuple[str, Markup]]]]:
+def _sections(
+    run: RunFrames, failures: Failures
+) -> Iterator[tuple[Section, list[Table], list[tuple[str, Markup]]]]:
     for section in SECTIONS:
-        tables = section.shown(run)
+        tables = failures.tables(section, run)
         if tables:
-            yield section, tables, [(name, Markup(svg)) for name, svg in section.drawn(run)]
+            yield section, tables, _charts(section, run, failures)
+
+
+def _charts(section: Section, run: RunFrames, failures: Failures) -> list[tuple[str, Markup]]:
+    return failures.attempt(
+        f"section {section.title}",
+        lambda: [(name, Markup(svg)) for name, svg in section.drawn(run)],
+        lambda note: [("", Markup('<p class="note">{}</p>').format(note))],
+    )
 
 
 def _by_approach(pictures: Iterable[Picture]) -> list[tuple[str, list[Picture]]]:

@@ -7,11 +7,11 @@ escaped: reasons are other people's text, with pipes, stars and angle brackets i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from reports import conformance, header
 from reports.frame import RunFrames
-from reports.sections import SECTIONS
+from reports.sections import SECTIONS, Failures
 from reports.table import Table
 from reports.text import figure, one_line
 from reports.verdicts import BY_NAME, VERDICTS
@@ -28,9 +28,13 @@ EMOJI = {
 }
 
 
-def render(run: RunFrames) -> str:
-    """The whole page as Markdown, ending with a line end."""
-    return "\n".join(_lines(run)).rstrip("\n") + "\n"
+def render(run: RunFrames, failures: Failures | None = None) -> str:
+    """Return the whole page as Markdown, ending with a line end.
+
+    A section that cannot be rendered becomes a note, also in `failures`.
+    """
+    failures = Failures() if failures is None else failures
+    return "\n".join(_lines(run, failures)).rstrip("\n") + "\n"
 
 
 def one_table(table: Table, titled: bool = True) -> str:
@@ -62,24 +66,29 @@ def link(url: str) -> str:
     return escape(url)
 
 
-def _lines(run: RunFrames) -> Iterator[str]:
+def _lines(run: RunFrames, failures: Failures) -> Iterator[str]:
+    def section(title: str, render: Callable[[], Iterator[str]]) -> list[str]:
+        return failures.attempt(
+            f"section {title}", lambda: [*render()], lambda note: [escape(note), ""]
+        )
+
     facts = dict(header.facts(run))
     sign = EMOJI["passed"] if header.passed(run) else EMOJI["failed"]
     yield f"## {sign} Distributed training on TensorFlow {escape(facts['TensorFlow'])}"
     yield ""
     yield f"**{escape(header.outcome(run))}** in {facts['Took']}, run {code(run.run_id)}"
     yield ""
-    yield from _matrix(conformance.matrix(run.verdicts))
-    yield from _findings(conformance.findings(run.verdicts))
-    for section in SECTIONS:
-        brief, tables = section.shown(run, brief=True), section.shown(run)
+    yield from section("Conformance", lambda: _matrix(conformance.matrix(run.verdicts)))
+    yield from section("What did not pass", lambda: _findings(conformance.findings(run.verdicts)))
+    for row in SECTIONS:
+        brief, tables = failures.tables(row, run, brief=True), failures.tables(row, run)
         in_view = [table for table in brief if len(table.rows) <= SHORT]
         for table in in_view:
             yield from _table(table)
         for table in tables:
             if table not in in_view:
                 yield from folded(table.title, _table(table, titled=False))
-    yield from folded("Every verdict", _verdicts(run))
+    yield from section("Every verdict", lambda: folded("Every verdict", _verdicts(run)))
     yield from folded("About this run", _facts(facts))
 
 
@@ -134,6 +143,8 @@ def _verdicts(run: RunFrames) -> Iterator[str]:
         test = code(row["test"], in_table=True)
         rows.append([verdict, test, reason, figure(row["duration_s"])])
     yield from _grid(["verdict", "test", "reason", "s"], rows, right=(3,))
+    yield f"<sub>{escape(conformance.DURATIONS)}</sub>"
+    yield ""
 
 
 def _facts(facts: dict[str, str]) -> Iterator[str]:

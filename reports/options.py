@@ -7,6 +7,9 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from reports.drift import DRIFT, RUNS_ENOUGH
+from reports.effects import FLOOR
+
 Option = tuple[tuple[str, ...], dict[str, Any]]  # what add_argument takes
 
 
@@ -73,10 +76,10 @@ GATE: tuple[Option, ...] = (
     (
         ("--floor",),
         {
-            "type": percent(2),
-            "default": percent(2)("2"),
+            "type": percent(100 * FLOOR),
+            "default": FLOOR,
             "metavar": "PERCENT",
-            "help": "least change that counts, at most and by default 2",
+            "help": f"least change that counts, at most and by default {100 * FLOOR:g}",
         },
     ),
     (
@@ -85,7 +88,7 @@ GATE: tuple[Option, ...] = (
             "type": percent(100),
             "metavar": "PERCENT",
             "help": "standard deviation of a run's level from that of another hours apart; "
-            "default: what 5 or more runs in BASE show, else 23",
+            f"default: what {RUNS_ENOUGH} or more runs in BASE show, else {100 * DRIFT:g}",
         },
     ),
     STRICT,

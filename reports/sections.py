@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from typing import TypeVar
 
 import pandas as pd
 
@@ -27,7 +28,10 @@ from reports import (
 )
 from reports.frame import RunFrames
 from reports.table import Table
+from reports.text import one_line
 
+MAX_REASON_CHARS = 300
+T = TypeVar("T")
 Tables = Callable[[RunFrames], Sequence[Table]]
 
 
@@ -61,6 +65,32 @@ class Section:
             return []
         module, _, function = self.charts.partition(".")
         return getattr(import_module(f"reports.{module}"), function)(run)
+
+
+class Failures(list[str]):
+    """Parts of a run's pages that could not be rendered, one line each.
+
+    An exception is caught here only, so that a defect of one section leaves the others in place.
+    """
+
+    def attempt(self, part: str, render: Callable[[], T], otherwise: Callable[[str], T]) -> T:
+        """Return what `render` gives, or, when it raises, `otherwise` of a note that says so."""
+        try:
+            return render()
+        except Exception as error:  # noqa: BLE001 - whatever a section raises
+            reason = one_line(f"{type(error).__name__}: {error}")[:MAX_REASON_CHARS]
+            note = f"{part} could not be rendered: {reason}"
+            if note not in self:  # a section is on several pages
+                self.append(note)
+            return otherwise(note)
+
+    def tables(self, section: Section, run: RunFrames, brief: bool = False) -> list[Table]:
+        """Return the section's tables, or one with a note instead of rows."""
+        return self.attempt(
+            f"section {section.title}",
+            lambda: section.shown(run, brief),
+            lambda note: [Table(section.title, (), note=note)],
+        )
 
 
 def elsewhere(measurements: pd.DataFrame) -> Collection[str]:

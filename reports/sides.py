@@ -94,12 +94,12 @@ class Side:
 def load(path: Path) -> Side:
     """A run directory, or a directory of run directories; BadInput where it is neither."""
     if (path / "run.json").is_file() or not path.is_dir():
-        return of([frame.load(path)])
-    # A link among them (`latest`) would count a run twice; what has no run.json was interrupted.
+        return of([frame.load_complete(path)])
+    # A link among them (`latest`) would count a run twice; what has no run.json was killed.
     found = sorted(p.parent for p in path.glob("*/run.json") if not p.parent.is_symlink())
     if not found:
         raise BadInput(f"{path} is neither a run (no run.json) nor a directory of runs")
-    return of([frame.load(directory) for directory in found])
+    return of([frame.load_complete(directory) for directory in found])
 
 
 def of(runs: Sequence[RunFrames]) -> Side:

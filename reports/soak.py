@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reports.frame import BadInput, duration_s, read_info
+from reports.frame import BadInput, duration_s, read_info, refuse_interrupted
 from reports.text import plural
 from reports.verdicts import VERDICTS, is_red
 
@@ -79,6 +79,7 @@ def load(name: Path) -> dict[str, Any]:
     if not path.is_file():
         raise BadInput(f"{name} is neither a run.json nor a directory that holds one")
     info = read_info(path)
+    refuse_interrupted(info, path)
     missing = [key for key in NEEDED if key not in info]
     if missing:
         raise BadInput(f"{path} has no {missing[0]!r}: not from a run of this suite")

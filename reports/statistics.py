@@ -35,10 +35,11 @@ class Estimate:
     def plus_minus(self) -> str:
         """`12.34 ±0.05`: as many decimals as the interval's half width allows.
 
-        `0.25 ±49` where it allows none: a centre is told with two digits at least.
+        `0.25 ±49` where it allows none: a centre is told with two digits at least. `30.1` of one
+        value, which has no interval.
         """
         if not self.known:
-            return f"{figure(self.centre)} ±{MISSING}"
+            return figure(self.centre)
         half = (self.high - self.low) / 2
         if half > abs(self.centre):
             return f"{figure(self.centre, 2)} ±{figure(half, 2)}"

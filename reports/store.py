@@ -1,13 +1,15 @@
 """Writes a run directory so that nothing half-written ever looks whole.
 
 Each file is written beside its place and moved there; run.json, without which no reader takes the
-directory for a run, comes last and an old one goes first. The suite writes through this module, so
-that writer and reader share one set of columns.
+directory for a run, comes after the data, and an old one goes first. The pages, which can be
+rendered again at any time, come last. The suite writes through this module, so that writer and
+reader share one set of columns.
 """
 
 from __future__ import annotations
 
 import csv
+import functools
 import io
 import json
 import os
@@ -15,13 +17,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reports import frame, text
 from reports import verdicts as six
+
+if TYPE_CHECKING:
+    from reports.sections import Failures
 
 
 def write(
@@ -30,7 +35,7 @@ def write(
     measurements: Sequence[Mapping[str, Any]],
     verdicts: Sequence[Mapping[str, Any]],
 ) -> frame.RunFrames:
-    """Write measurements and verdicts (.parquet and .csv), report.md, report.html, then run.json.
+    """Write measurements and verdicts (.parquet and .csv), then run.json; see `write_pages`.
 
     Rows hold the columns of `frame`; what they leave out becomes empty, `run_id` comes from
     `run_info`. A verdict may carry a `diagnosis` and, as `events`, the names of its clusters'
@@ -38,9 +43,6 @@ def write(
     `frame.load` would read. ValueError: a row or `run_info` is not what it must be, nothing
     written. OSError, with the file's name: it could not be written.
     """
-    # Matplotlib and Jinja take a second to import, which xdist's workers never need.
-    from reports import html, markdown
-
     directory = Path(run_dir)
     run_id = str(run_info.get("run_id", ""))
     numbers = [frame.measurement_row(**{"run_id": run_id, **row}) for row in measurements]
@@ -57,17 +59,33 @@ def write(
         if row.get("diagnosis"):
             path = frame.diagnosis_path(directory, str(row["test"]))
             _make(path.parent)
-            write_file(path, text.clean(str(row["diagnosis"])))
+            write_file(path, text.bounded(str(row["diagnosis"])))
     histories = {text.clean(row["test"]): row["events"] for row in verdicts if row.get("events")}
     write_file(directory / frame.HISTORIES, json.dumps(histories, indent=1) + "\n")
     for name, data in tables.items():
         write_file(directory / f"{name}.parquet", _parquet(data))
         write_file(directory / f"{name}.csv", _csv(data))
-    run = frame.RunFrames(directory, info, *map(frame.data_frame, tables.values()))
-    write_file(directory / "report.md", markdown.render(run))
-    write_file(directory / "report.html", html.render(run))
     write_file(directory / "run.json", json.dumps(info, indent=2, ensure_ascii=False) + "\n")
-    return run
+    return frame.RunFrames(directory, info, *map(frame.data_frame, tables.values()))
+
+
+def write_pages(run: frame.RunFrames) -> Failures:
+    """Write report.md and report.html; return what of them could not be rendered.
+
+    OSError, with the file's name: it could not be written.
+    """
+    # Matplotlib and Jinja take a second to import, which xdist's workers never need.
+    from markupsafe import escape
+
+    from reports import html, markdown
+    from reports.sections import Failures
+
+    failures = Failures()
+    for name, render in (("report.md", markdown.render), ("report.html", html.render)):
+        attempt = functools.partial(render, run, failures)
+        page = failures.attempt(name, attempt, lambda note: f"{escape(note)}\n")
+        write_file(run.directory / name, page)
+    return failures
 
 
 def write_file(path: Path, content: str | bytes) -> None:

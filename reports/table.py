@@ -5,7 +5,7 @@ The report modules decide what stands in the cells; terminal, Markdown and HTML 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -42,10 +42,16 @@ class Table:
 
     def without_empty_columns(self) -> Table:
         """The same table less the columns in which no row has anything."""
+        if not self.rows:
+            return self
         kept = [i for i in range(len(self.columns)) if any(row.cells[i] for row in self.rows)]
+        return self.with_columns(kept)
+
+    def with_columns(self, kept: Sequence[int]) -> Table:
+        """The same table with these columns only."""
         return Table(
             self.title,
-            tuple(self.columns[i] for i in kept) if self.rows else self.columns,
+            tuple(self.columns[i] for i in kept),
             tuple(Row(row.group, tuple(row.cells[i] for i in kept)) for row in self.rows),
             self.note,
         )

@@ -13,7 +13,7 @@ from rich.console import Console
 from reports import conformance, header
 from reports.frame import RunFrames
 from reports.layout import GAP, Cell, Printer, broken, packed, widths
-from reports.sections import SECTIONS
+from reports.sections import SECTIONS, Failures
 from reports.table import Column, Table
 from reports.text import one_line
 from reports.verdicts import VERDICTS
@@ -23,17 +23,29 @@ REASON_LENGTH = 400
 FACTS = ("TensorFlow", "Keras", "Python", "Network", "Data", "Seed", "Took")
 
 
-def summary(run: RunFrames, console: Console, *, full: bool = False) -> None:
+def summary(
+    run: RunFrames, console: Console, *, full: bool = False, failures: Failures | None = None
+) -> None:
     """Print one run: conformance, what did not pass, throughput, counts, where the report is.
 
     `full` adds every fact of the run, all sections that are not brief, and every reason in full.
+    A section that cannot be printed becomes a note, also in `failures`.
     """
     out = Printer(console)
+    failures = Failures() if failures is None else failures
     _print_facts(run, out, full)
-    _print_matrix(conformance.matrix(run.verdicts), out)
-    _print_findings(conformance.findings(run.verdicts), out, full)
+    failures.attempt(
+        "section Conformance",
+        lambda: _print_matrix(conformance.matrix(run.verdicts), out),
+        out.line,
+    )
+    failures.attempt(
+        "section What did not pass",
+        lambda: _print_findings(conformance.findings(run.verdicts), out, full),
+        out.line,
+    )
     for section in SECTIONS:
-        for table in section.shown(run, brief=not full):
+        for table in failures.tables(section, run, brief=not full):
             _print_table(table, out)
     out.line()
     style = "bold green" if header.passed(run) else "bold red"
@@ -127,8 +139,11 @@ def _print_findings(findings: Iterable[conformance.Finding], out: Printer, full:
             out.whole("  " + finding.url, "dim")
         if finding.verdict.red:
             out.lines(("  " + c for c in finding.reproduce or finding.tests), "dim")
+        elif len(finding.approaches) == 1:
+            out.line("in " + finding.properties(finding.approaches[0]), "dim", indent=2)
         else:
-            out.line("in " + finding.properties(), "dim", indent=2)
+            for name in finding.approaches:
+                out.line(f"{name}: {finding.properties(name)}", "dim", indent=2)
 
 
 def _print_table(table: Table, out: Printer) -> None:
@@ -136,10 +151,37 @@ def _print_table(table: Table, out: Printer) -> None:
     out.line()
     out.line(table.title, "bold")
     if table.rows:
-        cells = [[out.text(cell) for cell in row.cells] for row in table.rows]
-        sizes = widths(table.columns, cells, out.width)
-        out.heading(table.columns, sizes)
-        for group, rows in table.groups():
-            out.line(group, "cyan")
-            out.grid(table.columns, [[(cell, "") for cell in row] for row in rows], sizes)
+        for number, part in enumerate(_parts(table, out)):
+            if number:
+                out.line()
+            _print_columns(part, out)
     out.line(table.note, "dim")
+
+
+def _print_columns(table: Table, out: Printer) -> None:
+    sizes = _sizes(table, out, out.width)
+    out.heading(table.columns, sizes)
+    for group, rows in table.groups():
+        out.line(group, "cyan")
+        out.grid(table.columns, [[(cell, "") for cell in row] for row in rows], sizes)
+
+
+def _sizes(table: Table, out: Printer, room: int) -> list[int]:
+    cells = [[out.text(cell) for cell in row.cells] for row in table.rows]
+    return widths(table.columns, cells, room)
+
+
+def _parts(table: Table, out: Printer) -> Iterator[Table]:
+    """The table in parts that fit, each with the first columns, which tell its lines apart."""
+    sizes = _sizes(table, out, 0)
+    lines = len(table.rows)
+    told = (len({(row.group, row.cells[:n]) for row in table.rows}) for n in range(len(sizes)))
+    first = next((n for n, count in enumerate(told) if n and count == lines), 1)
+    shown: list[int] = []
+    for i in range(first, len(sizes)):
+        wanted = [*range(first), *shown, i]
+        if shown and sum(sizes[j] + GAP for j in wanted) - GAP > out.width:
+            yield table.with_columns([*range(first), *shown])
+            shown = []
+        shown.append(i)
+    yield table.with_columns([*range(first), *shown])

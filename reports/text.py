@@ -1,33 +1,115 @@
 """Text that came from logs and exceptions, made fit for files, terminals and pages.
 
 TensorFlow's messages carry colour codes, control characters and, from killed processes, bytes
-that are no text at all; any of them could break a report at the very end of a run.
+that are no text at all; any of them could break a report at the very end of a run. A trainer may
+print without end, too: what reports show of its text is bounded by bytes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 MISSING = "—"
-ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-_]?")
-CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
+# A terminal or an XML file does not show these characters, but obeys or refuses them: C0 and C1
+# controls, line separators, marks and overrides of the writing direction, non-characters.
+ACTIVE = re.compile(
+    "([\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufffe\uffff])\\1*"
+)
+SURROGATES = re.compile("[\ud800-\udfff]")  # of bytes that are no UTF-8
+REPEATED = 3  # of the same character; more are shown with their number
+MAX_LINE_BYTES = 2_000
+MAX_CELL_BYTES = 16_000  # of a table
+MAX_TEXT_BYTES = 128_000
+END_BYTES = 256_000  # of a log, in which its last lines and its last error are looked for
+UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 SLUG_LENGTH = 120
 
 
 def clean(value: Any) -> Any:
-    """The same value with its strings (in mappings and lists as well) free of what breaks files."""
+    """Return the value with its strings, in mappings and lists as well, fit to be shown.
+
+    Escape sequences and other control characters become visible (`\\x1b`, `\\x00{9}` for nine in a
+    row), all but tabs and line ends; colours are dropped. Bytes that were no UTF-8 become U+FFFD.
+    """
     if isinstance(value, str):
-        text = ESCAPES.sub("", value.replace("\r\n", "\n").replace("\r", "\n"))
-        return text.translate(CONTROLS).encode("utf-8", "replace").decode("utf-8")
+        text = COLOURS.sub("", value.replace("\r\n", "\n").replace("\r", "\n"))
+        return SURROGATES.sub("\ufffd", ACTIVE.sub(_visible, text))
     if isinstance(value, Mapping):
         return {str(clean(key)): clean(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [clean(item) for item in value]
     return value
+
+
+def _visible(run: re.Match[str]) -> str:
+    code, count = ord(run[1]), len(run[0])
+    shown = f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    return shown * count if count <= REPEATED else f"{shown}{{{count}}}"
+
+
+def bounded(text: str, most_bytes: int = MAX_TEXT_BYTES) -> str:
+    """Return the text, cleaned, in at most that many bytes of UTF-8.
+
+    A note in place of the middle says how much of it was cut.
+    """
+    data = clean(text).encode()
+    if len(data) <= most_bytes:
+        return data.decode()
+    end = "\n" if b"\n" in data else " "
+    room = most_bytes - len(cut_note(len(data))) - 2
+    head, tail = data[: room - room // 2], data[-(room // 2) :]
+    note = cut_note(len(data) - room)
+    return f"{head.decode(errors='ignore')}{end}{note}{end}{tail.decode(errors='ignore')}"
+
+
+def cut_note(size: int) -> str:
+    """Return what stands in place of so many bytes."""
+    return f"... {amount(size)} cut ..."
+
+
+def amount(size: int) -> str:
+    """Return a number of bytes in the unit that suits it: `49.9 MB`."""
+    for unit, name in UNITS:
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return plural(size, "byte")
+
+
+def end_of(path: Path, most_bytes: int, since: int = 0) -> str:
+    """Return the last bytes of a file, cleaned; no more of it is read. "" where there is none.
+
+    What lies before the byte `since` does not count. Where the file has more, the first line says
+    how much.
+    """
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            start = file.seek(max(since, size - most_bytes))
+            data = file.read(most_bytes)
+    except FileNotFoundError:
+        return ""
+    note = f"{cut_note(start - since)} " if start > since else ""
+    return note + clean(data.decode(errors="replace"))
+
+
+def last_lines(path: Path, count: int, most_bytes: int) -> list[str]:
+    """Return the last lines of a file, at most so many and of so many bytes, long ones cut."""
+    end = end_of(path, END_BYTES).removesuffix("\n")
+    lines = [bounded(line, MAX_LINE_BYTES) for line in end.split("\n")[-count:] if end]
+    shown = 0
+    for place in range(len(lines) - 1, -1, -1):
+        shown += len(lines[place].encode()) + 1
+        if shown > most_bytes:
+            cut = sum(len(line.encode()) + 1 for line in lines[: place + 1])
+            return [cut_note(cut), *lines[place + 1 :]]
+    return lines
 
 
 def one_line(text: str) -> str:

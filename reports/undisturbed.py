@@ -10,7 +10,8 @@ from reports.table import Column, Row, Table
 from reports.text import MISSING, figure, plural
 
 STEAL, FOREIGN, FREQUENCY = "machine_steal_share", "machine_foreign_share", "machine_mhz"
-METRICS = (STEAL, FOREIGN, FREQUENCY)
+LOCK = "machine_lock_acquired"  # 0: other runs of the suite may have been timing
+METRICS = (STEAL, FOREIGN, FREQUENCY, LOCK)
 MOST = {STEAL: NOISE["paired_steal_share"], FOREIGN: NOISE["paired_foreign_share"]}
 BUSY = 0.5  # load of each processor before the run: others were at work
 NAMED = 5  # noisy tests that the note names
@@ -34,17 +35,26 @@ def _of(run: RunFrames, metric: str) -> pd.DataFrame:
 
 
 def noisy(run: RunFrames) -> list[str]:
-    """The tests that timed while others took more of the processors than calm ones lose."""
-    found: set[str] = set()
+    """The tests that timed while others took more of the processors than calm ones lose.
+
+    And those that timed without the machine's lock on timing.
+    """
+    found = beside(run)
     for metric, most in MOST.items():
         taken = _of(run, metric)
         found |= set(taken.loc[taken["value"] > most, "test"])
     return sorted(found)
 
 
+def beside(run: RunFrames) -> set[str]:
+    """Return the tests that timed without the machine's lock; none in runs from before it."""
+    locks = _of(run, LOCK)
+    return set(locks.loc[locks["value"] == 0, "test"])
+
+
 def table(run: RunFrames) -> Table:
     """One line; no rows where nothing was timed."""
-    stolen, foreign, mhz = (_of(run, metric) for metric in METRICS)
+    stolen, foreign, mhz = (_of(run, metric) for metric in (STEAL, FOREIGN, FREQUENCY))
     if stolen.empty:
         return Table("Machine while timing", COLUMNS, (), "Nothing was timed in this run.")
     found, machine = noisy(run), run.info["machine"]
@@ -61,6 +71,11 @@ def table(run: RunFrames) -> Table:
     if found:
         more = f" and {plural(len(found) - NAMED, 'other')}" if len(found) > NAMED else ""
         told.append(f"Of these: {', '.join(found[:NAMED])}{more}.")
+    if others := len(beside(run)):
+        told.append(
+            f"{plural(others, 'test')} timed without the machine's lock on timing: another run of "
+            "the suite was timing."
+        )
     if (machine.get("load_1m") or 0.0) > BUSY * (machine.get("cores") or 1):
         told.append("Others were at work when the run began: all its timings are doubtful.")
     return Table("Machine while timing", COLUMNS, (Row("", cells),), " ".join(told))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -201,3 +202,5 @@ def test_it_measures_and_judges(plugin_stage: Path, sessions: Any):
     assert set(run.info["machine"]["threads"].values()) == {3}
     assert run.info["machine"]["malloc"] == "default"
     assert (run.measurements["metric"] == "machine_steal_share").sum() == 2
+    (at_once,) = re.findall(r"^scenarios at once: (\d+)$", done.stderr, re.M)
+    assert int(at_once) <= len(bound()) + 1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ import pytest
 
 import reports
 from reports import __main__ as command
-from reports import frame, html
+from reports import frame, html, markdown, sections, store, terminal
 from suite.meta import made_up_run
 
 made_up = made_up_run.made_up
@@ -53,7 +55,8 @@ def run_json(text: str) -> Callable[[Path], Any]:
 
 DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     "gone": (shutil.rmtree, "does not exist"),
-    "no run.json": (lambda run: (run / "run.json").unlink(), "interrupted"),
+    "no run.json": (lambda run: (run / "run.json").unlink(), "killed"),
+    "a status of its own": (lambda run: change_info(run, status="over"), "has a 'status'"),
     "empty run.json": (run_json(""), "is not JSON"),
     "half a run.json": (run_json('{"run_id": "x", '), "is not JSON"),
     "a list in run.json": (run_json("[1, 2]"), "does not hold a JSON object"),
@@ -138,6 +141,93 @@ def test_show_as_markdown_is_the_run_s_own_report(made_up: Path, capsys: Any):
     assert capsys.readouterr().out == (made_up / "report.md").read_text()
 
 
+def broken(*_: Any) -> Any:
+    raise KeyError("<a bug> of *ours*")
+
+
+# What renders a part of the pages -> the part's title, the pages that have it.
+PARTS = {
+    "collectives.tables": ("Collectives", "text md html"),
+    "charts.throughput_chart": ("Throughput", "html"),
+    "conformance.matrix": ("Conformance", "text md html"),
+    "conformance.findings": ("What did not pass", "text md html"),
+    "conformance.claims": ("Claims", "html"),
+    "timelines.of": ("Timelines", "html"),
+    "html._verdicts": ("Every verdict", "html"),
+    "markdown._verdicts": ("Every verdict", "md"),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_broken_section_becomes_a_note_beside_others(
+    made_up: Path, tmp_path: Path, monkeypatch: Any, capsys: Any, name: str
+):
+    title, pages = PARTS[name]
+    module, function = name.split(".")
+    monkeypatch.setattr(importlib.import_module(f"reports.{module}"), function, broken)
+    if name == "collectives.tables":  # the registry took the function when it was imported
+        rows = [
+            replace(row, tables=broken) if row.title == title else row for row in sections.SECTIONS
+        ]
+        for page in (terminal, markdown, html):
+            monkeypatch.setattr(page, "SECTIONS", rows)
+    note = f"section {title} could not be rendered: KeyError: "
+    file = tmp_path / "page.html"
+    for page, command_line in (
+        ("text", ["show", str(made_up)]),
+        ("md", ["show", "--format", "md", str(made_up)]),
+        ("html", ["html", str(made_up), "-o", str(file)]),
+    ):
+        code = command.main(command_line)
+        printed = capsys.readouterr()
+        text = file.read_text() if page == "html" else printed.out
+        assert ("Start-up" if page == "html" else "Training curves") in text
+        assert (note in " ".join(text.split())) == (page in pages.split())
+        assert code == (2 if page in pages.split() else 0)
+        assert printed.err.startswith(note if page in pages.split() else "")
+        assert printed.err.count("\n") == (page in pages.split())
+        assert page == "text" or "<a bug>" not in text
+
+
+@pytest.mark.parametrize("name", ["markdown.render", "html.render"])
+def test_broken_page_leaves_the_run_and_other_page(tmp_path: Path, monkeypatch: Any, name: str):
+    directory = made_up_run.write_small(tmp_path / "run")
+    module, function = name.split(".")
+    monkeypatch.setattr(importlib.import_module(f"reports.{module}"), function, broken)
+    (note,) = store.write_pages(frame.load(directory))
+    page, other = ("report.md", "report.html")[:: 1 if module == "markdown" else -1]
+    assert note.startswith(f"{page} could not be rendered: KeyError")
+    assert f"{page} could not be rendered" in (directory / page).read_text()
+    assert "could not be rendered" not in (directory / other).read_text()
+
+
+def test_interrupted_run_is_shown_but_not_judged(tmp_path: Path, capsys: Any):
+    directory = made_up_run.write_small(tmp_path / "run", status="interrupted", exit_code=2)
+    assert command.main(["show", str(directory)]) == 0
+    assert f"Run {made_up_run.RUN_ID} interrupted: 1 passed" in capsys.readouterr().out
+    assert command.main(["show", "--format", "md", str(directory)]) == 0
+    assert "**interrupted: 1 passed" in capsys.readouterr().out
+    assert command.main(["html", str(directory)]) == 0
+    assert "Interrupted</span>" in (directory / "report.html").read_text()
+    capsys.readouterr()
+    whole = str(made_up_run.write_small(tmp_path / "whole", run_id="whole"))
+    for arguments in (
+        ["compare", whole, str(directory)],
+        ["compare", whole, whole, "--confirm", str(directory)],
+        ["compare", whole, str(tmp_path)],
+        ["ab", str(directory)],
+        ["faults", whole, str(directory)],
+        ["trials", str(directory)],
+        ["soak", str(directory)],
+        ["soak", str(directory / "run.json")],
+    ):
+        assert command.main(arguments) == 2, arguments
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.count("\n") == 1
+        assert "run is an interrupted run" in printed.err.replace("/run.json", "")
+
+
 def test_html_goes_into_the_run_or_to_a_file(tmp_path: Path, capsys: Any):
     directory = made_up_run.write_small(tmp_path / "run")
     page = html.render(frame.load(directory))
@@ -155,6 +245,16 @@ def test_html_that_cannot_be_written_is_refused(
     assert command.main(["html", str(made_up), "-o", str(tmp_path / output)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["", *(row.name for row in command.COMMANDS)])
+def test_help_lists_the_exit_codes(capsys: Any, name: str):
+    with pytest.raises(SystemExit, match="0"):
+        command.main([*name.split(), "--help"])
+    shown = capsys.readouterr().out.split("exit codes:\n")[1].splitlines()
+    codes = {int(line.split()[0]) for line in shown}
+    judging = {"": {1, 3}, "compare": {1, 3}, "ab": {1, 3}, "faults": {1}, "trials": {1}}
+    assert codes == {0, 2} | judging.get(name, {1} if name == "soak" else set())
 
 
 def test_one_output_file_takes_one_run(made_up: Path, tmp_path: Path, capsys: Any):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from reports import __main__ as command
 from reports import compare as gate
-from reports import compared
+from reports import compared, drift, effects
 from suite.meta.made_up_pair import side, step_times, times, told, usual, write
 from suite.meta.made_up_run import INFO, NASTY
 
@@ -170,6 +172,44 @@ def test_markdown_fits_a_comment_and_says_what_it_leaves_out():
     assert "440 more are in --format text and json." in printed
     assert "<b>" not in printed
     assert "500 regressions" in printed
+
+
+def text(found: gate.Comparison) -> list[str]:
+    console = Console(file=io.StringIO(), width=140)
+    with console.capture() as printed:
+        compared.as_text(found, console)
+    return printed.get().splitlines()
+
+
+def test_cannot_tell_is_one_line_where_one_reason_covers_all():
+    rows = list(step_times({f"variant-{number}": times() for number in range(500)}))
+    machine = {**INFO["machine"], "host": "host-2"}
+    found = gate.compare(side("base", rows), side("new", rows, machine=machine))
+    lines = text(found)
+    reason = "measured on another machine, or on more or fewer processors"
+    assert lines[3] == f"Series: cannot tell (500): {reason} (listed in --format json)"
+    assert len(lines) < 15
+    assert len(json.loads(compared.as_json(found, 2))["series"]) == 500
+    assert lines[3] in compared.as_markdown(found, 2).replace("\\", "")
+
+
+def test_cannot_tell_has_counts_and_examples_by_reason():
+    before = [f"gone_{number}" for number in range(20)] + ["changed"]
+    base = side("base", judged=told(**dict.fromkeys(before, "passed")))
+    found = gate.compare(base, side("new", judged=told(changed="unsupported")), numbers=False)
+    lines = text(found)
+    gone, changed = "not in NEW, passed in BASE (20)", "passed in BASE, unsupported in NEW (1)"
+    assert lines.index("Tests: cannot tell (21)") < lines.index(gone) < lines.index(changed)
+    assert len([line for line in lines if "gone_" in line]) == compared.EXAMPLES
+    assert "all in --format json" in " ".join(lines)
+
+
+def test_help_states_the_constants_that_hold(capsys: Any):
+    with pytest.raises(SystemExit):
+        command.main(["compare", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"{drift.RUNS_ENOUGH} or more runs in BASE show, else {100 * drift.DRIFT:g} " in shown
+    assert f"by default {100 * effects.FLOOR:g} " in shown
 
 
 def test_what_was_measured_otherwise_is_told_once():

@@ -242,10 +242,36 @@ def only_one(runs: Path, _: Path) -> list[Any]:
     return [runs / "0" / "0", runs / "interrupted"]
 
 
-def damaged(runs: Path, tmp_path: Path) -> list[Any]:
-    shutil.copytree(runs, tmp_path / "runs")
-    (tmp_path / "runs" / "0" / "0" / "measurements.parquet").write_text("")
-    return [tmp_path / "runs"]
+def one_interrupted(runs: Path, tmp_path: Path) -> list[Any]:
+    write_measured(tmp_path / "cut", [row(LOAD, 1.0)], **at(0), status="interrupted")
+    return [runs / "0" / "0", tmp_path]
+
+
+def damage(runs: Path, tmp_path: Path, *names: str) -> Path:
+    """Copy the runs, and damage those of these names."""
+    copy = shutil.copytree(runs, tmp_path / "runs")
+    for name in names:
+        (copy / name / "measurements.parquet").write_text("")
+    return copy
+
+
+def test_history_leaves_out_a_damaged_run_with_one_line(runs: Path, tmp_path: Path, capsys: Any):
+    copy = damage(runs, tmp_path, "0/4")
+    assert command.main(["history", str(copy)]) == 0
+    printed = capsys.readouterr()
+    assert "11 runs from" in printed.out
+    assert "1 interrupted run left out, 1 damaged run left out" in printed.out
+    start = f"python -m reports history: left out: {copy / '0' / '4'}"
+    assert printed.err.startswith(start)
+    assert printed.err.count("\n") == 1
+
+
+def test_history_is_refused_without_a_whole_run(runs: Path, tmp_path: Path, capsys: Any):
+    copy = damage(runs / "0", tmp_path, *(str(day) for day in range(0, RUNS, 2)))
+    assert command.main(["history", str(copy)]) == command.BAD_INPUT
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "at least 2 runs, here is none" in printed.err.splitlines()[-1]
 
 
 def same_id(runs: Path, tmp_path: Path) -> list[Any]:
@@ -266,10 +292,10 @@ def a_file(_: Path, tmp_path: Path) -> list[Any]:
 
 REFUSED = {
     "no run": (lambda _, tmp_path: [tmp_path], "at least 2 runs, here is none"),
-    "one run": (only_one, "here is one (1 more without run.json: interrupted)"),
+    "one run": (only_one, "here is one (1 more interrupted)"),
+    "one run and one interrupted": (one_interrupted, "here is one (1 more interrupted)"),
     "not there": (lambda _, tmp_path: [tmp_path / "x"], "does not exist"),
     "a file": (a_file, "is not a directory"),
-    "a damaged run": (damaged, "cannot be read"),
     "one id twice": (same_id, "are both run 'run-0'"),
     "nothing twice": (nothing_twice, "in two of these runs"),
     "a metric that is not there": (

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from reports import conformance, curves, frame, header, html, markdown, terminal, throughput
 from reports.verdicts import VERDICTS
+from suite.harness import controller
 from suite.meta import made_up_run
 
 made_up = made_up_run.made_up
@@ -188,7 +189,7 @@ def test_code_may_hold_back_ticks():
     assert markdown.code("a|b", in_table=True) == r"`a\|b`"
 
 
-@pytest.mark.parametrize("width", [80, 140])
+@pytest.mark.parametrize("width", [60, 80, 140])
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
 def test_the_summary_fits(run: frame.RunFrames, width: int, encoding: str):
     lines = printed(run, width, encoding).splitlines()
@@ -196,6 +197,16 @@ def test_the_summary_fits(run: frame.RunFrames, width: int, encoding: str):
     whole = re.compile(r"  pytest '|  https://|Report: ")
     assert [line for line in lines if len(line) > width and not whole.match(line)] == []
     assert "\x1b" not in "".join(lines)
+
+
+def test_the_summary_of_a_session_fits_columns(
+    run: frame.RunFrames, monkeypatch: pytest.MonkeyPatch, capsys: Any
+):
+    monkeypatch.setenv("COLUMNS", "60")
+    terminal.summary(run, controller.console())
+    lines = capsys.readouterr().out.splitlines()
+    assert "✓ passed   ○ unsupported   ≈ known deviation" in lines
+    assert "↑ unexpected pass   ! harness error   ✗ failed" in lines
 
 
 @pytest.mark.parametrize("width", [80, 140])
@@ -228,6 +239,14 @@ def test_timings_that_were_not_taken_are_said_so(run: frame.RunFrames, tmp_path:
     assert "No throughput was measured" in throughput.table(unmeasured(run, tmp_path)).note
 
 
+def test_pages_with_durations_say_what_these_are(run: frame.RunFrames, tmp_path: Path):
+    for page in (
+        markdown.render(unmeasured(run, tmp_path)),
+        html.render(unmeasured(run, tmp_path)),
+    ):
+        assert conformance.DURATIONS in flat(page)
+
+
 def test_a_run_without_anything_says_so(run: frame.RunFrames, tmp_path: Path):
     info = {**run.info, "machine": {}, "versions": {}, "network": {}, "data": {}, "git": {}}
     empty = frame.RunFrames(tmp_path, info, run.measurements.iloc[:0], run.verdicts.iloc[:0])
@@ -237,12 +256,85 @@ def test_a_run_without_anything_says_so(run: frame.RunFrames, tmp_path: Path):
         assert "No event files of a healthy cluster" in text
 
 
-def test_equal_deviations_are_one_finding_and_failures_are_not(run: frame.RunFrames):
-    same = run.verdicts.assign(reason="same", url="", trainer="one", keras="none")
+def test_findings_of_equal_verdict_reason_and_link_are_one(run: frame.RunFrames):
+    same = run.verdicts.assign(reason="same", url="")
     kinds = [finding.verdict.name for finding in conformance.findings(same)]
     assert kinds == ["failed", "harness_error", "unexpected_pass", "known_deviation", "unsupported"]
-    red = conformance.findings(same.assign(verdict="failed"))
-    assert len(red) == len(same)
+    for verdict in ("failed", "unsupported"):
+        (finding,) = conformance.findings(same.assign(verdict=verdict))
+        assert sorted(finding.tests) == sorted(same["test"])
+        assert len(finding.approaches) == 4
+        assert finding.heading().endswith(", 19 tests of 4 approaches")
+        assert finding.properties(made_up_run.SUPERVISOR).startswith("checkpoint, convergence (2)")
+        assert len(finding.by_approach[made_up_run.SUPERVISOR]) == 6
+    half = same.assign(verdict="unsupported", url=["https://a.org", ""] * 9 + [""])
+    assert sorted(len(f.tests) for f in conformance.findings(half)) == [9, 10]
+
+
+def test_equal_causes_of_failures_have_every_reproduce_line(run: frame.RunFrames):
+    same = run.verdicts.assign(reason="same", url="", verdict="failed")
+    shown = printed(frame.RunFrames(run.directory, run.info, run.measurements, same), 80)
+    assert shown.count("same\n") == 1
+    for command in same["reproduce"]:
+        assert f"  {command}\n" in shown
+
+
+def test_red_findings_without_a_reason_stay_apart(run: frame.RunFrames):
+    unknown = run.verdicts.assign(reason="", verdict="failed")
+    assert len(conformance.findings(unknown)) == len(unknown)
+
+
+def test_a_finding_of_several_approaches_names_them_everywhere(run: frame.RunFrames):
+    same = run.verdicts.assign(reason="same", url="", verdict="unsupported")
+    other = frame.RunFrames(run.directory, run.info, run.measurements.iloc[:0], same)
+    for text in (printed(other, 140), flat(" ".join(Page(html.render(other)).text))):
+        assert text.count("same") in (1, 1 + len(same))  # and beside each verdict
+        for name in conformance.findings(same)[0].approaches:
+            assert f"{name}: " in text
+    assert "19 tests of 4 approaches" in markdown.render(other)
+
+
+def test_the_page_opens_with_the_result_and_ends_with_facts(page: Page):
+    ids = [value for tag, value in page.values("id") if tag == "section"]
+    assert ids[:3] == ["attention", "conformance", "findings"]
+    assert ids[-1] == "about"
+    text = flat(" ".join(page.text))
+    before, after = text.split("What needs attention", 1)
+    assert "1 harness error" in before
+    assert before.count("60,000 to train") == 1
+    assert "SHA-256 of the data" not in before
+    assert after.index("no space left for <logs>") < after.index("fit fails: got <b>PerReplica")
+    assert after.index("Every verdict") < after.index("SHA-256 of the data")
+
+
+def test_a_leak_needs_attention(run: frame.RunFrames, tmp_path: Path):
+    leaked = unmeasured(run, tmp_path, leaks=["process 7"])
+    assert "Left behind: process 7" in html.render(leaked)
+
+
+def test_the_page_has_a_matrix_for_each_folder(run: frame.RunFrames, page: Page):
+    names = [value for _, value in page.values("aria-label") if value.endswith(", by approach")]
+    assert names == [f"{folder}, by approach" for folder in conformance.FOLDERS]
+    matrices = conformance.by_folder(run.verdicts)
+    assert [len(matrix.columns) for matrix in matrices.values()] == [6, 1, 1]
+    cells = sum(cell.total for matrix in matrices.values() for cell in matrix.cells.values())
+    assert cells == len(run.verdicts)
+
+
+def test_a_cell_names_its_column_and_finds_its_tests(page: Page):
+    cells = {str(attrs["data-search"]) for tag, attrs in page.elements if "data-search" in attrs}
+    assert "conformance/test_published_figures.py" in cells
+    columns = [attrs for tag, attrs in page.elements if attrs.get("class") == "column"]
+    assert len(columns) == len([attrs for _, attrs in page.elements if "data-search" in attrs])
+
+
+def test_tables_and_charts_scroll_in_boxes_that_keys_reach(made_up: Path):
+    text = (made_up / "report.html").read_text()
+    for tag, box in (("table", "wide"), ("svg", "chart")):
+        boxes = re.findall(
+            rf'<div class="{box}" role="group" aria-label="[^"]+" tabindex="0">\s*<{tag}', text
+        )
+        assert len(boxes) == len(re.findall(f"<{tag}[ >]", text)) > 0
 
 
 def test_curves_are_those_of_healthy_clusters(made_up: Path):

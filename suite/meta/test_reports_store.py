@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from reports import frame, store, verdicts
@@ -26,10 +28,9 @@ FILES = (
     "measurements.csv",
     "verdicts.parquet",
     "verdicts.csv",
-    "report.md",
-    "report.html",
     "run.json",
 )
+PAGES = ("report.md", "report.html")
 
 
 def names(directory: Path) -> set[str]:
@@ -38,7 +39,8 @@ def names(directory: Path) -> set[str]:
 
 def write_small(directory: Path, **row: Any) -> None:
     verdict = {**made_up_run.verdict(made_up_run.SINGLE, "export", "loads"), **row}
-    store.write(directory, made_up_run.INFO, made_up_run.measurements()[-1:], [verdict])
+    run = store.write(directory, made_up_run.INFO, made_up_run.measurements()[-1:], [verdict])
+    assert store.write_pages(run) == []
 
 
 @contextmanager
@@ -61,7 +63,7 @@ def test_what_was_written_is_read_back(made_up: Path):
     assert list(run.verdicts["test"]) == [row["test"] for row in judged]
     assert [list(claims) for claims in run.verdicts["claims"]] == [row["claims"] for row in judged]
     assert set(run.verdicts["run_id"]) == {made_up_run.RUN_ID}
-    assert set(names(made_up)) >= set(FILES)
+    assert set(names(made_up)) >= {*FILES, *PAGES}
 
 
 def test_missing_counts_stay_missing_and_whole_numbers_whole(made_up: Path):
@@ -105,7 +107,38 @@ def test_text_that_breaks_files_is_cleaned(tmp_path: Path):
     write_small(
         tmp_path, verdict="failed", reason="a\udcffb\x00c\x1b[31md\x1b]0;title\x07e\r\nf\x9bg"
     )
-    assert frame.load(tmp_path).verdicts["reason"][0] == "a?bcde\nfg"
+    shown = "a\ufffdb\\x00cd\\x1b]0;title\\x07e\nf\\x9bg"
+    assert frame.load(tmp_path).verdicts["reason"][0] == shown
+
+
+def test_a_text_is_bounded_in_every_file(tmp_path: Path):
+    endless = "<b>" * 1_000_000
+    write_small(tmp_path, verdict="failed", reason=endless, diagnosis=endless)
+    sizes = {path.name: path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()}
+    assert max(sizes.values()) < 1_000_000  # a page has `<` as four characters
+    (diagnosis,) = (tmp_path / "diagnosis").iterdir()
+    assert "2.9 MB cut" in diagnosis.read_text()
+    assert "3.0 MB cut" in frame.load(tmp_path).verdicts["reason"][0]
+
+
+def without(columns: tuple[str, ...], path: Path) -> None:
+    pq.write_table(pq.ParquetFile(path).read().drop_columns(list(columns)), path)
+
+
+def test_an_older_run_lacks_columns_that_came_later(tmp_path: Path):
+    write_small(tmp_path, scenario="healthy", scenario_start=made_up_run.TIME, scenario_s=2.5)
+    (row,) = frame.load(tmp_path).verdicts.to_dict("records")
+    assert (row["scenario"], row["scenario_s"]) == ("healthy", 2.5)
+    assert row["scenario_start"].isoformat() == made_up_run.TIME.replace("Z", "+00:00")
+    without(frame.APPENDED, tmp_path / "verdicts.parquet")
+    (row,) = frame.load(tmp_path).verdicts.to_dict("records")
+    assert tuple(row) == frame.VERDICT_COLUMNS
+    assert row["scenario"] == ""
+    assert pd.isna(row["scenario_start"])
+    assert pd.isna(row["scenario_s"])
+    without(("reproduce",), tmp_path / "verdicts.parquet")
+    with pytest.raises(frame.BadInput, match="lacks the column 'reproduce'"):
+        frame.load(tmp_path)
 
 
 def test_a_diagnosis_is_kept_beside_the_run(made_up: Path):
@@ -151,23 +184,33 @@ def test_a_run_without_what_reports_need_is_refused(tmp_path: Path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_write_that_fails_leaves_no_run(tmp_path: Path, monkeypatch: Any, name: str):
+@pytest.fixture(params=[*FILES, *PAGES])
+def unwritable(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A file of the run directory that the disk has no room for."""
+
     def replace(source: Path, target: Path) -> None:
-        if Path(target).name == name:
+        if Path(target).name == request.param:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.rename(source, target)
 
     monkeypatch.setattr(store.os, "replace", replace)
-    with pytest.raises(OSError, match=f"cannot write .*{name}: No space left on device"):
+    return request.param
+
+
+def test_failed_write_leaves_only_files_before_it(tmp_path: Path, unwritable: str):
+    with pytest.raises(OSError, match=f"cannot write .*{unwritable}: No space left on device"):
         write_small(tmp_path)
-    assert names(tmp_path) == set(FILES[: FILES.index(name)])
-    with pytest.raises(frame.BadInput, match="interrupted"):
+    written = [*FILES, *PAGES]
+    assert names(tmp_path) == set(written[: written.index(unwritable)])
+    if unwritable in PAGES:
+        frame.load(tmp_path)
+        return
+    with pytest.raises(frame.BadInput, match="killed"):
         frame.load(tmp_path)
 
 
 def test_a_disk_that_fills_up_leaves_nothing_half_written(tmp_path: Path):
-    with files_limited_to(12_000), pytest.raises(OSError, match=r"cannot write .*: File too large"):
+    with files_limited_to(4_000), pytest.raises(OSError, match=r"cannot write .*: File too large"):
         write_small(tmp_path)
     assert "run.json" not in names(tmp_path)
     assert names(tmp_path) < set(FILES)

@@ -151,3 +151,11 @@ def test_a_history_is_read_in_the_order_of_time(made_up: Path):
     events = read_by_reports.of_cluster(made_up / "events" / made_up_run.HURT)
     assert [e["event"] for e in events][:2] == ["spawned"] * 2
     assert [e["event"] for e in events][-3:] == ["fault_started", "exited", "exited"]
+
+
+def test_line_that_is_no_event_is_named_by_file_and_number(tmp_path: Path):
+    path = tmp_path / "worker-0.0.jsonl"
+    line = '{"event": "step", "time_s": %s, "task": "worker/0\u2028", "attempt": 0}\n'
+    path.write_text(line % "1.0" + line % '"soon"' + line[:20])
+    with pytest.raises(ValueError, match=rf"^{path}:2: no event: time_s is 'soon', not a number$"):
+        read_by_reports.of_cluster(tmp_path)

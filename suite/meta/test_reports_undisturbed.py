@@ -56,5 +56,16 @@ def test_a_noisy_run_is_marked_in_the_summary(
     assert says in shown.note
 
 
+def test_a_run_timed_beside_another_is_marked(tmp_path: Path):
+    test = {"test": made_up_run.test_id("benchmarks", "a", "timed_0", "x")}
+    both = [row(undisturbed.STEAL, 0.0, **test), row(undisturbed.LOCK, 0.0, **test)]
+    verdict = made_up_run.verdict(made_up_run.SINGLE, "export", "loads")
+    info = {**made_up_run.INFO, "exit_code": 0}
+    run = made_up_run.write_numbers(tmp_path / "run", info, both, [verdict])
+    (shown,) = SECTION.shown(run, brief=True)
+    assert "1 test timed without the machine's lock on timing: another run" in shown.note
+    assert undisturbed.noisy(run) == [test["test"]]
+
+
 def test_where_nothing_was_timed_there_is_nothing_to_say(tmp_path: Path):
     assert SECTION.shown(run_of(tmp_path / "run", [])) == []
