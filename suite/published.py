@@ -325,7 +325,7 @@ def main() -> int:
         flavours = tuple(args.keras)
         settings = Settings((), (), flavours, None, args.data, directory, None, "fork", 3.0, 0)
         try:
-            session = wiring.build(wiring.settle(settings), Progress(None))
+            session = wiring.build(wiring.settle(settings), Progress())
             if not session.dataset.real_mnist:
                 raise BadInput(f"--data {session.dataset.path}: is not real MNIST")
         except BadInput as error:

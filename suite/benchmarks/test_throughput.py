@@ -17,7 +17,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from suite.benchmarks.passes import Taken, in_turns, passes
-from suite.benchmarks.training import Trained, record_memory, trained
+from suite.benchmarks.training import Trained, common_collective, record_memory, trained
 from suite.harness import backends, machine, staging
 from suite.harness.cases import Case
 from suite.harness.errors import Unsupported
@@ -73,7 +73,7 @@ def by_backend(
     cases = [c for c in asked if c and replace(c, backend=own.backend) == own]
 
     def measure() -> tuple[dict[Case, Taken[Trained]], machine.Watch]:
-        with machine.Watch() as watch:
+        with machine.Watch(alone=session.timing_lock.held) as watch:
             taken = in_turns(
                 cases,
                 lambda case: measured(LaunchOf(session, case, launch.directory, name)),
@@ -106,7 +106,7 @@ def test_throughput(
         for metric, value, unit, better in (*steps.measurements(), *one.measurements()):
             record(metric, value, unit, better, repeat=repeat, collective=one.run.collective)
         record_memory(record, one, repeat=repeat, collective=one.run.collective)
-    (collective,) = {one.run.collective for one in made}
+    collective = common_collective(made)
     benchmark.extra_info.update(
         collective=collective,
         workers=len(made[0].run.workers),

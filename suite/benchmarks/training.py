@@ -12,6 +12,7 @@ import psutil
 
 from reference_trainers import Trainer
 from suite.harness import staging
+from suite.harness.checks.registry import same
 from suite.harness.cluster import Cluster
 from suite.harness.run import Run
 from suite.harness.staging import Launch
@@ -43,6 +44,16 @@ class Trained:
             yield "training_cpu_s", self.cpu_s, "s", "lower"
         if self.peak_memories_mib:
             yield "training_peak_memory_mib", self.peak_memory_mib, "MiB", "lower"
+
+
+def common_collective(made: Sequence[Trained]) -> str:
+    """Return the implementation that all processes or clusters of one figure chose.
+
+    CheckFailed, with both names, if they differ: to choose is TensorFlow's.
+    """
+    sides = {f"number {i} ({one.run.directory.name})": one for i, one in enumerate(made, start=1)}
+    chosen = {name: one.run.collective for name, one in sides.items()}
+    return same("collective implementation of one figure's processes", chosen)
 
 
 def record_memory(record: Callable[..., None], one: Trained, **columns: Any) -> None:

@@ -85,7 +85,6 @@ def all_is_well_again(struck: Struck) -> None:
     "dtensor/restart-resumes",
 )
 @pytest.mark.cases
-@pytest.mark.matrix
 @plays(*faults.SCENES)
 def test_what_a_fault_does(played: Struck, deadlines, record) -> None:
     others_do_as_promised(played, deadlines.detect_s)

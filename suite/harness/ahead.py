@@ -7,15 +7,69 @@ may as well start. Tests still run one after the other, in one process: they fin
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
 
-MOST_AT_ONCE = 4  # a cluster may take 2 GiB
+import psutil
+
+CGROUPS = Path("/sys/fs/cgroup")
+GIB_EACH = 2.0  # that a cluster may take
+# More clusters at once have not been tried. The longest scenarios take more than a minute, so that
+# a run of everything would hardly end sooner.
+MOST_AT_ONCE = 16
+
+
+def suited(processors: float, memory_gib: float) -> int:
+    """Return how many scenarios at once keep so many processors busy: one of them often waits."""
+    return max(1, min(int(processors) + 1, int(memory_gib / GIB_EACH), MOST_AT_ONCE))
 
 
 def sensible() -> int:
-    """How many scenarios at once keep this machine's processors busy: one of them often waits."""
-    return min(len(os.sched_getaffinity(0)) + 1, MOST_AT_ONCE)
+    """Return how many scenarios at once suit the processors and the memory that we may use."""
+    limits = cgroup_limits()
+    available_gib = psutil.virtual_memory().available / 2**30
+    processors = [len(os.sched_getaffinity(0)), *limits.processors]
+    return suited(min(processors), min([available_gib, *limits.free_gib]))
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of the control groups of a process, one value for each group that sets one."""
+
+    processors: Sequence[float]
+    free_gib: Sequence[float]
+
+
+def cgroup_limits(proc: Path = Path("/proc/self/cgroup"), root: Path = CGROUPS) -> Limits:
+    """Read the limits of this process's control group (version 2) and of those above it."""
+    processors, free_gib = [], []
+    for group in _groups(proc, root):
+        quota, _, period = _read(group / "cpu.max").partition(" ")
+        if quota.isdecimal():
+            processors.append(int(quota) / int(period))
+        most, used = _read(group / "memory.max"), _read(group / "memory.current")
+        if most.isdecimal() and used.isdecimal():
+            rows = (line.split() for line in _read(group / "memory.stat").splitlines())
+            cached = sum(int(row[1]) for row in rows if row[0] in ("active_file", "inactive_file"))
+            free_gib.append((int(most) - int(used) + cached) / 2**30)
+    return Limits(processors, free_gib)
+
+
+def _groups(proc: Path, root: Path) -> Iterator[Path]:
+    """Return the directories of our control group and of those above it."""
+    own = [line[3:] for line in _read(proc).splitlines() if line.startswith("0::")]
+    for path in own[:1]:
+        group = Path(path.lstrip("/"))
+        yield from (root / each for each in (group, *group.parents))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""  # no such control group, or one without that controller: no limit
 
 
 class Ahead:

@@ -5,12 +5,15 @@ A test says what it needs (`@pytest.mark.cases(...)`); every row that can give i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import pytest
 
 from reference_trainers import TRAINERS, Trainer
+from suite.harness import vocabulary
+from suite.harness.claims import Claims
 from suite.harness.options import Settings
 from suite.harness.rows import NO_KERAS
 from suite.harness.sides import document_of
@@ -56,6 +59,12 @@ class Needs:
     backends: str = "first"  # of the row: only the first, or each
     # Of Keras: each; first, for what is TensorFlow alone; full: each in a benchmark run.
     flavours: str = "each"
+
+    @classmethod
+    def read(cls, where: str, keywords: Mapping[str, Any], claims: Claims) -> Needs:
+        """Return the needs that `@pytest.mark.cases` states; BadInput for an unknown name."""
+        vocabulary.check_keywords(where, keywords, [field.name for field in fields(cls)])
+        return vocabulary.check_needs(where, cls(**keywords), claims)
 
     def met_by(self, row: Trainer) -> bool:
         return (

@@ -16,7 +16,6 @@ from types import MappingProxyType
 
 import numpy as np
 
-from suite.harness import backends
 from suite.harness.errors import CheckFailed
 from suite.harness.measurement import warm_up
 from suite.harness.rates import Rate
@@ -212,8 +211,7 @@ def implementation(run: Run, op: str) -> str:
 
     Several, joined by `+`, where it was not the same every time.
     """
-    names = {name for worker in run.workers for name in backends.ASSIGNED.findall(run.log(worker))}
-    found = (name.removesuffix(NAMES[op]) for name in names if name.endswith(NAMES[op]))
+    found = (n.removesuffix(NAMES[op]) for n in run.assigned if n.endswith(NAMES[op]))
     return "+".join(sorted(IMPLEMENTATIONS.get(name, name.lower()) for name in found)) or "none"
 
 

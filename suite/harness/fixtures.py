@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from suite.harness.waiting import Deadlines
 MEASURED = pytest.StashKey[list[dict[str, Any]]]()
 WATCHED = pytest.StashKey[machine.Watch]()  # where it was not while the test itself ran
 RUNS = pytest.StashKey[list[Run]]()
+CHARGED = pytest.StashKey[float]()  # seconds on top of those that the phase itself took
 
 
 def case_of(item: pytest.Item) -> Case | None:
@@ -44,8 +46,10 @@ def session(request: pytest.FixtureRequest) -> Session:
 
 
 @pytest.fixture(scope="session")
-def playing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Plays the scenarios of all tests ahead of them, where this is the only pytest process.
+def playing(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[pytest.Item], None]:
+    """`playing(item)`: play the scenarios of all tests that this process runs ahead of them.
 
     From the first test of a case on: tests of the harness limit this process's files, change its
     environment and its directory, and threads that play would meet that.
@@ -53,15 +57,35 @@ def playing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     session = request.config.stash[SESSION]
     tmp_path_factory.getbasetemp()  # makes it, which several threads must not do at once
     session.new_directory = tmp_path_factory.mktemp
-    if session.settings.at_once > 1 and not is_parallel(request.config):
-        needed = (scene_needed(item, session) for item in request.session.items)
+    begun: set[str] = set()
+
+    def play(item: pytest.Item) -> None:
+        group = group_of(item)
+        if group is None or group in begun or session.settings.at_once == 1:
+            return
+        begun.add(group)
+        own = (i for i in request.session.items if group_of(i) == group)
+        needed = (scene_needed(i, session) for i in own)
         session.ahead.begin(partial(session.outcome, *both) for both in needed if both)
+
+    return play
+
+
+def group_of(item: pytest.Item) -> str | None:
+    """Return the name of a group of tests that run in one process; None if there is no such group.
+
+    Without -n all tests are one group; with it those are that --dist loadgroup keeps together.
+    """
+    if not is_parallel(item.config):
+        return ""
+    marker = item.get_closest_marker("xdist_group")
+    return marker.args[0] if marker and item.config.option.loadgroup else None
 
 
 @pytest.fixture
 def case(request: pytest.FixtureRequest) -> Case:
     """The trainer, backend and Keras flavour under test; see `pytest.mark.cases`."""
-    request.getfixturevalue("playing")
+    request.getfixturevalue("playing")(request.node)
     return request.param
 
 
@@ -103,15 +127,34 @@ def healthy(request: pytest.FixtureRequest, session: Session, case: Case) -> Run
 def outcome(item: pytest.Item, session: Session, case: Case, scene: Scene) -> Any:
     """The scenario's outcome; its runs are told in the test's diagnosis, should it fail."""
     settle(item, session, case)
-    came = session.outcome(case, scene)
+    came = _outcome(item, session, case, scene)
     item.stash.setdefault(RUNS, []).extend(staging.runs_of(came))
     return came
+
+
+def _outcome(item: pytest.Item, session: Session, case: Case, scene: Scene) -> Any:
+    """Return the outcome, and charge the first test that asks for it with the scenario's time.
+
+    That replaces the time which this test waits: most scenarios run ahead, in other threads.
+    """
+    began_s = time.monotonic()
+    try:
+        return session.outcome(case, scene)
+    finally:
+        timing = session.timings.get((case.id, scene))
+        if timing:
+            charge(item, timing.charge() - (time.monotonic() - began_s))
+
+
+def charge(item: pytest.Item, seconds: float) -> None:
+    """Add seconds to the duration of the phase of the test that runs; fewer than 0 take away."""
+    item.stash[CHARGED] = item.stash.get(CHARGED, 0.0) + seconds
 
 
 def settle(item: pytest.Item, session: Session, case: Case) -> None:
     """Where nothing of an approach works, one real run confirms it for all of its tests."""
     if is_hopeless(item, session, case):
-        session.outcome(case, scenarios.healthy)
+        _outcome(item, session, case, scenarios.healthy)
 
 
 def scene_name(item: pytest.Item) -> str:
@@ -135,8 +178,11 @@ def launch(
     """Clusters of the case for this test alone; where it measures, there are no others."""
     settle(request.node, session, case)
     if request.node.get_closest_marker("timing"):
+        began_s = time.monotonic()
         session.ahead.finish()
-    return Launch(session, case, tmp_path, request.node.originalname)
+        charge(request.node, began_s - time.monotonic())  # other tests' scenarios
+    name, function = request.node.originalname, request.node.function
+    return Launch(session, case, tmp_path, name, function)
 
 
 @pytest.fixture

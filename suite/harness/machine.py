@@ -15,13 +15,14 @@ class Watch:
     """From its entry to its exit, as shares of the time of the processors that we may use.
 
     steal: taken by the hypervisor. foreign: used by processes that are neither `root` (a pid, by
-    default this process) nor below it.
+    default this process) nor below it. alone: whether no other run was timing.
     """
 
     steal = foreign = 0.0
 
-    def __init__(self, root: int | None = None) -> None:
+    def __init__(self, root: int | None = None, alone: bool = True) -> None:
         self.root = os.getpid() if root is None else root
+        self.alone = alone
 
     def __enter__(self) -> Watch:
         self.began_s, self.began, self.before_s = time.monotonic(), _spent(), _used_s(self.root)

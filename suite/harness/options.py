@@ -12,11 +12,18 @@ from typing import Any
 import pytest
 
 from reference_trainers import BY_NAME
-from suite.harness import ahead, backends, sides
+from suite.harness import backends, data, sides
 from suite.harness.engine import MALLOC
 from suite.harness.errors import BadInput
 from suite.harness.rows import FLAVOURS
 
+# Marks of tests that a run leaves out, the option that takes them in, and its help. `-m`, which is
+# pytest's own, only filters what is there.
+TAKEN_IN_BY = {
+    "matrix": ("--fault-matrix", "the whole fault table (default: its quick rows)"),
+    "full": ("--full", "all of a benchmark run (default: where only benchmarks are named)"),
+    "long": ("--long", "what takes minutes or more on its own"),
+}
 LARGEST_SEED = 2**31 - 1  # what both numpy and TensorFlow take
 
 
@@ -34,7 +41,7 @@ class Settings:
     spawn: str
     deadline_scale: float
     seed: int
-    at_once: int = 1
+    at_once: int = 1  # scenarios; 0: as many as suit the machine
     base: str | None = None  # of a paired comparison; the new side is all the rest
     budget_s: float = 60.0  # of timed steps, of each side
     slow_down: float = 0.0  # planted in the new side, as a share of a step
@@ -42,7 +49,14 @@ class Settings:
     cpus: tuple[int, ...] = ()  # to which pytest and all tasks are bound
     threads: int | None = None  # of each of TensorFlow's pools; None: as many as it wants
     malloc: str | None = None  # a row of engine.MALLOC; None: each test as suits it
+    closed_ports: bool = False  # refuse to run where other users or machines could reach tasks
     full: bool = False  # a benchmark run, with all that a run of everything has no time for
+    fault_matrix: bool = False
+    long: bool = False
+
+    def takes_in(self, mark: str) -> bool:
+        """Return True if tests with this mark of TAKEN_IN_BY belong to the run."""
+        return getattr(self, _attribute(TAKEN_IN_BY[mark][0]))
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -51,6 +65,10 @@ class Settings:
     def from_dict(cls, values: dict[str, Any]) -> Settings:
         lists = {k: tuple(values[k]) for k in ("trainers", "backends", "keras", "cpus")}
         return cls(**{**values, **lists})
+
+
+def _attribute(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
 
 
 def is_worker(config: pytest.Config) -> bool:
@@ -78,7 +96,7 @@ def add_options(parser: pytest.Parser) -> None:
     add("--python", metavar="PATH", help="interpreter of the tasks (default: pytest's own)")
     add("--spawn", default="fork", metavar="HOW", help="fork (default) or exec: plain processes")
     add("--deadline-scale", default="1", metavar="X", help="stretch every deadline by this factor")
-    add("--at-once", metavar="N", help="scenarios played at once (default: by processors, 2 to 4)")
+    add("--at-once", metavar="N", help="scenarios played at once (default: by processors, memory)")
     add("--base", metavar="WHAT", help="an interpreter, a backend, a trainer, documented, same")
     add("--new", metavar="WHAT", help="what is measured against it, of the same kind")
     add("--budget", default="60", metavar="S", help="seconds of timed steps a side (default: 60)")
@@ -87,6 +105,9 @@ def add_options(parser: pytest.Parser) -> None:
     add("--cpus", metavar="LIST", help="processors of pytest and all tasks: 0,1 (default: all)")
     add("--threads", metavar="N", help="threads in each of TensorFlow's pools (default: its own)")
     add("--malloc", metavar="HOW", help="keep, or default: whether glibc keeps freed memory")
+    for option, meaning in TAKEN_IN_BY.values():
+        add(option, action="store_true", help=meaning)
+    add("--closed-ports", action="store_true", help="refuse to run where others can reach tasks")
     add("--seed", metavar="N", help="of data order and weights (default: drawn, and reported)")
 
 
@@ -106,7 +127,7 @@ def _number(option: str, text: str | None, kind: type, least: float, most: float
         value = None
     if value is None or not least <= value <= most:
         wanted = "a whole number" if kind is int else "a number"
-        raise BadInput(f"{option} {text}: must be {wanted} from {least:g} to {most:g}")
+        raise BadInput(f"{option} {text}: must be {wanted} from {least} to {most}")
     return value
 
 
@@ -129,8 +150,8 @@ def read(options: argparse.Namespace) -> Settings:
     at_once = _number("--at-once", options.at_once, int, 1, 64)
     scale = _number("--deadline-scale", options.deadline_scale, float, 0.01, 1000)
     seed = _number("--seed", options.seed, int, 0, LARGEST_SEED)
-    if options.data is not None and not Path(options.data).is_file():
-        raise BadInput(f"--data {options.data}: no such file; give an .npz as Keras' mnist.npz")
+    if options.data is not None:
+        data.must_be_file(Path(options.data), f"--data {options.data}")
     return Settings(
         trainers=_known("--trainer", options.trainer, BY_NAME),
         backends=_known("--backend", options.backend, backends.BY_NAME),
@@ -142,12 +163,14 @@ def read(options: argparse.Namespace) -> Settings:
         spawn=_known("--spawn", [options.spawn], ("fork", "exec"))[0],
         deadline_scale=scale,
         seed=secrets.randbelow(LARGEST_SEED) if seed is None else seed,
-        at_once=ahead.sensible() if at_once is None else at_once,
+        at_once=at_once or 0,
         base=options.base,
         budget_s=_number("--budget", options.budget, float, 1, 3600),
         slow_down=_number("--slow-down", options.slow_down, float, 0, 100) / 100,
         times=_number("--times", options.times, int, 1, 10_000),
         cpus=_processors(options.cpus),
         threads=_number("--threads", options.threads, int, 1, 1024),
+        closed_ports=options.closed_ports,
         malloc=None if options.malloc is None else _known("--malloc", [options.malloc], MALLOC)[0],
+        **{name: getattr(options, name) for name in map(_attribute, dict(TAKEN_IN_BY.values()))},
     )

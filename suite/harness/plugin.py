@@ -7,20 +7,24 @@ TensorFlow, collect, run, end everything, look for leaks, write the run director
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+import re
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from suite.harness import leaks, machine, options, reporting, sides, wiring
+from reports.text import plural
+from suite.harness import leaks, machine, options, reporting, sides, vocabulary, wiring
 from suite.harness.cases import Needs, select
 from suite.harness.controller import Controller
 from suite.harness.errors import BadInput
 from suite.harness.fixtures import *  # noqa: F403 - pytest finds fixtures in a plug-in's namespace
-from suite.harness.fixtures import WATCHED, case_of, scene_name, scene_of
-from suite.harness.options import is_parallel, is_worker
+from suite.harness.fixtures import WATCHED, case_of, group_of, scene_name, scene_of
+from suite.harness.interrupts import Interrupts
+from suite.harness.options import TAKEN_IN_BY, is_parallel, is_worker
 from suite.harness.process import ROOT
 from suite.harness.progress import Progress
 from suite.harness.recording import Recorder
@@ -35,16 +39,30 @@ MARKERS = (
     "plays(*scenes): of which `played` is the outcome; of several, each in its turn",
     "timing: measures; left out when several processes of pytest share the machine",
     "paired: measures against --base; left out without it",
-    "matrix: a row of the fault table; a run of everything takes the quick ones",
-    "full: of a whole benchmark run; left out of a run of more than the benchmarks",
-    "long: minutes on its own; left out unless -m asks for it",
+    *(f"{m}: left out without {option}: {what}" for m, (option, what) in TAKEN_IN_BY.items()),
 )
+# pytest's own options under which no test runs.
+LISTING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan", "cacheshow")
 SETTLED = pytest.StashKey[wiring.Settled]()
 RECORDER = pytest.StashKey[Recorder]()
 PROGRESS = pytest.StashKey[Progress]()
-NOT_COMPARED = pytest.StashKey[list[str]]()  # cases without a counterpart, and why
+HINTS = pytest.StashKey[list[str]]()  # lines below the number of tests that were collected
 # pytest's own options that leave out tests, some before they are collected.
 NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "stepwise")
+
+
+class Quiet:
+    """A plug-in of its own: no line of progress is drawn while pytest prints of a test."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_logstart(self) -> Generator[None, Any, None]:
+        with self.progress.paused():
+            yield
+
+    pytest_runtest_logreport = pytest_runtest_logfinish = pytest_runtest_logstart
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,6 +72,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def needs_tensorflow(config: pytest.Config) -> bool:
     """Tests of the harness need neither TensorFlow nor a run directory."""
     return not all(_in_meta(config, argument) for argument in config.args)
+
+
+def only_lists(config: pytest.Config) -> bool:
+    """Return True if tests are listed only, as every IDE does to find them."""
+    return any(getattr(config.option, name, None) for name in LISTING)
 
 
 def _in_meta(config: pytest.Config, argument: str) -> bool:
@@ -66,29 +89,39 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in MARKERS:
         config.addinivalue_line("markers", line)
     if is_worker(config):
+        # A worker of pytest-xdist reads --dist from the command line, where it seldom stands.
+        config.option.loadgroup = config.workerinput["loadgroup"]  # type: ignore[attr-defined]
         carried = config.workerinput["tf_distribute_conformance"]  # type: ignore[attr-defined]
         if carried is not None:
             settled = wiring.Settled(**carried)
             prefix = config.workerinput["workerid"] + "-"  # type: ignore[attr-defined]
-            config.stash[SESSION] = wiring.build(settled, Progress(None), prefix)
+            processes = config.workerinput["workercount"]  # type: ignore[attr-defined]
+            config.stash[SESSION] = wiring.build(settled, Progress(), prefix, processes)
         return
     if getattr(config.option, "dist", "no") == "load":
         config.option.dist = "loadgroup"  # tests that share a run must share a process
-    if not needs_tensorflow(config):
+    if config.option.help or config.option.markers or not needs_tensorflow(config):
         return
+    interrupts = Interrupts()
+    interrupts.install()
+    config.add_cleanup(interrupts.restore)
     try:
-        settings = replace(options.read(config.option), full=asks_for_benchmarks(config))
-        settled = wiring.settle(settings)
-        progress = Progress(None)
+        settings = options.read(config.option)
+        settings = replace(settings, full=settings.full or only_benchmarks(config))
+        settled = wiring.settle(settings, runs=not only_lists(config))
+        progress = Progress()
         session = wiring.build(settled, progress)
+        vocabulary.check_rows(session.claims)
     except BadInput as error:
         raise pytest.UsageError(str(error)) from error
-    config.stash[SETTLED] = settled
     config.stash[SESSION] = session
+    if only_lists(config):
+        return
+    config.stash[SETTLED] = settled
     config.stash[PROGRESS] = progress
-    config.stash[NOT_COMPARED] = []
-    config.stash[RECORDER] = Recorder(Path(settled.directory))
-    config.pluginmanager.register(Controller(config, session, config.stash[RECORDER]))
+    recorder = config.stash[RECORDER] = Recorder(Path(settled.directory))
+    config.pluginmanager.register(Quiet(progress))
+    config.pluginmanager.register(Controller(config, session, recorder, interrupts))
     if not config.option.xmlpath:
         config.option.xmlpath = str(Path(settled.directory) / "junit.xml")
 
@@ -97,31 +130,34 @@ def pytest_configure_node(node: Any) -> None:
     """Hand what was settled to a worker of pytest-xdist."""
     settled = node.config.stash.get(SETTLED, None)
     node.workerinput["tf_distribute_conformance"] = settled and asdict(settled)
+    node.workerinput["loadgroup"] = node.config.option.dist == "loadgroup"
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     config = session.config
-    if SETTLED in config.stash and not is_parallel(config) and not config.option.collectonly:
+    if SETTLED in config.stash and not is_parallel(config):
         # pytest points descriptor 1 elsewhere while a test runs; the copy stays where it is now.
-        config.stash[PROGRESS].stream = os.fdopen(os.dup(1), "w")
+        config.stash[PROGRESS].open(os.fdopen(os.dup(1), "w"))
         if not config.stash[SESSION].settings.base:  # two sides have processes of their own
             config.stash[SESSION].engine.warm(*config.stash[SESSION].engine.flavours)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     session = config.stash.get(SESSION, None)
-    return wiring.header(session) if session else []
+    return wiring.header(session, runs=not only_lists(config)) if session else []
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
-    return [f"not compared: {reason}" for reason in config.stash.get(NOT_COMPARED, [])]
+    return config.stash.get(HINTS, [])
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     plays = metafunc.definition.get_closest_marker("plays")
     if plays and len(plays.args) > 1:
         scenes = [
-            pytest.param(s, id=s.__name__, marks=(pytest.mark.long,) * getattr(s, "long", False))
+            pytest.param(
+                s, id=s.__name__, marks=[getattr(pytest.mark, m) for m in getattr(s, "marks", ())]
+            )
             for s in plays.args
         ]
         metafunc.parametrize("played", scenes, indirect=True)
@@ -133,10 +169,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("cases")
     if session is None or marker is None:
         raise pytest.UsageError(f"{metafunc.definition.nodeid} needs @pytest.mark.cases")
-    cases = select(Needs(**marker.kwargs), session.settings, session.engine.flavours)
+    try:
+        needs = Needs.read(metafunc.definition.nodeid, marker.kwargs, session.claims)
+    except BadInput as error:
+        raise pytest.UsageError(str(error)) from error
+    cases = select(needs, session.settings, session.engine.flavours)
     if metafunc.definition.get_closest_marker("paired") and session.settings.base:
         cases, reasons = sides.comparable(session.settings.base, cases, session.interpreter)
-        metafunc.config.stash[NOT_COMPARED].extend(reasons)
+        hints = metafunc.config.stash.setdefault(HINTS, [])
+        hints.extend(f"not compared: {reason}" for reason in reasons)
     grouped = [
         pytest.param(c, id=c.id, marks=pytest.mark.xdist_group(f"{c.trainer.name}-{c.keras}"))
         for c in cases
@@ -148,6 +189,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if is_worker(config) and config.option.loadgroup:
+        _name_groups(items)
     session = config.stash.get(SESSION, None)
     if session is None:
         return
@@ -155,6 +198,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = sorted((i for i in items if i not in set(left_out)), key=_place)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
+        config.stash.setdefault(HINTS, []).extend(_options_for(config, items, left_out))
     try:
         session.claims.check(
             c for i in items for mark in i.iter_markers("claim") for c in mark.args
@@ -169,6 +213,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             raise pytest.UsageError("; ".join(stale))
 
 
+def _name_groups(items: list[pytest.Item]) -> None:
+    """Write the group of each test into its node id, where the scheduler of pytest-xdist reads it.
+
+    pytest-xdist 3.8 writes it to an attribute that pytest 9.2 no longer has, so that each process
+    would run the scenarios of all groups: https://github.com/pytest-dev/pytest-xdist/issues/1386
+    """
+    for item in items:
+        group, node_id = group_of(item), getattr(item, "_id", None)
+        if group and node_id is not None and not item.nodeid.endswith(f"@{group}"):
+            item._id = type(node_id).parse(f"{item.nodeid}@{group}")  # type: ignore[attr-defined]
+
+
 def is_whole(config: pytest.Config) -> bool:
     """Whether all tests were collected, so that what is not among them does not exist."""
     narrowed = any(config.getoption(name, None) for name in NARROWING)
@@ -181,18 +237,33 @@ def _left_out(config: pytest.Config, item: pytest.Item) -> bool:
         # A scenario may mean something for some only, as what a document prints of its run does.
         (case and not getattr(scene, "means", bool)(case))
         or ("case" in getattr(item, "fixturenames", ()) and case is None)
-        or (item.get_closest_marker("long") and not config.option.markexpr)
-        or (item.get_closest_marker("full") and not config.stash[SESSION].settings.full)
+        or _missing_marks(config, item)
         or (item.get_closest_marker("timing") and is_parallel(config))
         or (item.get_closest_marker("paired") and not config.stash[SESSION].settings.base)
     )
 
 
-def asks_for_benchmarks(config: pytest.Config) -> bool:
-    """Whether only benchmarks are named, or an expression over markers picks what it wants."""
+def _missing_marks(config: pytest.Config, item: pytest.Item) -> list[str]:
+    """Return the marks of a test whose options were not given."""
+    settings = config.stash[SESSION].settings
+    return [m for m in TAKEN_IN_BY if item.get_closest_marker(m) and not settings.takes_in(m)]
+
+
+def _options_for(
+    config: pytest.Config, kept: Sequence[pytest.Item], left_out: Sequence[pytest.Item]
+) -> Iterator[str]:
+    """Name the options of tests that were meant: -m names their mark, or no other was chosen."""
+    missing = Counter(mark for item in left_out for mark in _missing_marks(config, item))
+    for mark, count in missing.items():
+        if not kept or re.search(rf"\b{mark}\b", config.option.markexpr):
+            yield f"left out: {plural(count, 'test')} marked {mark}; add {TAKEN_IN_BY[mark][0]}"
+
+
+def only_benchmarks(config: pytest.Config) -> bool:
+    """Return True if the command line names benchmarks and nothing else."""
     directory = config.invocation_params.dir
     named = [(directory / argument.split("::")[0]).resolve() for argument in config.args]
-    return bool(config.option.markexpr) or all(p.is_relative_to(BENCHMARKS) for p in named)
+    return all(p.is_relative_to(BENCHMARKS) for p in named)
 
 
 def _place(item: pytest.Item) -> int:
@@ -201,12 +272,27 @@ def _place(item: pytest.Item) -> int:
 
 
 @pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, None]:
+    """Wait for what other runs on this machine time, once everything else is ready to be timed."""
+    outcome = yield
+    if item.get_closest_marker("timing") and outcome.excinfo is None:
+        config = item.config
+        config.stash[SESSION].timing_lock.acquire(config.stash[PROGRESS].announce)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    if item.get_closest_marker("timing"):
+        item.config.stash[SESSION].timing_lock.release()
+
+
+@pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
     """Beside what a test has timed stands how undisturbed the machine was meanwhile."""
     if not item.get_closest_marker("timing"):
         yield
         return
-    with machine.Watch() as watch:
+    with machine.Watch(alone=item.config.stash[SESSION].timing_lock.held) as watch:
         yield
     reporting.add_state(item, item.stash.get(WATCHED, watch))
 
@@ -236,7 +322,11 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     held.engine.stop()
     held.ahead.join()
     left = leaks.directories(directories)
+    if PROGRESS in session.config.stash:
+        session.config.stash[PROGRESS].close()
     if is_worker(session.config):
-        session.config.workeroutput["leaks"] = left  # type: ignore[attr-defined]
-    else:
+        output = session.config.workeroutput  # type: ignore[attr-defined]
+        output |= {"leaks": left, "zygote_restarts": held.engine.restarts}
+    elif RECORDER in session.config.stash:
         session.config.stash[RECORDER].leaks += left
+        session.config.stash[RECORDER].zygote_restarts += held.engine.restarts

@@ -41,6 +41,7 @@ class Recorder:
     measurements: list[dict[str, Any]] = field(default_factory=list)
     by_test: dict[str, dict[str, Any]] = field(default_factory=dict)
     leaks: list[str] = field(default_factory=list)
+    zygote_restarts: list[str] = field(default_factory=list)
 
     @property
     def run_id(self) -> str:

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import shlex
 import socket
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from reports import text
 from suite.harness import diagnosis, machine, verdicts
 from suite.harness.cases import Case
-from suite.harness.fixtures import MEASURED, RUNS, case_of, scene_name, scene_needed, scene_of
+from suite.harness.errors import CheckFailed, TrainerFailed, Unsupported
+from suite.harness.fixtures import (
+    CHARGED,
+    MEASURED,
+    RUNS,
+    case_of,
+    scene_name,
+    scene_needed,
+    scene_of,
+)
+from suite.harness.options import TAKEN_IN_BY
 from suite.harness.recording import now
 from suite.harness.session import SESSION, Session
 
 # The attribute of a report that carries rows from pytest-xdist's workers to the controller.
 CARRIED = "tf_distribute_conformance"
+# Causes that lie in what was examined: where the harness noticed does not matter to a reader.
+EXAMINED = (TrainerFailed, CheckFailed, Unsupported)
+# Seconds of a test's set-up, which have no verdict of their own unless the set-up fails.
+SET_UP = pytest.StashKey[float]()
 
 
 def claims_of(item: pytest.Item, session: Session, case: Case) -> list[str]:
@@ -31,6 +49,10 @@ def reproduce(item: pytest.Item, session: Session) -> str:
     settings = session.settings
     parts = ["pytest", item.nodeid.split("@")[0], "--seed", str(settings.seed)]
     parts += ["--data", str(session.dataset.path)]
+    parts += [option for mark, (option, _) in TAKEN_IN_BY.items() if item.get_closest_marker(mark)]
+    # Of a row's backends and flavours some tests take the first of those that were asked for.
+    parts += [part for name in settings.backends for part in ("--backend", name)]
+    parts += [part for name in settings.keras for part in ("--keras", name)]
     parts += ["--python", settings.python] if settings.python else []
     parts += ["--workers", str(settings.workers)] if settings.workers else []
     parts += ["--spawn", settings.spawn] if settings.spawn != "fork" else []
@@ -40,7 +62,6 @@ def reproduce(item: pytest.Item, session: Session) -> str:
     if settings.base and item.get_closest_marker("paired"):
         parts += ["--base", settings.base, "--budget", f"{settings.budget_s:g}"]
         parts += ["--times", str(settings.times)] if settings.times > 1 else []
-        parts += [part for name in settings.backends for part in ("--backend", name)]
         parts += ["--slow-down", f"{100 * settings.slow_down:g}"] if settings.slow_down else []
     return shlex.join(parts)
 
@@ -78,7 +99,10 @@ def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRepo
         or isinstance(error, KeyboardInterrupt | pytest.exit.Exception)
     ):
         return
+    report.duration = max(0.0, report.duration + item.stash.get(CHARGED, 0.0))
+    item.stash[CHARGED] = 0.0
     if report.when != "call" and error is None:
+        item.stash[SET_UP] = report.duration
         return
     test = item.nodeid.split("@")[0]
     row = session.expectation(case, getattr(item, "originalname", item.name), scene_name(item))
@@ -86,22 +110,27 @@ def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRepo
         row = None  # a row speaks of the approach, not of what is left to clean up
     judgement = verdicts.decide(error, row, phase=report.when)
     apply(report, judgement)
+    again = reproduce(item, session)
+    explained = text.bounded(explain(item, error)) if report.failed else hangs(item)
     if report.failed:
-        explained = explain(item, error)
-        report.longrepr = f"{report.longreprtext or judgement.reason}\n\n{explained}"
+        shown = failure(item, call, judgement) or report.longreprtext
+        parts = (shown, f"to reproduce: {again}", explained)
+        report.longrepr = text.bounded("\n\n".join(filter(None, parts)))
     columns = common(session, case, test) | struck_by(item, case)
     replicas = columns["workers"] * case.trainer.devices
     carried = {
         "test": test,
-        "duration_s": report.duration,
+        "duration_s": item.stash.get(SET_UP, 0.0) + report.duration,
+        "cause": cause_of(item, session, case, error) if report.failed else "",
         "row": {
             **columns,
+            **timing_of(item, session),
             "claims": claims_of(item, session, case),
             "verdict": judgement.verdict,
             "reason": judgement.reason,
             "url": judgement.url,
-            "reproduce": reproduce(item, session),
-            "diagnosis": explain(item, error) if report.failed else hangs(item),
+            "reproduce": again,
+            "diagnosis": explained,
             "events": histories(item, session, case),
         },
         "measurements": [
@@ -109,6 +138,7 @@ def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRepo
             for row in item.stash.get(MEASURED, [])
         ],
     }
+    item.stash[SET_UP] = 0.0
     setattr(report, CARRIED, carried)
     # Of the item: junit.xml takes the properties that are there at its teardown.
     item.user_properties.append(("verdict", judgement.verdict))
@@ -124,6 +154,9 @@ def add_state(item: pytest.Item, watch: machine.Watch) -> None:
     told = {"better": "none"}
     for name, share in (("steal", watch.steal), ("foreign", watch.foreign)):
         rows.append({**told, "metric": f"machine_{name}_share", "value": share, "unit": "1"})
+    rows.append(
+        {**told, "metric": "machine_lock_acquired", "value": float(watch.alone), "unit": "1"}
+    )
     if (frequency := machine.mhz()) is not None:
         rows.append({**told, "metric": "machine_mhz", "value": frequency, "unit": "MHz"})
 
@@ -131,9 +164,19 @@ def add_state(item: pytest.Item, watch: machine.Watch) -> None:
 def histories(item: pytest.Item, session: Session, case: Case) -> list[str]:
     """Where the events of the clusters lie that this test judged or started."""
     needed = scene_needed(item, session)
-    names = [needed[1].__name__] if needed else []
-    names += [getattr(item, "originalname", item.name)]
-    return [found for name in names for found in session.histories.get((case.id, name), [])]
+    functions = [needed[1]] if needed else []
+    functions += [getattr(item, "function", None)]
+    return [found for own in functions for found in session.histories.get((case.id, own), [])]
+
+
+def timing_of(item: pytest.Item, session: Session) -> dict[str, Any]:
+    """Return the columns that say when the scenario ran that this test judged, and for how long."""
+    needed = scene_needed(item, session)
+    timing = session.timings.get((needed[0].id, needed[1])) if needed else None
+    if timing is None:
+        return {}
+    columns = {"scenario": timing.name, "scenario_start": timing.start}
+    return {**columns, "scenario_s": timing.took_s}
 
 
 def apply(report: pytest.TestReport, judgement: verdicts.Judgement) -> None:
@@ -141,7 +184,7 @@ def apply(report: pytest.TestReport, judgement: verdicts.Judgement) -> None:
     reason = f"{judgement.verdict}: {judgement.reason} {judgement.url}".strip()
     if judgement.verdict == "known_deviation":
         report.outcome = "skipped"
-        report.wasxfail = reason
+        report.wasxfail = report.longrepr = reason
     elif judgement.verdict == "unsupported":
         report.outcome = "skipped"
         path, line, _ = report.location
@@ -153,6 +196,86 @@ def apply(report: pytest.TestReport, judgement: verdicts.Judgement) -> None:
         report.outcome = "failed"
         if report.longrepr is None or isinstance(report.longrepr, tuple):
             report.longrepr = reason
+
+
+def failure(item: pytest.Item, call: pytest.CallInfo[Any], judgement: verdicts.Judgement) -> str:
+    """Return the message of a cause that lies in what was examined, with the test's own line.
+
+    A traceback through the harness would say nothing of it. "" for any other cause.
+    """
+    if call.excinfo is None or not isinstance(call.excinfo.value, EXAMINED):
+        return ""
+    own = getattr(getattr(item, "function", None), "__code__", None)
+    lines = [entry for entry in call.excinfo.traceback if entry.frame.code.raw is own]
+    parts = [f"{type(call.excinfo.value).__name__}: {call.excinfo.value}"]
+    if verdicts.first_line(str(call.excinfo.value)) != judgement.reason:
+        parts.insert(0, judgement.reason)  # as, that another message was expected
+    if lines:
+        path = item.nodeid.split("::")[0]
+        parts.append(f"{path}:{lines[-1].lineno + 1}: {text.one_line(str(lines[-1].statement))}")
+    return "\n".join(parts)
+
+
+def cause_of(item: pytest.Item, session: Session, case: Case, error: BaseException | None) -> str:
+    """Return what tells the cause of a failure from all others, the same in each pytest process.
+
+    A scenario's error is one object for all tests that ask for its outcome, also through another
+    scenario. Checks that fail with one message on one scenario have one cause as well.
+    """
+    if error is None:
+        return ""
+    if not hasattr(error, "cause_digest"):
+        needed = scene_needed(item, session) if isinstance(error, EXAMINED) else None
+        scene = needed and needed[1]
+        where = (scene.__module__, scene.__qualname__, scene.__name__) if scene else (item.nodeid,)
+        told = "\n".join([case.id, *where, type(error).__name__, str(error)])
+        digest = hashlib.sha256(told.encode(errors="replace")).hexdigest()
+        error.cause_digest = digest  # type: ignore[attr-defined] - any exception may pass through
+    return error.cause_digest  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class Message:
+    """What pytest needs of a failure's representation: the text, and its first line by itself.
+
+    Of a plain string, pytest's short summary prints all lines again where CI is set.
+    """
+
+    text: str
+
+    @property
+    def reprcrash(self) -> SimpleNamespace:
+        return SimpleNamespace(message=verdicts.first_line(self.text))
+
+    def toterminal(self, writer: Any) -> None:
+        writer.line(self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def summarize_in_one_line(report: pytest.TestReport) -> None:
+    """Make pytest's short summary one line. To be called where all reports arrive.
+
+    An earlier call would be lost: a worker of pytest-xdist sends this representation as a string.
+    """
+    if report.failed and isinstance(report.longrepr, str):
+        report.longrepr = Message(report.longrepr)  # type: ignore[assignment] - duck-typed
+
+
+def refer_to_first(report: pytest.TestReport, first: dict[str, str]) -> None:
+    """Replace what would be shown twice: the first test that meets a cause shows it in full.
+
+    `first`: the test of each cause so far. To be called where all reports arrive.
+    """
+    carried = getattr(report, CARRIED, None)
+    if not carried or not carried["cause"]:
+        return
+    test, row = first.setdefault(carried["cause"], carried["test"]), carried["row"]
+    if test != carried["test"]:
+        row["diagnosis"] = f"same cause as {test}"
+        lines = (row["reason"], row["diagnosis"], f"to reproduce: {row['reproduce']}")
+        report.longrepr = "\n".join(lines)
 
 
 def explain(item: pytest.Item, error: BaseException | None) -> str:

@@ -10,6 +10,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,7 @@ def four_replicas(launch: Launch) -> Compared:
     return large_batch(launch, 4)
 
 
+@cache  # an outcome belongs to the function, so there must be one of each
 def moved_from(source: Trainer) -> Callable[[Launch], Moved]:
     """The scenario `moved` from that approach."""
 

@@ -79,10 +79,10 @@ def chosen(base: str | None, new: str | None, options: Any) -> dict[str, Any]:
     return {kind.option: new if kind.option == "python" else [new]}
 
 
-def check(base: str | None) -> None:
+def check(base: str | None, scale: float) -> None:
     """BadInput for an interpreter that has no TensorFlow, before anything is measured."""
     if base is not None and kind_of("--base", base).name == "python":
-        environments.describe(base)
+        environments.describe(base, scale)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from reports import text
 from suite.harness.errors import CheckFailed, TrainerFailed, Unsupported
 from suite.harness.expectations import KNOWN_DEVIATION, UNSUPPORTED, Row
 
@@ -23,7 +24,7 @@ HARNESS_ERROR = "harness_error"
 VERDICTS = (PASSED, UNSUPPORTED, KNOWN_DEVIATION, UNEXPECTED_PASS, HARNESS_ERROR, FAILED)
 
 CALL = "call"
-NOT_SHOWN = 300  # characters of a message that a reason repeats at most
+REASON_BYTES = 300  # of a message, that a reason repeats at most
 
 
 class Judgement(NamedTuple):
@@ -93,7 +94,7 @@ def _confirmed(said: str, row: Row) -> Judgement:
     return Judgement(FAILED, f"{foretold}, but this came: {first_line(said)}", row.url)
 
 
-def first_line(text: str) -> str:
+def first_line(message: str) -> str:
     """The first line that says something, not too long for a table."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0][:NOT_SHOWN] if lines else "no message"
+    lines = [line.strip() for line in text.clean(message).splitlines() if line.strip()]
+    return text.bounded(lines[0], REASON_BYTES) if lines else "no message"

@@ -45,7 +45,7 @@ def fake_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
         network=network.probe(),
         deadlines=Deadlines(step_s=60, run_s=60, detect_s=2, leave_s=4, exit_s=30),
         directory=tmp_path_factory.mktemp("run"),
-        progress=Progress(None),
+        progress=Progress(),
         session=f"meta-{os.getpid()}",
         preload=(),
     )

@@ -22,8 +22,10 @@ reference_trainers.TRAINERS = tuple(
 )
 reference_trainers.BY_NAME.update({row.name: row for row in reference_trainers.TRAINERS})
 
-from suite.harness import expectations  # noqa: E402 - it would otherwise read the real rows
+from suite.harness import expectations, timing_lock  # noqa: E402 - they would read the real rows
 
 if "FAKE_EXPECTATIONS" in os.environ:
     expectations.PATH = Path(os.environ["FAKE_EXPECTATIONS"])
     expectations.Expectations.load.__func__.__defaults__ = (expectations.PATH,)
+if "FAKE_TIMING_LOCK" in os.environ:
+    timing_lock.NAME = os.environ["FAKE_TIMING_LOCK"]

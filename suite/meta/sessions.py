@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import resource
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +104,11 @@ def endless(launch):
         flag(launch, "endless-begun").touch()
         cluster.wait_for("step", at_least=10**9)
 
+@pytest.mark.long
+@pytest.mark.cases(families=("single",))
+def test_takes_minutes(case):
+    pass
+
 def test_of_the_harness_goes_before_all_that_meet(session):
     assert not session.ahead.playing
 
@@ -118,6 +127,14 @@ def test_second_of_two_that_meet(played):
 def test_timed(launch):
     assert flag(launch, "slow-begun").exists() == flag(launch, "slow-ended").exists()
 
+@pytest.mark.timing
+@pytest.mark.cases(families=("single",))
+def test_goes_on_with_another_zygote(launch):
+    for zygote in launch.engine.zygotes.values():
+        zygote.process.kill()
+        zygote.process.wait()
+    staging.complete(launch, flags=staging.work(launch))
+
 @plays(slow)
 @pytest.mark.cases(families=("single",))
 def test_slow(played):
@@ -132,6 +149,60 @@ def test_ends_it(case, session):
 @pytest.mark.cases(families=("single",))
 def test_never_comes(played):
     pass
+'''
+
+FAILING = r'''
+"""A program that fails at once, one that prints much, and two scenarios of one name."""
+import other_scenarios
+import pytest
+from suite.harness import staging
+from suite.harness.cases import plays
+from suite.meta import fakes
+
+WORKERS = (("worker", 2),)
+
+def broken(launch):
+    program = launch.directory / "broken.py"
+    program.write_text("raise ValueError('no such optimizer')")
+    return staging.complete(launch, fakes.bare(program, WORKERS))
+
+def loud(launch):
+    program = launch.directory / "loud.py"
+    program.write_text(LOUD)
+    return staging.complete(launch, fakes.bare(program))
+
+@plays(broken)
+@pytest.mark.cases(events=("step",))
+@pytest.mark.parametrize("number", range(4))
+def test_broken(played, number):
+    pass
+
+@plays(other_scenarios.broken)
+@pytest.mark.cases(families=("single",))
+def test_of_another_scenario_called_broken(played):
+    assert played == []
+
+@plays(loud)
+@pytest.mark.cases(families=("single",))
+@pytest.mark.parametrize("number", range(2))
+def test_loud(played, number):
+    pass
+
+LOUD = r"""
+import os
+for _ in range(100):
+    os.write(1, (b"x" * 99 + b"\n") * 10_000)
+os.write(1, b"y" * 50_000_000 + b"\n")
+os.write(1, b"screen \x1b[?1049h title \x1b]0;title\x07 nul \0 c1 \xc2\x9b2J invalid \xff\n")
+os.write(1, b"bidi \xe2\x80\xae <script>alert(1)</script> \x1b[31mred\x1b[0m\n")
+raise ValueError("\x1b[?1049h <script>alert(2)</script> \0")
+"""
+'''
+OTHER_SCENARIOS = '''
+"""A scenario by the name of another one."""
+
+def broken(launch):
+    return []
 '''
 
 ROWS = """
@@ -155,16 +226,15 @@ def set_stage(directory: Path) -> None:
     """Fill it with tests, expectations, and packages that are called as the real ones are."""
     (directory / "test_verdicts.py").write_text(TESTS)
     (directory / "test_ahead.py").write_text(AHEAD)
+    (directory / "test_failing.py").write_text(FAILING)
+    (directory / "other_scenarios.py").write_text(OTHER_SCENARIOS)
     (directory / "expectations.toml").write_text(
         "".join(ROWS.format(test=t, status=s, message=m) for t, (s, m) in EXPECTED.items())
     )
     site = directory / "site"
-    for name, version in (("tensorflow", "2.99.0"), ("tf_keras", "2.99.0"), ("keras", "2.99.0")):
-        information = site / f"{name}-{version}.dist-info"
-        information.mkdir(parents=True)
-        (information / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        )
+    for name in ("tensorflow", "tf_keras", "keras"):
+        add_package(site, name, "2.99.0")
+    add_package(directory / "keras-3", "keras", "3.99.0")  # before the site: both flavors
     package = site / "tensorflow"
     (package / "python" / "eager").mkdir(parents=True)
     (package / "python" / "eager" / "context.py").write_text("_context = None\n")
@@ -173,6 +243,14 @@ def set_stage(directory: Path) -> None:
         "__version__ = '2.99.0'\n"
         "class Dense: pass\n"
         "keras = N(layers=N(Dense=Dense))\n"
+    )
+
+
+def add_package(site: Path, name: str, version: str) -> None:
+    information = site / f"{name}-{version}.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     )
 
 
@@ -198,7 +276,9 @@ def run_pytest(
     )
 
 
-def run_module(stage: Path, module: str, arguments: Sequence[str]) -> Done:
+def run_module(
+    stage: Path, module: str, arguments: Sequence[str], hangs_s: float = HANGS_S
+) -> Done:
     """`python -m module`, where pytest, should it start one, finds the stage's packages."""
     return subprocess.run(
         [sys.executable, "-m", module, *arguments],
@@ -206,7 +286,7 @@ def run_module(stage: Path, module: str, arguments: Sequence[str]) -> Done:
         cwd=stage,
         capture_output=True,
         text=True,
-        timeout=HANGS_S,
+        timeout=hangs_s,
         check=False,
     )
 
@@ -217,12 +297,78 @@ def environment(stage: Path, root: Path = ROOT) -> dict[str, str]:
         **{k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")},
         "PYTHONPATH": os.pathsep.join([str(root), str(stage / "site")]),
         "FAKE_EXPECTATIONS": str(stage / "expectations.toml"),
+        "FAKE_TIMING_LOCK": lock_name(stage),
         "TFDC_OFFLINE": "1",
     }
 
 
+def listed(stage: Path, name: str, arguments: Sequence[str]) -> list[tuple[str, str]]:
+    """Collect tests of the project itself; return the node id and the reproduce line of each.
+
+    Nothing may be written or downloaded then: caches and home are directories that do not exist.
+    """
+    file, nowhere = stage / f"{name}.json", str(stage / "nowhere")
+    inherited = environment(stage)
+    plugins = ["-p", "suite.meta.listed", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", *plugins, *arguments],
+        env={
+            **inherited,
+            "PYTHONPATH": os.pathsep.join([str(stage / "keras-3"), inherited["PYTHONPATH"]]),
+            **dict.fromkeys(("HOME", "XDG_CACHE_HOME", "KERAS_HOME"), nowhere),
+            "TFDC_OFFLINE": "",
+            "LISTED": str(file),
+        },
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=HANGS_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+    assert not Path(nowhere).exists()
+    return [(test, line) for test, line in json.loads(file.read_text())]
+
+
+def without_private_networks(stage: Path, *arguments: str) -> Done:
+    """Where the kernel allows no namespaces of one's own, and gives no rights over its firewall."""
+    python = stage / "confined"
+    python.write_text(
+        "#!/bin/sh\n"
+        'case "$1" in */isolation.py) echo "unshare: not here" >&2; exit 1 ;; esac\n'
+        f'exec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o755)
+    lower = ["setpriv", "--bounding-set", "-net_admin", "--inh-caps", "-net_admin"]
+    chosen = ["--python", str(python), *ONE_CASE, "-k", "test_is_idle", *arguments]
+    return run_pytest(stage, chosen, before=() if os.geteuid() else lower)
+
+
+def lock_name(stage: Path) -> str:
+    """The name of the lock on timing among the sessions of this stage; a name has its limit."""
+    return str(stage)[-100:]
+
+
+def beside_another_run(stage: Path, arguments: Sequence[str]) -> Done:
+    """A session that meets another run that times, which ends once the session waits for it."""
+    with socket.socket(socket.AF_UNIX) as other, ThreadPoolExecutor(1) as pool:
+        other.bind(f"\0{lock_name(stage)}")
+        other.listen()
+
+        def end_when_asked() -> None:
+            with contextlib.suppress(OSError):
+                other.accept()
+                other.close()
+
+        pool.submit(end_when_asked)
+        done = run_pytest(stage, arguments)
+        with contextlib.suppress(OSError):
+            other.shutdown(socket.SHUT_RDWR)  # of a session that asked nothing
+    return done
+
+
 def small_files() -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (6_000, 6_000))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, 4_000))
 
 
 def on_a_small_disk(stage: Path) -> Done:
@@ -237,8 +383,21 @@ def on_a_small_disk(stage: Path) -> Done:
     )
 
 
+# Runs a command on a terminal and copies its output; 60 columns are fewer than a line needs.
+TERMINAL = """
+import fcntl, os, pty, struct, sys, termios
+os.environ["TERM"] = "xterm"
+def read(fd):
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("4H", 24, 60, 0, 0))
+    return os.read(fd, 1024)
+sys.exit(os.WEXITSTATUS(pty.spawn(sys.argv[1:], read)))
+"""
+ON_A_TERMINAL = (sys.executable, "-c", TERMINAL)
 ONE_CASE = ("--trainer", "single_process", "--keras", "tf_keras")
 FOR_WHAT_NEVER_COMES = ("--deadline-scale", "0.05")
+
+
+TWO_APPROACHES = ("--trainer", "single_process", "--trainer", "keras_multi_worker_mirrored")
 
 
 def ahead(tests: str, *arguments: str) -> Callable[[Path], Done]:
@@ -263,18 +422,41 @@ def bound() -> list[int]:
 # What runs on a stage, by name. Each takes seconds, most of them on one core.
 SESSIONS: Mapping[str, Callable[[Path], Done]] = {
     "on two": lambda stage: run_pytest(stage, ["--run-dir", "run2", "-n", "2"]),
-    "whole": lambda stage: run_pytest(stage, ["--run-dir", "run", "--seed", "11"]),
+    "whole": lambda stage: beside_another_run(stage, ["--run-dir", "run", "--seed", "11"]),
     "small files": lambda stage: run_pytest(
         stage,
         ["-k", "test_is_idle and single", "--run-dir", "unwritten"],
         preexec_fn=small_files,
     ),
     "small disk": on_a_small_disk,
-    "ahead": ahead("meet or timed or slow", "--at-once", "2", "--run-dir", "ahead"),
+    "broken section": lambda stage: run_pytest(
+        stage,
+        ["-k", "test_is_idle and single", "--run-dir", "broken", "-p", "suite.meta.broken_section"],
+    ),
+    "ahead": ahead("meet or timed or slow or zygote", "--at-once", "2", "--run-dir", "ahead"),
     "one at a time": ahead(
         "first", "--at-once", "1", "--run-dir", "in-turn", *FOR_WHAT_NEVER_COMES
     ),
+    "ahead on two": ahead("of_two_that_meet", "--at-once", "4", "-n", "2", "--run-dir", "ahead2"),
     "ended early": ahead("ends_it or never", "-x", "--at-once", "2", "--run-dir", "early"),
+    "failing": lambda stage: run_pytest(
+        stage,
+        ["-k", "broken", *TWO_APPROACHES, "--keras", "tf_keras", "-n", "2", "--run-dir", "failing"],
+        "test_failing.py",
+        ["env", "CI=true"],  # pytest's short summary is longer there
+    ),
+    "loud": lambda stage: run_pytest(
+        stage, ["-k", "loud", *ONE_CASE, "--run-dir", "loud"], "test_failing.py"
+    ),
     "two sides": two_sides,
+    # One after the other.
+    "interrupted": lambda stage: run_module(stage, "suite.meta.phases", [], 4 * HANGS_S),
+    "open ports": lambda stage: without_private_networks(stage, "--run-dir", "open"),
+    "closed ports": lambda stage: without_private_networks(
+        stage, "--run-dir", "unopened", "--closed-ports"
+    ),
+    "terminal": lambda stage: run_pytest(
+        stage, ["-k", "test_holds", *ONE_CASE, "--run-dir", "drawn"], before=ON_A_TERMINAL
+    ),
     "bad input": lambda stage: run_pytest(stage, ["--workers", "0", "--run-dir", "none"]),
 }

@@ -15,6 +15,7 @@ WORKER_SIDE = (
     "suite/programs/**/*.py",
     "suite/harness/disk.py",
     "suite/harness/keeper.py",
+    "suite/harness/log_limits.py",
     "suite/harness/zygote.py",
     "suite/harness/isolation.py",
 )

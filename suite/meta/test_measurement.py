@@ -404,7 +404,10 @@ def test_the_backends_of_a_trainer_share_turns_and_the_state_of_the_machine(monk
     tests = [item(case) for case in (others[0], *own, others[1])]
     elsewhere = [item(own[0], "test_of_something_else"), item(own[0], path=Path(__file__))]
     session: Any = SimpleNamespace(
-        outcomes=Once(), settings=SimpleNamespace(full=True), has_gpus=lambda _: False
+        outcomes=Once(),
+        settings=SimpleNamespace(full=True),
+        has_gpus=lambda _: False,
+        timing_lock=SimpleNamespace(held=True),
     )
 
     def ask(test: Any) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import sys
 from types import SimpleNamespace
 from xml.etree import ElementTree
@@ -10,11 +12,14 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 
+from reports import frame
 from suite.harness import leaks, options, plugin, wiring
+from suite.harness.environments import Interpreter
 from suite.harness.errors import BadInput
+from suite.harness.network import LEASED_PORTS, REMEDY
 from suite.harness.process import ROOT
 from suite.harness.run import read
-from suite.meta.sessions import run_pytest
+from suite.meta.sessions import ONE_CASE, run_pytest
 
 pytestmark = pytest.mark.xdist_group("sessions")  # they share what the first one gave
 
@@ -69,11 +74,94 @@ def test_a_failure_brings_its_evidence(ended):
     assert "test_fails" in row["reproduce"]
     junit = ElementTree.parse(ended.directory / "junit.xml").getroot()
     failures = [f.text or "" for f in junit.iter("failure")]
-    for text in (ended.done.stdout, *[f for f in failures if "loss is 3, not 2" in f][:1]):
+    (failure,) = [f for f in failures if "the loss is 3, not 2" in f and "known:" not in f]
+    assert failure.startswith("CheckFailed: the loss is 3, not 2\ntest_verdicts.py:")
+    assert ': raise CheckFailed("the loss is 3, not 2")' in failure
+    assert "harness/" not in failure.split("last 50 lines")[0].split("to run one task alone")[0]
+    assert f"to reproduce: {row['reproduce']}" in failure
+    for text in (ended.done.stdout, failure):
         assert "to run one task alone:" in text
         assert "last 50 lines of worker/0" in text
     properties = {p.get("value") for p in junit.iter("property") if p.get("name") == "verdict"}
     assert properties == {v for names in VERDICTS.values() for v in names}
+
+
+def test_one_cause_is_shown_once(plugin_stage, sessions):
+    """In two processes of pytest, which run four tests each on a scenario that fails."""
+    done = sessions["failing"].result()
+    run = plugin_stage / "failing"
+    verdicts = pd.read_parquet(run / "verdicts.parquet")
+    assert sorted(verdicts["verdict"]) == ["failed"] * 8 + ["passed"]
+    assert len(done.stdout.splitlines()) < 170, done.stdout
+    assert done.stdout.count("to run one task alone:") == 2
+    assert done.stdout.count("\nsame cause as test_failing.py::test_broken[") == 6
+    for command in verdicts.loc[verdicts["verdict"] == "failed", "reproduce"]:
+        assert f"to reproduce: {command}\n" in done.stdout
+        assert f"  {command}\n" in done.stdout
+    assert done.stdout.count("failed, 8 tests of 2 approaches") == 1
+    assert str(ROOT / "suite") not in done.stdout
+    diagnoses = [path.read_text() for path in (run / "diagnosis").iterdir()]
+    assert sum(text.startswith("same cause as ") for text in diagnoses) == 6
+
+
+def test_two_scenarios_of_one_name_stay_apart(plugin_stage, sessions):
+    sessions["failing"].result()
+    verdicts = pd.read_parquet(plugin_stage / "failing" / "verdicts.parquet")
+    named = json.loads((plugin_stage / "failing" / "histories.json").read_text())
+    assert set(verdicts["scenario"]) == {"broken"}
+    (other,) = verdicts.loc[verdicts["verdict"] == "passed", "test"]
+    assert "test_of_another_scenario_called_broken" in other
+    assert other not in named  # it has no cluster
+    assert len(named) == 8
+
+
+OBEYED = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202e]")
+
+
+def test_reports_stay_small_and_inert_whatever_is_printed(plugin_stage, sessions):
+    """100 MB, one line of 50 MB, NUL, bytes that are no UTF-8, escape sequences and HTML."""
+    done = sessions["loud"].result()
+    run = plugin_stage / "loud"
+    files = {path for path in run.rglob("*") if path.is_file()}
+    logs = {path for path in files if (run / "logs") in path.parents}
+    sizes = {str(path.relative_to(run)): path.stat().st_size for path in files - logs}
+    print(sizes, len(done.stdout.encode()), [path.stat().st_size for path in logs])
+    assert max(sizes.values()) < 100_000
+    assert len(done.stdout.encode()) < 20_000
+    assert sum(path.stat().st_size for path in logs) < 10_000_000
+    written = {path for path in files - logs if path.suffix not in (".parquet", ".jsonl")}
+    texts = {path.name: path.read_text(encoding="utf-8") for path in written}
+    for name, text in {**texts, "terminal": done.stdout}.items():
+        assert not OBEYED.search(text), name
+    for text in (done.stdout, texts["junit.xml"], texts["report.html"]):
+        assert r"screen \x1b[?1049h title \x1b]0;title\x07 nul \x00 c1 \x9b2J invalid " in text
+        assert "invalid \ufffd\n" in text
+        assert r"bidi \u202e" in text
+        assert re.search(r"\.\.\. \d\.\d MB cut \.\.\. y", text)
+    for name in ("junit.xml", "report.html", "report.md"):
+        assert "<script>alert" not in texts[name], name
+        assert "&lt;script&gt;alert" in texts[name], name
+    ElementTree.parse(run / "junit.xml")
+
+
+def test_a_scenario_s_time_is_its_first_test_s(ended):
+    """Most scenarios run ahead of their tests, in other threads."""
+    judged = ended.verdicts[ended.verdicts["scenario"] != ""]
+    assert set(judged["scenario"]) == {"healthy"}
+    assert set(ended.verdicts["test"]) - set(judged["test"]) == {
+        test for test in ended.verdicts["test"] if "test_is_idle" in test
+    }
+    for trainer, tests in judged.groupby("trainer"):
+        (took_s,) = set(tests["scenario_s"])
+        (start,) = set(tests["scenario_start"])
+        assert pd.Timestamp(ended.info["start"]) <= start <= pd.Timestamp(ended.info["end"])
+        assert tests["duration_s"].iloc[0] > took_s > 0
+        assert tests["duration_s"].iloc[0] == tests["duration_s"].max()
+        assert trainer != "single_process" or tests["duration_s"].min() < took_s
+    cases = ElementTree.parse(ended.directory / "junit.xml").getroot().iter("testcase")
+    times = {case.get("name"): float(case.get("time", "nan")) for case in cases}
+    for test, duration_s in zip(judged["test"], judged["duration_s"], strict=True):
+        assert times[test.split("::")[1]] >= round(duration_s, 3) - 0.001
 
 
 def test_rows_carry_their_columns(ended):
@@ -96,9 +184,20 @@ def test_run_json_says_on_what(ended):
     info = ended.info
     assert info["seed"] == 11
     assert info["leaks"] == []
+    assert info["zygote_restarts"] == 0
     assert info["data"]["name"] == "digits"
     assert info["network"]["kind"] in ("namespace", "leased-ports")
     assert info["versions"]["tensorflow"] == "2.99.0"
+
+
+def test_timed_test_waits_for_another_run_that_times(ended):
+    said = (
+        r"waiting for another run on this machine \(process \d+\) to finish timing \(up to 600 s\)"
+    )
+    assert len(re.findall(said, ended.done.stdout)) == 1, ended.done.stdout
+    locks = ended.measurements[ended.measurements["metric"] == "machine_lock_acquired"]
+    assert list(locks["value"]) == [1.0]
+    assert "test_measures" in locks["test"].iloc[0]
 
 
 @pytest.mark.parametrize("name", ["whole", "on two"])
@@ -133,11 +232,26 @@ def test_two_processes_find_the_same_and_take_no_timings(plugin_stage, sessions,
     assert set(measured["metric"]) == {"steps"}
     assert "no timings were taken" in done.stdout
     assert ended.info["xdist_workers"] == 0
+    # Tests that share a run share a process, so that the run happens once.
+    one, two = (len(list((plugin_stage / run / "events").iterdir())) for run in ("run", "run2"))
+    assert one == two
 
 
 def test_scenarios_are_played_ahead_but_not_beside_what_is_timed(sessions):
     done = sessions["ahead"].result()
-    assert " 5 passed, 2 deselected" in done.stdout, done.stdout
+    assert " 6 passed, 3 deselected" in done.stdout, done.stdout
+
+
+def test_dead_zygote_is_counted_and_reported(plugin_stage, sessions):
+    done = sessions["ahead"].result()
+    info = json.loads((plugin_stage / "ahead" / "run.json").read_text())
+    assert info["zygote_restarts"] == 1
+    assert "a zygote was started anew: tf_keras: the zygote was killed by sig" in done.stdout
+
+
+def test_each_process_plays_its_own_groups_ahead(sessions):
+    done = sessions["ahead on two"].result()
+    assert " 2 passed" in done.stdout, done.stdout
 
 
 def test_one_at_a_time_is_one_at_a_time(sessions):
@@ -154,19 +268,31 @@ def test_what_is_played_ahead_ends_with_the_session(plugin_stage, sessions):
     assert info["counts"] == {**dict.fromkeys(info["counts"], 0), "failed": 1}
 
 
-def test_a_finished_run_is_not_written_over(plugin_stage, ended):
+@pytest.mark.parametrize("name", ["run.json", "events/x", "notes.txt", ".gitkeep"])
+def test_run_directory_with_content_is_refused_unchanged(tmp_path, name: str):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(BadInput, match="is not empty; give a new or an empty directory"):
+        wiring.run_directory(str(tmp_path))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_finished_run_is_not_written_over(plugin_stage, ended):
     before = (ended.directory / "run.json").read_text()
     done = run_pytest(plugin_stage, ["--run-dir", "run"])
     assert done.returncode == 4
-    assert "holds a finished run" in done.stderr
+    assert [line for line in done.stderr.splitlines() if line] == [
+        f"ERROR: --run-dir {ended.directory}: is not empty; give a new or an empty directory"
+    ]
     assert (ended.directory / "run.json").read_text() == before
 
 
-def test_an_interrupted_run_is_not_added_to(plugin_stage):
-    (plugin_stage / "part" / "events").mkdir(parents=True)
-    done = run_pytest(plugin_stage, ["--run-dir", "part"])
-    assert done.returncode == 4
-    assert "holds an interrupted run; give an empty directory" in done.stderr
+def test_marked_tests_without_their_option_are_named(plugin_stage):
+    done = run_pytest(plugin_stage, ["--collect-only", "-m", "long", *ONE_CASE], "test_ahead.py")
+    assert done.returncode == 5, done.stdout
+    assert "left out: 1 test marked long; add --long" in done.stdout
+    assert "deselected" in done.stdout
 
 
 def test_a_report_that_cannot_be_written_does_not_look_whole(plugin_stage, sessions):
@@ -175,6 +301,20 @@ def test_a_report_that_cannot_be_written_does_not_look_whole(plugin_stage, sessi
     assert "could not be written" in done.stdout
     assert not (plugin_stage / "unwritten" / "run.json").exists()
     assert not (plugin_stage / "unwritten" / "report.html").exists()
+
+
+def test_broken_section_fails_the_run_and_leaves_its_data(plugin_stage, sessions):
+    done = sessions["broken section"].result()
+    assert done.returncode == 1, done.stdout
+    note = "section Conformance could not be rendered: KeyError: 'a bug'"
+    assert note in done.stdout.splitlines()
+    assert "1 passed" in done.stdout
+    directory = plugin_stage / "broken"
+    assert frame.load(directory).counts["passed"] == 1
+    for page in ("report.md", "report.html"):
+        text = html.unescape((directory / page).read_text()).replace("\\", "")
+        assert note in text
+        assert "Every verdict" in text
 
 
 def test_a_disk_that_fills_up_ends_the_run(sessions):
@@ -189,7 +329,8 @@ def options_with(**given) -> SimpleNamespace:
         "trainer": [], "backend": [], "keras": [], "workers": None, "data": None, "run_dir": None,
         "python": None, "spawn": "fork", "deadline_scale": "1", "seed": None, "at_once": None,
         "base": None, "new": None, "budget": "60", "slow_down": "0", "times": "1",
-        "cpus": None, "threads": None, "malloc": None,
+        "cpus": None, "threads": None, "malloc": None, "closed_ports": False,
+        "fault_matrix": False, "full": False, "long": False,
     }  # fmt: skip
     return SimpleNamespace(**{**defaults, **given})
 
@@ -204,6 +345,7 @@ WRONG = [
     ({"deadline_scale": "-1"}, r"--deadline-scale -1: must be a number from"),
     ({"at_once": "0"}, r"--at-once 0: must be a whole number from 1"),
     ({"seed": "x"}, r"--seed x: must be a whole number"),
+    ({"seed": "-1"}, r"--seed -1: must be a whole number from 0 to 2147483647$"),
     ({"new": "ring"}, r"--new ring: compared with what"),
     ({"budget": "0"}, r"--budget 0: must be a number from 1 to 3600"),
     ({"slow_down": "-5"}, r"--slow-down -5: must be a number from 0 to 100"),
@@ -212,6 +354,7 @@ WRONG = [
     ({"threads": "0"}, r"--threads 0: must be a whole number from 1"),
     ({"malloc": "jemalloc"}, r"--malloc jemalloc: unknown; choose from default, keep"),
     ({"data": "missing.npz"}, r"--data missing.npz: no such file"),
+    ({"data": "/"}, r"--data /: a directory, not a file; give an .npz"),
 ]
 
 
@@ -223,22 +366,40 @@ def test_a_wrong_value_gives_one_line(given, message):
 
 
 @pytest.mark.parametrize(
-    ("named", "markers", "full"),
+    ("named", "full"),
     [
-        (["suite/"], "", False),
-        (["suite/benchmarks", "suite/faults"], "", False),
-        (["suite/benchmarks"], "", True),
-        (["suite/benchmarks/test_scaling.py::test_saving_by_size"], "", True),
-        (["suite/"], "full", True),
+        (["suite/"], False),
+        (["suite/benchmarks", "suite/faults"], False),
+        (["suite/benchmarks"], True),
+        (["suite/benchmarks/test_scaling.py::test_saving_by_size"], True),
     ],
 )
-def test_a_benchmark_run_is_one_that_names_nothing_else(named, markers, full):
-    config = SimpleNamespace(
-        args=named,
-        option=SimpleNamespace(markexpr=markers),
-        invocation_params=SimpleNamespace(dir=ROOT),
+def test_a_benchmark_run_is_one_that_names_nothing_else(named, full):
+    config = SimpleNamespace(args=named, invocation_params=SimpleNamespace(dir=ROOT))
+    assert plugin.only_benchmarks(config) is full  # type: ignore[arg-type]
+
+
+def test_listing_tests_makes_and_probes_nothing(monkeypatch, tmp_path):
+    def never(*_):
+        raise AssertionError("what only a run needs")
+
+    monkeypatch.setattr(wiring.data, "resolve", never)
+    monkeypatch.setattr(wiring.network, "probe", never)
+    monkeypatch.setattr(
+        wiring.environments, "describe", lambda path, _: Interpreter(path, "3", "2.21")
     )
-    assert plugin.asks_for_benchmarks(config) is full  # type: ignore[arg-type]
+    settings = options.read(options_with(run_dir=str(tmp_path / "run")))  # type: ignore[arg-type]
+    wiring.settle(settings, runs=False)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "lists"),
+    [(["--collect-only"], True), (["--fixtures"], True), (["--setup-plan"], True), ([], False)],
+)
+def test_listing_is_told_from_running(pytestconfig, args, lists):
+    given = SimpleNamespace(option=pytestconfig._parser.parse(args))
+    assert plugin.only_lists(given) is lists  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -251,8 +412,10 @@ def test_a_benchmark_run_is_one_that_names_nothing_else(named, markers, full):
     ],
 )
 def test_rows_are_looked_for_only_among_all_tests(request, named, given, whole):
+    caches = request.config.pluginmanager.hasplugin("cacheprovider")
     for name in given:
-        request.config.getoption(name)  # or ValueError: pytest has no such option
+        if caches or name not in ("lf", "stepwise"):  # these come with that plugin
+            request.config.getoption(name)  # or ValueError: pytest has no such option
     config = SimpleNamespace(args=named, getoption=given.get)
     assert plugin.is_whole(config) is whole  # type: ignore[arg-type]
 
@@ -264,6 +427,36 @@ def test_bad_input_ends_pytest_with_4_before_anything_starts(plugin_stage, sessi
         "ERROR: --workers 0: must be a whole number from 1 to 64"
     ]
     assert not (plugin_stage / "none").exists()
+
+
+def test_open_ports_warned_of_in_header_summary_and_record(plugin_stage, sessions):
+    done = sessions["open ports"].result()
+    assert done.returncode == 0, done.stdout
+    warnings = [x for x in done.stdout.splitlines() if x.startswith("WARNING: open ports: ")]
+    assert len(warnings) == 2, done.stdout
+    header, summary = (done.stdout.index(f"\n{text}") for text in ("collected", "Report:"))
+    assert done.stdout.index(warnings[0]) < header < done.stdout.rindex(warnings[0]) < summary
+    info = json.loads((plugin_stage / "open" / "run.json").read_text())
+    assert info["network"] == {
+        "kind": LEASED_PORTS,
+        "reason": "this kernel or container allows no private network: unshare: not here",
+        "open_ports": True,
+        "firewall": "",
+        "remedy": REMEDY,
+        "connections_checked": True,
+    }
+    assert REMEDY in warnings[0]
+    assert "ports open to others" in (plugin_stage / "open" / "report.md").read_text()
+
+
+def test_closed_ports_refused_where_nothing_closes_them(plugin_stage, sessions):
+    done = sessions["closed ports"].result()
+    assert done.returncode == 4, done.stdout
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("ERROR: --closed-ports: ")
+    assert line.endswith(REMEDY)
+    assert "unshare: not here" in line
+    assert not (plugin_stage / "unopened").exists()
 
 
 def test_an_interpreter_without_tensorflow_is_bad_input(tmp_path):

@@ -55,7 +55,8 @@ def scene(row: Row) -> Callable[[Launch], Struck]:
         return row.means_something(case.trainer)
 
     play.__name__ = row.name
-    play.row, play.means, play.long = row, means, not row.quick  # type: ignore[attr-defined]
+    play.row, play.means = row, means  # type: ignore[attr-defined]
+    play.marks = () if row.quick else ("matrix",)  # type: ignore[attr-defined]
     return play
 
 

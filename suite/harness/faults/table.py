@@ -41,7 +41,7 @@ MATTERS_ALONE = ("mid-epoch", "saving", "restoring")  # in one process
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. `quick`: also in a run of everything, the others by `-m matrix`."""
+    """One line of the table. `quick`: also in a run of everything, others by --fault-matrix."""
 
     fault: str  # of FAULTS
     victim: str  # chief (which may coordinate), worker or ps (the last one of each), evaluator

@@ -1,0 +1,25 @@
+"""A pytest plug-in (`-p suite.meta.listed`): writes each collected test with its reproduce line.
+
+It writes them as JSON to the file that LISTED names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from suite.harness import reporting
+from suite.harness.session import SESSION
+
+DATA = "data of the run.npz"  # settled by a run only
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    held = session.config.stash[SESSION]
+    held.dataset = replace(held.dataset, path=DATA)
+    found = [(item.nodeid, reporting.reproduce(item, held)) for item in session.items]
+    Path(os.environ["LISTED"]).write_text(json.dumps(found))

@@ -1,0 +1,229 @@
+"""Sessions of pytest that SIGINT or SIGTERM meets in a known phase; see test_interrupts.py.
+
+`python -m suite.meta.phases` is one process that has imported what a session needs and forks each
+session, so that a session costs little. A session marks each of its stops by a file, and stands
+still there; the signal is sent then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+STOPS, REACHED = "PHASE_STOPS", "PHASE_REACHED"
+HANGS_S = 120
+# In this order: the fakes replace rows that the plug-in reads.
+IMPORTED = ("suite.meta.fake_rows", "suite.harness.plugin", "reports.store", "reports.html")
+TESTS = '''
+"""A test that passes, then one for each phase of a run, which stands still in it."""
+import signal
+import pytest
+from suite.harness import staging
+from suite.harness.cases import plays
+from suite.harness.waiting import wait_until
+from suite.meta.phases import HANGS_S, reach
+
+if reach("collection"):
+    wait_until("a signal", lambda: False, HANGS_S)
+
+def stand_still(launch, phase, *started):
+    with launch(flags=staging.endless_work(launch)) as cluster:
+        cluster.start(*started)
+        cluster.wait_for("spawned" if started else "step", cluster.workers[0])
+        if phase == "fault":
+            cluster.signal(cluster.workers[1], signal.SIGSTOP, fault="sigstop")
+        assert reach(phase)
+        cluster.wait_for("no such event")
+
+def endless(launch):
+    stand_still(launch, "training")
+
+@pytest.mark.cases
+def test_passes(case, record):
+    record("steps", 1, "1")
+
+@pytest.mark.cases
+def test_forming(launch):
+    stand_still(launch, "forming", launch.engine.topology(launch.case.trainer).workers[0])
+
+@plays(endless)
+@pytest.mark.cases
+def test_training(played):
+    pass
+
+@pytest.mark.cases
+def test_fault(launch):
+    stand_still(launch, "fault")
+
+@pytest.mark.timing
+@pytest.mark.cases
+def test_timed(launch):
+    stand_still(launch, "timed")
+'''
+
+
+@dataclass(frozen=True)
+class Session:
+    """One session: a test after one that passes, its stops, and what has to come of it.
+
+    A signal is sent at each stop, of two joined by `+` when both are reached. `verdicts`: how many
+    are kept. `workers`: with `-n 2`, which takes three processes that import all.
+    """
+
+    test: str
+    stops: tuple[str, ...]
+    status: str = "interrupted"
+    verdicts: int = 1
+    workers: bool = False
+    signals: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
+
+
+SESSIONS = {
+    "collection": Session("passes", ("collection",), verdicts=0),
+    "forming": Session("forming", ("forming",)),
+    "training": Session("training", ("training",)),
+    "fault": Session("fault", ("fault",)),
+    "timed": Session("timed", ("timed",)),
+    "writing data": Session("passes", ("data",), "complete"),
+    "writing pages": Session("passes", ("pages",), "complete"),
+    "twice": Session("training", ("training", "data")),
+    "on two": Session("training", ("training+taken",), workers=True, signals=(signal.SIGINT,)),
+}
+
+
+def name_of(phase: str, number: signal.Signals) -> str:
+    return f"{phase}-{number.name}".replace(" ", "-")
+
+
+def reach(stop: str) -> bool:
+    """Mark a stop as reached; False where this session does not stop there, or did already."""
+    path = Path(os.environ[REACHED]) / stop
+    if stop not in os.environ[STOPS].split() or path.exists():
+        return False
+    path.touch()
+    return True
+
+
+def run_session(stage: Path, name: str, session: Session) -> int:
+    """Run pytest in this process, which was forked for it."""
+    import pytest
+
+    from reports import markdown, store
+    from suite.harness import timing_lock, wiring
+    from suite.harness.interrupts import Interrupts
+    from suite.harness.recording import Recorder
+    from suite.harness.waiting import wait_until
+    from suite.meta.sessions import lock_name
+
+    os.setpgid(0, 0)  # a terminal sends Ctrl-C to all of a process group
+    directory = stage / name
+    (directory / "temporary").mkdir(parents=True)
+    os.environ[STOPS] = " ".join(session.stops).replace("+", " ")
+    os.environ[REACHED] = str(directory)
+    os.environ["TMPDIR"] = str(directory / "temporary")
+    output = os.open(directory / "output", os.O_WRONLY | os.O_CREAT)
+    for descriptor in (1, 2):
+        os.dup2(output, descriptor)
+    wiring.RUNS = directory / "runs"
+    timing_lock.NAME = lock_name(directory)  # the other session of this phase times as well
+
+    handlers: list[Interrupts] = []
+    install = Interrupts.install
+
+    def remember(handler: Interrupts) -> None:
+        handlers.append(handler)
+        install(handler)
+
+    def standing(stop: str, function: Any) -> Any:
+        def stand(*given: Any) -> Any:
+            if reach(stop):
+                already = 0 if len(session.stops) == 1 else 1
+                received = handlers[0].received
+                wait_until("a signal", lambda: len(received) > already, HANGS_S)
+            return function(*given)
+
+        return stand
+
+    take = Recorder.take
+
+    def mark(recorder: Recorder, found: Any) -> None:
+        take(recorder, found)
+        reach("taken")
+
+    patch.object(Recorder, "take", mark).start()
+    patch.object(Interrupts, "install", remember).start()
+    patch.object(store, "_parquet", standing("data", store._parquet)).start()
+    patch.object(markdown, "render", standing("pages", markdown.render)).start()
+    arguments = ["--rootdir", str(stage), "--basetemp", str(directory / "base"), "-p"]
+    arguments += ["no:cacheprovider", "-p", "suite.meta.fake_rows", "-p", "suite.harness.plugin"]
+    arguments += ["--trainer", "keras_multi_worker_mirrored", "--keras", "tf_keras"]
+    arguments += ["-n", "2"] if session.workers else []
+    tests = dict.fromkeys(f"test_phases.py::test_{test}" for test in ("passes", session.test))
+    return int(pytest.main([*arguments, *tests]))
+
+
+def meet(stage: Path, phase: str) -> dict[str, int]:
+    """Run the sessions of a phase, one for each signal, at once; return their exit codes."""
+    from suite.harness.waiting import wait_until
+
+    session = SESSIONS[phase]
+    pids = {}
+    for number in session.signals:
+        pid = os.fork()
+        if not pid:
+            sys.exit(run_session(stage, name_of(phase, number), session))
+        pids[number] = pid
+    codes: dict[str, int] = {}
+
+    def ended(number: signal.Signals) -> bool:
+        name = name_of(phase, number)
+        if name not in codes:
+            pid, status = os.waitpid(pids[number], os.WNOHANG)
+            if pid:
+                codes[name] = os.waitstatus_to_exitcode(status)
+        return name in codes
+
+    try:
+        for stop in session.stops:
+            for number, pid in pids.items():
+                markers = [stage / name_of(phase, number) / mark for mark in stop.split("+")]
+
+                def stands(markers: Any = markers, number: Any = number) -> bool:
+                    return all(m.exists() for m in markers) or ended(number)
+
+                wait_until(f"{phase} to stand still", stands, HANGS_S)
+                if not ended(number):
+                    send = os.killpg if number == signal.SIGINT else os.kill
+                    send(pid, number)
+        for number in pids:
+            wait_until(f"{phase} to end", lambda n=number: ended(n), HANGS_S)
+    finally:
+        for number, pid in pids.items():
+            if not ended(number):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+    return codes
+
+
+def main(phases: Sequence[str]) -> None:
+    for module in IMPORTED:
+        import_module(module)
+    stage = Path.cwd()
+    (stage / "test_phases.py").write_text(TESTS)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
+    codes: dict[str, int] = {}
+    for phase in phases or SESSIONS:
+        codes.update(meet(stage, phase))
+    print(json.dumps(codes))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,78 @@
+"""What a session holds for all its tests: outcomes by function, and whose time a scenario's is."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from reference_trainers import BY_NAME
+from suite.harness.cases import Case
+from suite.harness.errors import CheckFailed
+from suite.harness.session import Session, Timing
+from suite.harness.waiting import Deadlines
+
+CASE = Case(BY_NAME["single_process"], "none", "tf_keras")
+
+
+@pytest.fixture
+def session(tmp_path) -> Session:
+    settings: Any = SimpleNamespace(at_once=1)
+    engine: Any = SimpleNamespace(deadlines=Deadlines())
+    made = Session(settings, None, engine, *[None] * 3)  # type: ignore[arg-type]
+    made.new_directory = lambda _: tmp_path
+    return made
+
+
+def scenario(outcome: object) -> Any:
+    def same_name(_: Any) -> object:
+        return outcome
+
+    return same_name
+
+
+def test_outcomes_belong_to_functions_and_not_to_names(session: Session):
+    one, other = scenario("one"), scenario("other")
+    assert session.outcome(CASE, one) == "one"
+    assert session.outcome(CASE, other) == "other"
+    assert session.outcome(CASE, one) == "one"
+    assert len(session.timings) == 2
+
+
+def test_a_scenario_that_fails_has_a_time_as_well(session: Session):
+    def fails(_: Any) -> None:
+        raise CheckFailed("no")
+
+    with pytest.raises(CheckFailed):
+        session.outcome(CASE, fails)
+    assert session.timings[CASE.id, fails].took_s > 0
+
+
+def test_a_scenario_knows_the_scenarios_that_it_needs(session: Session):
+    inner = scenario("inner")
+
+    def outer(launch: Any) -> Any:
+        return launch.outcome(inner)
+
+    assert session.outcome(CASE, outer) == "inner"
+    timing, needed = session.timings[CASE.id, outer], session.timings[CASE.id, inner]
+    assert timing.needs == [needed]
+    assert needed.took_s <= timing.waited_s <= timing.took_s
+    assert timing.start <= needed.start
+
+
+def both() -> tuple[Timing, Timing]:
+    """A scenario of 5 s, 2 of which it waits for another one, which takes 3."""
+    inner = Timing("inner", took_s=3.0)
+    return Timing("outer", took_s=5.0, waited_s=2.0, needs=[inner]), inner
+
+
+def test_the_first_test_is_charged_with_all_that_it_needs():
+    outer, inner = both()
+    assert (outer.charge(), outer.charge(), inner.charge()) == (6.0, 0.0, 0.0)
+
+
+def test_no_second_is_charged_twice():
+    outer, inner = both()
+    assert (inner.charge(), outer.charge(), inner.charge()) == (3.0, 3.0, 0.0)
