@@ -19,23 +19,17 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
-from reports import (
-    ab,
-    compare,
-    compared,
-    faults,
-    frame,
-    history,
-    markdown,
-    sides,
-    soak,
-    terminal,
-    trends,
-    trials,
-)
-from reports.frame import BadInput, RunFrames
-from reports.options import GATE, TRIALS, Option, formats
-from reports.sections import Failures
+from reports.ab import command as ab
+from reports.ab import gate_trials
+from reports.cli_options import GATE, TRIALS, Option, formats
+from reports.compare import gate, output, run_groups
+from reports.history import series, soak
+from reports.history import tables as trends
+from reports.render import markdown, terminal
+from reports.rundir import frame
+from reports.rundir.frame import BadInput, RunFrames
+from reports.sections import fault_matrix
+from reports.sections.registry import Failures
 
 BAD_INPUT = 2
 LATEST = "latest"
@@ -98,8 +92,8 @@ def _report(failures: Failures) -> int:
 
 def hurt(runs: list[RunFrames], options: argparse.Namespace) -> int:
     """Print the fault table of all the runs together, and what they come to; 1 when one is red."""
-    table = faults.spread(runs)
-    told, stands = faults.tally(runs)
+    table = fault_matrix.spread(runs)
+    told, stands = fault_matrix.tally(runs)
     if options.format == "md":
         sys.stdout.write(f"{markdown.one_table(table)}\n{told}.\n")
     else:
@@ -117,8 +111,8 @@ def _print(what: Callable[[Console], None]) -> None:
 
 def html(runs: list[RunFrames], options: argparse.Namespace) -> int:
     """Write each run's page; 2 when a section could not be rendered."""
-    from reports import html as page  # draws with Matplotlib, which takes a second to import
-    from reports import store
+    from reports.render import html as page  # draws with Matplotlib, which takes a second to import
+    from reports.rundir import writer as store
 
     if options.output and len(runs) > 1:
         raise BadInput("-o takes the page of one run; without it each run's goes to its directory")
@@ -137,16 +131,17 @@ def _writable(path: Path) -> Path:
     return path
 
 
-def followed(found: list[history.Found], options: argparse.Namespace) -> None:
+def followed(found: list[series.Found], options: argparse.Namespace) -> None:
     """Print how the figures went from run to run, or write it as a page with pictures.
 
     A damaged run is left out, with a line on stderr that says why.
     """
     for reason in dict.fromkeys(reason for each in found for reason in each.damaged):
         sys.stderr.write(f"python -m reports {options.command}: left out: {reason}\n")
-    told = history.of(found, options.metric or ())
+    told = series.of(found, options.metric or ())
     if options.output:
-        from reports import history_page, store  # draws with Matplotlib
+        from reports.history import page as history_page
+        from reports.rundir import writer as store  # draws with Matplotlib
 
         store.write_file(_writable(options.output), history_page.render(told))
         print(options.output)
@@ -165,20 +160,20 @@ def soaked(runs: list[dict[str, Any]], _: argparse.Namespace) -> int:
     return 1 if soak.problems(runs) else 0
 
 
-def judged(pair: list[sides.Side], options: argparse.Namespace) -> int:
+def judged(pair: list[run_groups.Side], options: argparse.Namespace) -> int:
     """Judge NEW by BASE; the exit code is the gate's."""
     base, new = pair
-    confirm = sides.load(run_directory(options.confirm)) if options.confirm else None
-    found = compare.compare(
+    confirm = run_groups.load(run_directory(options.confirm)) if options.confirm else None
+    found = gate.compare(
         base, new, confirm, floor=options.floor, drift=options.drift, numbers=not options.verdicts
     )
     code = found.exit_code(options.strict)
     if options.format == "text":
-        _print(lambda console: compared.as_text(found, console))
+        _print(lambda console: output.as_text(found, console))
     elif options.format == "md":
-        sys.stdout.write(compared.as_markdown(found, code))
+        sys.stdout.write(output.as_markdown(found, code))
     else:
-        sys.stdout.write(compared.as_json(found, code))
+        sys.stdout.write(output.as_json(found, code))
     return code
 
 
@@ -196,10 +191,10 @@ def took_turns(runs: list[RunFrames], options: argparse.Namespace) -> int:
 
 def tried(runs: list[RunFrames], options: argparse.Namespace) -> int:
     """Try the gate on recorded noise; 1 when it cries wolf or misses too much."""
-    found = trials.recorded(runs)
-    done = trials.run_trials(trials.pools(found), options.comparisons, options.seed)
-    table = trials.table(done)
-    lines, stands = trials.summary(found, done)
+    found = gate_trials.recorded(runs)
+    done = gate_trials.run_trials(gate_trials.pools(found), options.comparisons, options.seed)
+    table = gate_trials.table(done)
+    lines, stands = gate_trials.summary(found, done)
     if options.format == "md":
         listed = "".join(f"- {markdown.escape(line)}\n" for line in lines)
         sys.stdout.write(f"{markdown.one_table(table)}\n{listed}")
@@ -252,7 +247,7 @@ COMMANDS = (
                 {"action": "append", "metavar": "NAME", "help": "only this one; repeatable"},
             ),
         ),
-        load=history.load,
+        load=series.load,
         codes={0: "done; a damaged run is left out, with one line on stderr"},
     ),
     Command(
@@ -260,7 +255,7 @@ COMMANDS = (
         "judge NEW by BASE, each a run or a directory of runs of the same thing",
         judged,
         GATE,
-        sides.load,
+        run_groups.load,
         ("BASE", "NEW"),
         JUDGED,
     ),

@@ -23,16 +23,17 @@ from typing import Any
 from scipy import stats
 
 from reference_trainers import BY_NAME
-from suite.harness import probes, wiring
-from suite.harness.cases import Case
-from suite.harness.data import Dataset
-from suite.harness.errors import BadInput, Unsupported
-from suite.harness.options import Settings
-from suite.harness.progress import Progress
-from suite.harness.rows import NO_KERAS, read_toml
-from suite.harness.run import Run
-from suite.harness.session import Launch, Session
-from suite.harness.staging import complete, part_of_data, trained
+from suite.harness.core.errors import BadInput, Unsupported
+from suite.harness.core.history import Run
+from suite.harness.core.versions import NO_KERAS, read_toml
+from suite.harness.environment.dataset import Dataset
+from suite.harness.pytest_plugin.options import Settings
+from suite.harness.pytest_plugin.parametrization import Case
+from suite.harness.pytest_plugin.progress import Progress
+from suite.harness.scenarios import small_programs
+from suite.harness.scenarios.base import complete, part_of_data, trained
+from suite.harness.session import setup as wiring
+from suite.harness.session.session import Launch, Session
 
 HERE = Path(__file__).parent / "conformance"
 FIGURES, SEEDS = HERE / "published_figures.toml", HERE / "published_seeds.csv"
@@ -150,7 +151,9 @@ def run_of(launch: Launch, setup: Setup, **flags: object) -> Run:
     if setup.examples:
         how["flags"]["data"] = part_of_data(launch, *setup.examples)
     if setup.program:
-        return setup.until(launch, probes.program(launch, setup.program, flags=("devices",)), **how)
+        return setup.until(
+            launch, small_programs.program(launch, setup.program, flags=("devices",)), **how
+        )
     if setup.until is complete:  # it does all that the document does, and not only its steps
         how["model_dir"] = launch.directory / "model"
     return setup.until(launch, **how)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from suite.benchmarks.linked import (
+from suite.benchmarks.collective_runs import (
     DEFAULT,
     KIB,
     LOOPBACK,
@@ -21,11 +21,12 @@ from suite.benchmarks.linked import (
     measured_limits,
     sizes_of_clusters,
 )
-from suite.benchmarks.passes import passes
 from suite.benchmarks.test_throughput import must_be_what_was_asked
+from suite.benchmarks.time_budget import passes
 from suite.harness import checks
-from suite.harness.cases import Case
-from suite.harness.collectives import (
+from suite.harness.core.errors import Unsupported
+from suite.harness.core.history import Run
+from suite.harness.metrics.collective_bandwidth import (
     Collective,
     Limits,
     copied_gb_per_s,
@@ -33,9 +34,8 @@ from suite.harness.collectives import (
     named,
     timed,
 )
-from suite.harness.errors import Unsupported
-from suite.harness.run import Run
-from suite.harness.session import Launch, Session
+from suite.harness.pytest_plugin.parametrization import Case
+from suite.harness.session.session import Launch, Session
 
 QUICK_SIZES = (KIB, 256 * KIB, 4 * MIB)  # bytes
 QUICK_S = 0.3  # of each

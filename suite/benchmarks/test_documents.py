@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import pytest
 
-from suite.harness import pairs, staging
-from suite.harness.cases import Case, plays
-from suite.harness.run import Run
+from suite.harness.ab import interleaved
+from suite.harness.core.history import Run
+from suite.harness.pytest_plugin.parametrization import Case, plays
+from suite.harness.scenarios import base
 
 
 @pytest.mark.cases(documented=True, flavours="full")
-@plays(pairs.documented)
+@plays(interleaved.documented)
 def test_the_document_s_bare_calls_train(case: Case, played: Run) -> None:
     told = {driver: len(played.of(case.trainer.tick, driver)) for driver in played.drivers}
-    assert min(told.values()) >= staging.FEW, told
+    assert min(told.values()) >= base.FEW, told

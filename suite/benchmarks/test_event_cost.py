@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from suite.harness import probes, staging
-from suite.harness.measurement import mean_ratio
-from suite.harness.run import Run
-from suite.harness.staging import Launch
+from suite.harness.core.history import Run
+from suite.harness.metrics.throughput import mean_ratio
+from suite.harness.scenarios import base, small_programs
+from suite.harness.scenarios.base import Launch
 
 PAIRS = 10
 STRETCHES = 24
@@ -28,10 +28,10 @@ def pair(launch: Launch, number: int) -> tuple[Run, Run]:
     """One process that tells and one that does not; who has the first turn alternates."""
     trainer = launch.case.trainer
     own = ("program", "stretch", "turns", "first", "silent")
-    timed = probes.program(launch, "timed_trainer", flags=(*trainer.flags, *own))
+    timed = small_programs.program(launch, "timed_trainer", flags=(*trainer.flags, *own))
     steps = STEPS[trainer.keras]
     size: dict[str, Any] = {"epochs": STRETCHES + 1, "steps_per_epoch": steps}
-    work = staging.work(launch, model=trainer.model or None, **size)
+    work = base.work(launch, model=trainer.model or None, **size)
     turns = launch.directory / f"turns-{number}"
     how = {**work, "program": trainer.program, "stretch": steps, "turns": turns}
     telling, silent = (

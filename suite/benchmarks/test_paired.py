@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import pytest
 
-from suite.harness import pairs
-from suite.harness.cases import Case
-from suite.harness.session import Launch, Session
-from suite.harness.sides import Side, base_of, interpreter_of
+from suite.harness.ab import interleaved
+from suite.harness.ab.sides import Side, base_of, interpreter_of
+from suite.harness.pytest_plugin.parametrization import Case
+from suite.harness.session.session import Launch, Session
 
 
 @pytest.mark.cases
@@ -24,9 +24,9 @@ def test_paired(case: Case, launch: Launch, session: Session, record, time: int)
     interpreter = session.interpreter
     base = base_of(settings.base, case, interpreter_of(settings.base, interpreter))
     sides = (base, Side("new", case, interpreter))
-    with pairs.launches(launch, sides) as launches:
+    with interleaved.launches(launch, sides) as launches:
         for number, pair in enumerate(
-            pairs.measure(launches, settings.budget_s, settings.slow_down)
+            interleaved.measure(launches, settings.budget_s, settings.slow_down)
         ):
             for side in sides:
                 columns = {

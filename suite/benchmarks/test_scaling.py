@@ -17,11 +17,11 @@ import psutil
 import pytest
 
 from reference_trainers import BY_NAME
-from suite.benchmarks.passes import passes
-from suite.benchmarks.scaled import STEP, communication_share, numbers
-from suite.benchmarks.training import Trained, record_memory, side_by_side
-from suite.harness.errors import HarnessError
-from suite.harness.staging import Launch, complete, work
+from suite.benchmarks.scaling_metrics import STEP, communication_share, numbers
+from suite.benchmarks.time_budget import passes
+from suite.benchmarks.training_runs import Trained, record_memory, side_by_side
+from suite.harness.core.errors import HarnessError
+from suite.harness.scenarios.base import Launch, complete, work
 
 WORKERS = (1, 2, 4)
 SAVED_BY = (1, 4)  # workers

@@ -1,6 +1,6 @@
 """Collectives and training over links of a known speed, each beside what physics allows at most.
 
-Each worker is on a host of its own, behind a link that a token bucket slows down (see bridge.py).
+Each worker is on a host of its own, behind a link that a token bucket slows down.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from suite.benchmarks.linked import MIB, collected, linked, measured_limits
-from suite.benchmarks.passes import passes
+from suite.benchmarks.collective_runs import MIB, collected, linked, measured_limits
 from suite.benchmarks.test_collectives import Record, record_all
-from suite.harness import staging
-from suite.harness.collectives import (
+from suite.benchmarks.time_budget import passes
+from suite.harness.cluster.virtual_hosts import WHOLE
+from suite.harness.core.history import Run
+from suite.harness.metrics.collective_bandwidth import (
     fastest,
     link_is_as_fast_as_asked,
     no_faster_than_the_link,
     steps_no_faster_than_the_link,
 )
-from suite.harness.hosts import WHOLE
-from suite.harness.measurement import timed_steps
-from suite.harness.rates import RATES
-from suite.harness.run import Run
-from suite.harness.scenarios import start_of
-from suite.harness.session import Launch
+from suite.harness.metrics.throughput import timed_steps
+from suite.harness.scenarios import base
+from suite.harness.scenarios.fault_free import start_of
+from suite.harness.session.session import Launch
+from suite.harness.task_side.link_rates import RATES
 
 LINKS = ("10gbit", "1gbit", "200mbit")
 SIZES = (MIB, 16 * MIB)  # bytes
@@ -94,7 +94,7 @@ def trained_over(
 ) -> tuple[float, int]:
     """Train the document's model on two hosts; steps per second, and bytes of a gradient."""
     model = launch.case.trainer.model
-    flags = staging.work(launch, model=model, epochs=1, steps_per_epoch=STEPS, dump_weights=True)
+    flags = base.work(launch, model=model, epochs=1, steps_per_epoch=STEPS, dump_weights=True)
     with launch(flags=flags, on_hosts=True) as cluster:
         linked(cluster, link)
         cluster.start()

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from suite.benchmarks import fresh
-from suite.benchmarks.passes import passes
-from suite.harness import probes
-from suite.harness.measurement import ratio_of_medians
-from suite.harness.session import Launch
+from suite.benchmarks import startup_ways
+from suite.benchmarks.time_budget import passes
+from suite.harness.metrics.throughput import ratio_of_medians
+from suite.harness.scenarios import small_programs
+from suite.harness.session.session import Launch
 
 FEW = 4  # fresh clusters in every run of the suite
 ENOUGH, ENOUGH_S = 9, 50  # of each way in the comparison, at most
@@ -37,7 +37,7 @@ def pss_mib(pid: int) -> float:
 def test_fresh_cluster_all_reduces(launch: Launch, record) -> None:
     engine = launch.engine
     for repeat in range(FEW):
-        timed = fresh.by_harness(launch)
+        timed = startup_ways.by_harness(launch)
         columns = {"variant": engine.spawn, "workers": 2, "repeat": repeat}
         for metric, value in timed.measurements():
             record(metric, value, "s", "lower", **columns)
@@ -50,11 +50,11 @@ def test_fresh_cluster_all_reduces(launch: Launch, record) -> None:
 def test_many_workers_form_a_cluster(launch: Launch, record) -> None:
     spawn = launch.engine.spawn
     workers = MANY[spawn]
-    trainer = probes.program(launch, "all_reduce", flags=("backend",))
+    trainer = small_programs.program(launch, "all_reduce", flags=("backend",))
     begin_s = time.monotonic()
-    with launch(trainer, jobs=(("worker", workers),), flags=fresh.HELD) as cluster:
+    with launch(trainer, jobs=(("worker", workers),), flags=startup_ways.HELD) as cluster:
         cluster.start()
-        reduced_s = fresh.all_reduced(cluster) - begin_s
+        reduced_s = startup_ways.all_reduced(cluster) - begin_s
         memory_mib = [pss_mib(cluster.pids[worker]) for worker in cluster.workers]
     columns = {"variant": spawn, "workers": workers}
     record("cluster_first_all_reduce_s", reduced_s, "s", "lower", **columns)
@@ -73,11 +73,11 @@ def test_fresh_cluster_is_faster_than_other_ways(launch: Launch, record) -> None
     tear-down that comes later is left out. For multi_process_runner nothing comes later: see
     fresh.py, and the other two ends, which are recorded as well.
     """
-    with fresh.warm_runner(launch) as another, fresh.cold(launch) as launch_cold:
+    with startup_ways.warm_runner(launch) as another, startup_ways.cold(launch) as launch_cold:
         ways = {
-            "fork": lambda: fresh.by_harness(launch),
+            "fork": lambda: startup_ways.by_harness(launch),
             "multi_process_runner": another,
-            "exec": lambda: fresh.by_harness(launch_cold),
+            "exec": lambda: startup_ways.by_harness(launch_cold),
         }
         for name, way in ways.items():  # the first of each pays for what is paid once
             record("cluster_very_first_s", way().known_s, "s", "lower", variant=name, workers=2)

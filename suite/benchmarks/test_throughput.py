@@ -16,16 +16,18 @@ from typing import Any
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from suite.benchmarks.passes import Taken, in_turns, passes
-from suite.benchmarks.training import Trained, common_collective, record_memory, trained
-from suite.harness import backends, machine, staging
-from suite.harness.cases import Case
-from suite.harness.errors import Unsupported
-from suite.harness.fixtures import WATCHED, case_of
-from suite.harness.measurement import RecordedClock, timed_steps
-from suite.harness.session import Launch as LaunchOf
-from suite.harness.session import Session
-from suite.harness.staging import Launch
+from suite.benchmarks.time_budget import Taken, in_turns, passes
+from suite.benchmarks.training_runs import Trained, common_collective, record_memory, trained
+from suite.harness.core import backends
+from suite.harness.core.errors import Unsupported
+from suite.harness.metrics import interference
+from suite.harness.metrics.throughput import RecordedClock, timed_steps
+from suite.harness.pytest_plugin.fixtures import WATCHED, case_of
+from suite.harness.pytest_plugin.parametrization import Case
+from suite.harness.scenarios import base
+from suite.harness.scenarios.base import Launch
+from suite.harness.session.session import Launch as LaunchOf
+from suite.harness.session.session import Session
 
 CLOCK = RecordedClock()
 # At most, by whether it is a benchmark run: one of everything has no time.
@@ -42,7 +44,7 @@ STEPS = {"synchronous": 36, "asynchronous": 400, "coordinated": 100}
 def measured(launch: Launch, **how: Any) -> Trained:
     """Train for as many steps as can be timed well in a few seconds."""
     row = launch.case.trainer
-    kind = "coordinated" if staging.coordinated(row) else "asynchronous"
+    kind = "coordinated" if base.coordinated(row) else "asynchronous"
     steps = STEPS["synchronous" if row.synchronous else kind]
     steps //= len(launch.engine.topology(row).workers) if row.aggregates else 1
     return trained(launch, steps, **how)
@@ -72,8 +74,8 @@ def by_backend(
     asked = [case_of(i) for i in tests if getattr(i, "originalname", "") == name]
     cases = [c for c in asked if c and replace(c, backend=own.backend) == own]
 
-    def measure() -> tuple[dict[Case, Taken[Trained]], machine.Watch]:
-        with machine.Watch(alone=session.timing_lock.held) as watch:
+    def measure() -> tuple[dict[Case, Taken[Trained]], interference.Watch]:
+        with interference.Watch(alone=session.timing_lock.held) as watch:
             taken = in_turns(
                 cases,
                 lambda case: measured(LaunchOf(session, case, launch.directory, name)),

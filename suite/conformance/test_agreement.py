@@ -2,8 +2,9 @@
 
 import pytest
 
-from suite.harness import checks, scenarios
-from suite.harness.cases import plays
+from suite.harness import checks
+from suite.harness.pytest_plugin.parametrization import plays
+from suite.harness.scenarios import fault_free
 
 
 @pytest.mark.claim("mwms/replicas-agree")
@@ -27,7 +28,7 @@ def test_there_is_a_replica_on_each_device(healthy):
 
 @pytest.mark.claim("dtensor/multi-client")
 @pytest.mark.cases(families=("dtensor",))
-@plays(scenarios.clients)
+@plays(fault_free.clients)
 def test_clients_form_one_mesh_and_agree(played):
     clients = played.run
     checks.cluster_as_given(clients)
@@ -41,7 +42,7 @@ def test_clients_form_one_mesh_and_agree(played):
 
 @pytest.mark.claim("mwms/replicas-agree")
 @pytest.mark.cases(flags=("devices",), distributed=True)
-@plays(scenarios.several_devices)
+@plays(fault_free.several_devices)
 def test_every_device_of_every_worker_is_a_replica(played):
     checks.replica_on_each_device(played)
     checks.copies_are_in_step(played)

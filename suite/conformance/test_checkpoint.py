@@ -3,8 +3,9 @@
 import pytest
 
 from reference_trainers import TRAINERS
-from suite.harness import checks, probes, scenarios
-from suite.harness.cases import plays
+from suite.harness import checks
+from suite.harness.pytest_plugin.parametrization import plays
+from suite.harness.scenarios import fault_free, small_programs
 
 
 @pytest.mark.claim("mwms/save-needs-all")
@@ -23,7 +24,7 @@ def test_only_what_the_chief_saved_remains(healthy):
 @pytest.mark.cases(
     families=("single", "mwms", "custom-mirrored", "dtensor"), events=("checkpoint_saved", "epoch")
 )
-@plays(scenarios.continued)
+@plays(fault_free.continued)
 def test_one_checkpoint_is_kept(played):
     checks.checkpoint_kept_is_one(played.run, played.then)
 
@@ -35,7 +36,7 @@ def test_one_checkpoint_is_kept(played):
     "estimator/resumes",
 )
 @pytest.mark.cases(events=("checkpoint_saved", "epoch"))
-@plays(scenarios.continued)
+@plays(fault_free.continued)
 def test_the_latest_checkpoint_restores_and_training_goes_on(played):
     checks.checkpoint_restores(played.run, played.then)
     checks.training_goes_on(played.run, played.then)
@@ -43,7 +44,7 @@ def test_the_latest_checkpoint_restores_and_training_goes_on(played):
 
 @pytest.mark.claim("checkpoint/any-strategy", "custom-mirrored/exactly-once")
 @pytest.mark.cases(flags=("restore",))
-@plays(scenarios.moved_from_next)
+@plays(fault_free.moved_from_next)
 def test_a_checkpoint_of_another_strategy_restores(played):
     checks.checkpoint_restores(played.run, played.then)
     checks.equals_large_batch(played.then, played.reference)
@@ -51,7 +52,7 @@ def test_a_checkpoint_of_another_strategy_restores(played):
 
 @pytest.mark.claim("checkpoint/any-strategy", "custom-mirrored/exactly-once")
 @pytest.mark.cases(flags=("restore",))
-@plays(*(scenarios.moved_from(row) for row in TRAINERS if row.portable))
+@plays(*(fault_free.moved_from(row) for row in TRAINERS if row.portable))
 @pytest.mark.long
 def test_a_checkpoint_of_every_strategy_restores(played):
     checks.checkpoint_restores(played.run, played.then)
@@ -66,21 +67,21 @@ def test_the_first_and_the_last_step_are_saved(healthy):
 
 @pytest.mark.claim("mwms/model-checkpoint-no-resume")
 @pytest.mark.cases(families=("mwms",), fit=True)
-@plays(probes.model_checkpoint)
+@plays(small_programs.model_checkpoint)
 def test_model_checkpoint_alone_does_not_resume(played):
     checks.model_checkpoint_does_not_resume(played.run, played.then)
 
 
 @pytest.mark.claim("mwms/backup-dir-exclusive")
 @pytest.mark.cases(families=("mwms",), fit=True)
-@plays(probes.shared_backup)
+@plays(small_programs.shared_backup)
 def test_a_shared_backup_directory_collides(played):
     checks.shared_backup_collides(played.run, played.then)
 
 
 @pytest.mark.claim("mwms/backup-dir-exclusive")
 @pytest.mark.cases(families=("mwms",), fit=True)
-@plays(probes.separate_backup)
+@plays(small_programs.separate_backup)
 def test_a_backup_directory_of_its_own_resumes(played):
     checks.separate_backup_resumes(played.run, played.then)
 
@@ -99,7 +100,7 @@ def test_the_supervisor_writes_summaries(healthy):
 
 @pytest.mark.claim("dtensor/checkpoint", "dtensor/reload-replicated")
 @pytest.mark.cases(families=("dtensor",))
-@plays(probes.remeshed)
+@plays(small_programs.remeshed)
 def test_a_checkpoint_restores_into_another_mesh(played):
     checks.checkpoint_restores(played.sharded, played.smaller)
     checks.training_goes_on(played.sharded, played.smaller)

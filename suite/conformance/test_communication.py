@@ -5,13 +5,14 @@ That each of them trains, and in the same steps, is in test_equivalence.py.
 
 import pytest
 
-from suite.harness import checks, probes, scenarios
-from suite.harness.cases import plays
+from suite.harness import checks
+from suite.harness.pytest_plugin.parametrization import plays
+from suite.harness.scenarios import fault_free, small_programs
 
 
 @pytest.mark.claim("mwms/communication", "estimator/communication")
 @pytest.mark.cases(flags=("backend",), backends="each")
-@plays(scenarios.large_batch)
+@plays(fault_free.large_batch)
 def test_what_was_chosen_is_observable(played):
     run = played.run
     checks.backend_as_requested(run)
@@ -20,7 +21,7 @@ def test_what_was_chosen_is_observable(played):
 
 @pytest.mark.claim("mwms/communication-options")
 @pytest.mark.cases(families=("mwms",), fit=False, flavours="first")
-@plays(probes.packed_by_the_call)
+@plays(small_programs.packed_by_the_call)
 def test_bytes_per_pack_of_a_call_are_heeded(played):
     checks.collective_results_are_right(played)
     checks.tensors_are_packed(played)
@@ -28,7 +29,7 @@ def test_bytes_per_pack_of_a_call_are_heeded(played):
 
 @pytest.mark.claim("mwms/communication-options")
 @pytest.mark.cases(families=("mwms",), fit=False, flavours="first")
-@plays(probes.packed_by_the_strategy)
+@plays(small_programs.packed_by_the_strategy)
 def test_bytes_per_pack_of_the_strategy_are_heeded(played):
     checks.collective_results_are_right(played)
     checks.tensors_are_packed(played)

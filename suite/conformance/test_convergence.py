@@ -2,8 +2,9 @@
 
 import pytest
 
-from suite.harness import checks, probes, scenarios
-from suite.harness.cases import plays
+from suite.harness import checks
+from suite.harness.pytest_plugin.parametrization import plays
+from suite.harness.scenarios import fault_free, small_programs
 
 
 @pytest.mark.claim("mwms/converges", "mirrored/converges", "single/converges", "dtensor/converges")
@@ -33,14 +34,14 @@ def test_losses_of_steps_fall(healthy):
 
 @pytest.mark.claim("mwms/converges", "mirrored/converges", "dtensor/converges")
 @pytest.mark.cases(several=True, synchronous=True, events=("epoch",))
-@plays(scenarios.beside_baseline)
+@plays(fault_free.beside_baseline)
 def test_several_replicas_get_where_one_gets(played):
     checks.converges_to_baseline(played.run, played.reference)
 
 
 @pytest.mark.claim("estimator/from-keras")
 @pytest.mark.cases(families=("estimator",))
-@plays(probes.estimator_from_keras)
+@plays(small_programs.estimator_from_keras)
 def test_an_estimator_made_of_a_keras_model_trains(played):
     checks.finished_as_asked(played)
     checks.steps_accounted(played)

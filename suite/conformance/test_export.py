@@ -2,8 +2,9 @@
 
 import pytest
 
-from suite.harness import checks, probes
-from suite.harness.cases import plays
+from suite.harness import checks
+from suite.harness.pytest_plugin.parametrization import plays
+from suite.harness.scenarios import small_programs
 
 
 @pytest.mark.claim("mwms/saved-model-same")
@@ -14,7 +15,7 @@ def test_saved_models_are_identical(healthy):
 
 @pytest.mark.claim("mwms/saved-model-same", "mirrored/saved-model")
 @pytest.mark.cases(families=("mwms", "mirrored"), events=("exported",))
-@plays(probes.loaded_export)
+@plays(small_programs.loaded_export)
 def test_the_saved_model_loads_in_one_process(played):
     checks.loaded_export_evaluates_same(played.run, played.then)
     checks.training_goes_on(played.run, played.then)
@@ -22,21 +23,21 @@ def test_the_saved_model_loads_in_one_process(played):
 
 @pytest.mark.claim("mirrored/saved-model")
 @pytest.mark.cases(families=("mirrored",), events=("exported",))
-@plays(probes.loaded_export)
+@plays(small_programs.loaded_export)
 def test_the_saved_model_loads_in_the_scope_of_a_strategy(played):
     checks.export_in_scope_evaluates_same(played.run, played.then)
 
 
 @pytest.mark.claim("mirrored/latest-restores")
 @pytest.mark.cases(families=("mirrored",), events=("exported", "checkpoint_saved"))
-@plays(probes.loaded_export)
+@plays(small_programs.loaded_export)
 def test_the_latest_checkpoint_evaluates_as_the_model_did(played):
     checks.latest_checkpoint_evaluates_same(played.run, played.then)
 
 
 @pytest.mark.claim("dtensor/saved-model")
 @pytest.mark.cases(families=("dtensor",))
-@plays(probes.loaded_signature)
+@plays(small_programs.loaded_signature)
 def test_the_saved_signature_takes_ordinary_tensors(played):
     checks.exports_identical(played.run)
     checks.loaded_export_evaluates_same(played.run, played.then)
@@ -44,14 +45,14 @@ def test_the_saved_signature_takes_ordinary_tensors(played):
 
 @pytest.mark.claim("dtensor/saved-model")
 @pytest.mark.cases(families=("dtensor",))
-@plays(probes.remeshed)
+@plays(small_programs.remeshed)
 def test_a_model_in_shards_is_not_exported(played):
     checks.sharded_export_refused(played.sharded)
 
 
 @pytest.mark.claim("dtensor/reload-replicated")
 @pytest.mark.cases(families=("dtensor",))
-@plays(probes.loaded_remeshed_signature)
+@plays(small_programs.loaded_remeshed_signature)
 def test_a_model_in_shards_exports_once_it_is_reloaded_replicated(played):
     checks.exports_identical(played.run)
     checks.loaded_export_evaluates_same(played.run, played.then)

@@ -3,7 +3,7 @@
 import pytest
 
 from suite import published
-from suite.harness.cases import plays
+from suite.harness.pytest_plugin.parametrization import plays
 
 
 def in_range(drawn, record):

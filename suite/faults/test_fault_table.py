@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from suite.harness import checks, faults, recovery
-from suite.harness.cases import plays
+from suite.harness import checks, faults
 from suite.harness.faults import FAULTS, Struck
+from suite.harness.metrics import recovery
+from suite.harness.pytest_plugin.parametrization import plays
 
 
 def measure(struck: Struck, record: Any) -> None:

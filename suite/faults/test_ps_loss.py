@@ -2,13 +2,15 @@
 
 import pytest
 
-from suite.harness import checks, disasters, recovery
-from suite.harness.cases import plays
+from suite.harness import checks
+from suite.harness.metrics import recovery
+from suite.harness.pytest_plugin.parametrization import plays
+from suite.harness.scenarios import crashes
 
 
 @pytest.mark.claim("ps1/ps-loss", "ps2/ps-loss-raises")
 @pytest.mark.cases(families=("ps1", "ps2"))
-@plays(disasters.server_lost)
+@plays(crashes.server_lost)
 def test_nobody_finishes_without_a_server(played, record):
     for _, noticed_s in recovery.noticed_s(played):
         record("server_loss_noticed_s", noticed_s, "s", "lower", fault="sigkill")
@@ -18,14 +20,14 @@ def test_nobody_finishes_without_a_server(played, record):
 
 @pytest.mark.claim("ps1/ps-loss", "ps2/ps-loss-raises")
 @pytest.mark.cases(families=("ps1", "ps2"))
-@plays(disasters.server_lost)
+@plays(crashes.server_lost)
 def test_a_restarted_cluster_restores_the_latest_checkpoint(played):
     checks.cluster_restores_the_latest(played)
 
 
 @pytest.mark.claim("ps2/ps-loss-raises")
 @pytest.mark.cases(families=("ps2",))
-@plays(disasters.server_lost)
+@plays(crashes.server_lost)
 def test_a_coordinator_fails_at_once_when_a_server_is_lost(played, deadlines):
     checks.peers_fail_in_time(played, deadlines.detect_s)
     checks.lost_server_raises(played)

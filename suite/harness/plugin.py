@@ -16,19 +16,23 @@ from typing import Any
 
 import pytest
 
-from reports.text import plural
-from suite.harness import leaks, machine, options, reporting, sides, vocabulary, wiring
-from suite.harness.cases import Needs, select
-from suite.harness.controller import Controller
-from suite.harness.errors import BadInput
-from suite.harness.fixtures import *  # noqa: F403 - pytest finds fixtures in a plug-in's namespace
-from suite.harness.fixtures import WATCHED, case_of, group_of, scene_name, scene_of
-from suite.harness.interrupts import Interrupts
-from suite.harness.options import TAKEN_IN_BY, is_parallel, is_worker
-from suite.harness.process import ROOT
-from suite.harness.progress import Progress
-from suite.harness.recording import Recorder
-from suite.harness.session import SESSION
+from reports.core.text import plural
+from suite.harness.ab import sides
+from suite.harness.cluster import leaks
+from suite.harness.core.errors import BadInput
+from suite.harness.core.paths import ROOT
+from suite.harness.metrics import interference
+from suite.harness.pytest_plugin import options, verdict_hooks, vocabulary
+from suite.harness.pytest_plugin.fixtures import *  # noqa: F403 - pytest finds fixtures in a plug-in's namespace
+from suite.harness.pytest_plugin.fixtures import WATCHED, case_of, group_of, scene_name, scene_of
+from suite.harness.pytest_plugin.interrupts import Interrupts
+from suite.harness.pytest_plugin.options import TAKEN_IN_BY, is_parallel, is_worker
+from suite.harness.pytest_plugin.parametrization import Needs, select
+from suite.harness.pytest_plugin.progress import Progress
+from suite.harness.pytest_plugin.run_directory_plugin import Controller
+from suite.harness.pytest_plugin.run_record import Recorder
+from suite.harness.session import setup
+from suite.harness.session.session import SESSION
 
 META = ROOT / "suite" / "meta"
 BENCHMARKS = ROOT / "suite" / "benchmarks"
@@ -43,7 +47,7 @@ MARKERS = (
 )
 # pytest's own options under which no test runs.
 LISTING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan", "cacheshow")
-SETTLED = pytest.StashKey[wiring.Settled]()
+SETTLED = pytest.StashKey[setup.Settled]()
 RECORDER = pytest.StashKey[Recorder]()
 PROGRESS = pytest.StashKey[Progress]()
 HINTS = pytest.StashKey[list[str]]()  # lines below the number of tests that were collected
@@ -93,10 +97,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.loadgroup = config.workerinput["loadgroup"]  # type: ignore[attr-defined]
         carried = config.workerinput["tf_distribute_conformance"]  # type: ignore[attr-defined]
         if carried is not None:
-            settled = wiring.Settled(**carried)
+            settled = setup.Settled(**carried)
             prefix = config.workerinput["workerid"] + "-"  # type: ignore[attr-defined]
             processes = config.workerinput["workercount"]  # type: ignore[attr-defined]
-            config.stash[SESSION] = wiring.build(settled, Progress(), prefix, processes)
+            config.stash[SESSION] = setup.build(settled, Progress(), prefix, processes)
         return
     if getattr(config.option, "dist", "no") == "load":
         config.option.dist = "loadgroup"  # tests that share a run must share a process
@@ -108,9 +112,9 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         settings = options.read(config.option)
         settings = replace(settings, full=settings.full or only_benchmarks(config))
-        settled = wiring.settle(settings, runs=not only_lists(config))
+        settled = setup.settle(settings, runs=not only_lists(config))
         progress = Progress()
-        session = wiring.build(settled, progress)
+        session = setup.build(settled, progress)
         vocabulary.check_rows(session.claims)
     except BadInput as error:
         raise pytest.UsageError(str(error)) from error
@@ -144,7 +148,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     session = config.stash.get(SESSION, None)
-    return wiring.header(session, runs=not only_lists(config)) if session else []
+    return setup.header(session, runs=not only_lists(config)) if session else []
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
@@ -292,9 +296,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
     if not item.get_closest_marker("timing"):
         yield
         return
-    with machine.Watch(alone=item.config.stash[SESSION].timing_lock.held) as watch:
+    with interference.Watch(alone=item.config.stash[SESSION].timing_lock.held) as watch:
         yield
-    reporting.add_state(item, item.stash.get(WATCHED, watch))
+    verdict_hooks.add_state(item, item.stash.get(WATCHED, watch))
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -302,13 +306,13 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[Any]
 ) -> Generator[None, Any, None]:
     outcome = yield
-    reporting.judge(item, call, outcome.get_result())
+    verdict_hooks.judge(item, call, outcome.get_result())
 
 
 def pytest_report_teststatus(
     report: pytest.TestReport | pytest.CollectReport,
 ) -> tuple[str, str, str] | None:
-    return reporting.status(report) if isinstance(report, pytest.TestReport) else None
+    return verdict_hooks.status(report) if isinstance(report, pytest.TestReport) else None
 
 
 @pytest.hookimpl(tryfirst=True)

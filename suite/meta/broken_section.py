@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from reports import conformance
+from reports.sections import conformance
 
 
 def raise_error(_: Any) -> Any:

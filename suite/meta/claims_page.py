@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from suite.harness.claims import Claim, Claims
+from suite.harness.tables.claims import Claim, Claims
 from suite.meta import sources
 from suite.meta.test_checks import RED
 

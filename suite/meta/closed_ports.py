@@ -13,9 +13,9 @@ import socket
 import subprocess
 import sys
 
-from suite.harness import isolation
-from suite.harness.firewall import NFTABLES, SYSTEM_PATH, Firewall
-from suite.harness.waiting import wait_until
+from suite.harness.cluster.firewall import NFTABLES, SYSTEM_PATH, Firewall
+from suite.harness.core.deadlines import wait_until
+from suite.harness.task_side import namespaces
 
 SESSION = "closed-ports"
 OTHER_USER = 65534
@@ -75,7 +75,7 @@ def holder(tool: str, port: int) -> int:
 
 
 def main(tool: str) -> dict[str, object]:
-    isolation.bring_up("lo")
+    namespaces.bring_up("lo")
     seen: dict[str, object] = {}
     with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server:
         port = server.getsockname()[1]

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from reference_trainers import BY_NAME, Trainer
-from suite.harness.checks.servers import GOING_ON
-from suite.harness.run import Event, Run
+from suite.harness.checks.parameter_servers import GOING_ON
+from suite.harness.core.history import Event, Run
 from suite.meta.fakes import PROGRAM
 
 COORDINATOR = replace(

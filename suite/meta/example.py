@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from suite.harness.process import ROOT
+from suite.harness.core.paths import ROOT
 from suite.meta.sessions import HANGS_S, Done, environment
 
 NAME = "softmax_regression"

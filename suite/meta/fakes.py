@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from reference_trainers import BY_NAME, Trainer
-from suite.harness import disasters
-from suite.harness.cases import Case
-from suite.harness.cluster import Cluster
-from suite.harness.engine import Engine
-from suite.harness.staging import ASYNCHRONOUS_STEPS, WORK
+from suite.harness.cluster.cluster import Cluster
+from suite.harness.cluster.launcher import Engine
+from suite.harness.pytest_plugin.parametrization import Case
+from suite.harness.scenarios import crashes
+from suite.harness.scenarios.base import ASYNCHRONOUS_STEPS, WORK
 
 # What the program imports: done once, in the zygote, it costs a fake nothing.
 IMPORTS = (
@@ -99,7 +99,7 @@ class FakeCase:
         how["env"] = {"FAKE_DEFECT": self.defect}
         if trainer.aggregates:
             how["env"]["FAKE_AGGREGATES"] = "1"
-        interrupted = how.get("model_dir", self.directory).name == disasters.INTERRUPTED
+        interrupted = how.get("model_dir", self.directory).name == crashes.INTERRUPTED
         # The next epoch's first step comes after the save; not in a smaller cluster that goes on.
         if self.moment == "saving" and interrupted and "workers" not in how:
             how["env"]["FAKE_LAG_AT"] = str(2 * how["flags"]["steps-per-epoch"] + 1)

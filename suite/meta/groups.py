@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from reference_trainers import Trainer
-from suite.harness import disasters, faults, scenarios
+from suite.harness import faults
 from suite.harness.checks import CHECKS
-from suite.harness.engine import Engine
-from suite.harness.errors import CheckFailed
-from suite.harness.once import Once
-from suite.harness.run import Run
-from suite.harness.staging import Compared, Continued, Launch
+from suite.harness.cluster.launcher import Engine
+from suite.harness.core.errors import CheckFailed
+from suite.harness.core.history import Run
+from suite.harness.core.single_flight import Once
+from suite.harness.scenarios import crashes, fault_free
+from suite.harness.scenarios.base import Compared, Continued, Launch
 from suite.meta import coordinated, histories
 from suite.meta.fakes import AGGREGATES, LOOP, MIRRORED, SERVERS, SINGLE, WORKERS, FakeCase
 
@@ -35,12 +36,12 @@ class Group:
 
 
 def restored_elsewhere(launch: Launch) -> Continued:
-    found = scenarios.moved(launch, SINGLE)
+    found = fault_free.moved(launch, SINGLE)
     return Continued(found.run, found.then)
 
 
 def equal_elsewhere(launch: Launch) -> Compared:
-    found = scenarios.moved(launch, WORKERS)
+    found = fault_free.moved(launch, WORKERS)
     return Compared(found.then, found.reference)
 
 
@@ -71,7 +72,7 @@ GROUPS = (
     Group(
         "healthy",
         WORKERS,
-        scenarios.healthy,
+        fault_free.healthy,
         (
             *FINISHED,
             *START,
@@ -85,47 +86,52 @@ GROUPS = (
             "exports_identical",
         ),
     ),
-    Group("baseline", WORKERS, scenarios.beside_baseline, ("converges_to_baseline",)),
-    Group("chief-job", WORKERS, scenarios.chief_job, (*FINISHED, *START, *IN_STEP)),
-    Group("late", WORKERS, scenarios.late_worker, (*START, "waits_for_all")),
-    Group("alone", WORKERS, scenarios.alone, ("trains_as_a_cluster_of_one",)),
-    Group("intruder", WORKERS, scenarios.intruder, ("stranger_changes_nothing",)),
+    Group("baseline", WORKERS, fault_free.beside_baseline, ("converges_to_baseline",)),
+    Group("chief-job", WORKERS, fault_free.chief_job, (*FINISHED, *START, *IN_STEP)),
+    Group("late", WORKERS, fault_free.late_worker, (*START, "waits_for_all")),
+    Group("alone", WORKERS, fault_free.alone, ("trains_as_a_cluster_of_one",)),
+    Group("intruder", WORKERS, fault_free.intruder, ("stranger_changes_nothing",)),
     Group(
-        "large", WORKERS, scenarios.large_batch, ("workers_agree_on_metrics", "equals_large_batch")
+        "large", WORKERS, fault_free.large_batch, ("workers_agree_on_metrics", "equals_large_batch")
     ),
-    Group("audited", WORKERS, scenarios.audited, ("workers_agree_on_metrics", "each_example_once")),
     Group(
-        "off", WORKERS, scenarios.audited_off, ("workers_agree_on_metrics", "every_worker_sees_all")
+        "audited", WORKERS, fault_free.audited, ("workers_agree_on_metrics", "each_example_once")
+    ),
+    Group(
+        "off",
+        WORKERS,
+        fault_free.audited_off,
+        ("workers_agree_on_metrics", "every_worker_sees_all"),
     ),
     Group(
         "continued",
         WORKERS,
-        scenarios.continued,
+        fault_free.continued,
         ("checkpoint_kept_is_one", "checkpoint_restores", "training_goes_on"),
     ),
     Group(
         "interrupted",
         WORKERS,
-        disasters.interrupted,
+        crashes.interrupted,
         (*RESUMED, "peers_fail_in_time", "restarted_cluster_waits"),
     ),
     Group(
         "interrupted-within",
         WORKERS,
-        disasters.interrupted_between_saves,
+        crashes.interrupted_between_saves,
         ("resumes_at_the_last_save", "final_weights_equal_uninterrupted"),
     ),
     Group(
         "preempted",
         LOOP,
-        disasters.preempted,
+        crashes.preempted,
         ("leaves_after_saving", "final_weights_equal_uninterrupted"),
     ),
-    Group("chief-lost", WORKERS, disasters.chief_lost, ("peers_fail_in_time",)),
+    Group("chief-lost", WORKERS, crashes.chief_lost, ("peers_fail_in_time",)),
     Group(
         "servers",
         SERVERS,
-        scenarios.healthy,
+        fault_free.healthy,
         (
             *FINISHED,
             *START,
@@ -140,60 +146,60 @@ GROUPS = (
             "supervisor_writes_summaries",
         ),
     ),
-    Group("servers-late", SERVERS, scenarios.late_worker, (*START, "waits_for_all")),
-    Group("chief-late", SERVERS, scenarios.late_chief, ("others_wait_for_the_chief",)),
-    Group("servers-intruder", SERVERS, scenarios.intruder, ("stranger_changes_nothing",)),
+    Group("servers-late", SERVERS, fault_free.late_worker, (*START, "waits_for_all")),
+    Group("chief-late", SERVERS, fault_free.late_chief, ("others_wait_for_the_chief",)),
+    Group("servers-intruder", SERVERS, fault_free.intruder, ("stranger_changes_nothing",)),
     Group(
         "worker-back",
         SERVERS,
-        disasters.asynchronous_worker_lost,
+        crashes.asynchronous_worker_lost,
         ("survivors_keep_training", "lost_worker_comes_back"),
     ),
     Group(
         "chief-back",
         SERVERS,
-        disasters.asynchronous_chief_lost,
+        crashes.asynchronous_chief_lost,
         ("survivors_keep_training", "lost_worker_comes_back", "chief_restores_the_latest"),
     ),
     Group(
         "server-back",
         SERVERS,
-        disasters.server_lost,
+        crashes.server_lost,
         ("nobody_finishes_without_a_server", "cluster_restores_the_latest"),
     ),
     Group(
         "aggregates",
         AGGREGATES,
-        scenarios.healthy,
+        fault_free.healthy,
         (*FINISHED, *START, "step_losses_fall", "aggregates_accounted", "stops_at_the_limit"),
     ),
     Group(
         "aggregates-worker-back",
         AGGREGATES,
-        disasters.aggregated_worker_lost,
+        crashes.aggregated_worker_lost,
         ("all_stand_still_without_one", "lost_worker_comes_back"),
     ),
     Group(
         "aggregates-chief-back",
         AGGREGATES,
-        disasters.asynchronous_chief_lost,
+        crashes.asynchronous_chief_lost,
         ("lost_worker_comes_back", "chief_restores_the_latest"),
     ),
-    Group("single", SINGLE, scenarios.healthy, (*FINISHED, *LEARNING, "one_chief")),
-    Group("single-interrupted", SINGLE, disasters.interrupted, RESUMED),
+    Group("single", SINGLE, fault_free.healthy, (*FINISHED, *LEARNING, "one_chief")),
+    Group("single-interrupted", SINGLE, crashes.interrupted, RESUMED),
     Group(
         "mirrored",
         MIRRORED,
-        scenarios.healthy,
+        fault_free.healthy,
         (*FINISHED, *LEARNING, "replica_on_each_device", "copies_are_in_step"),
     ),
-    Group("mirrored-large", MIRRORED, scenarios.large_batch, ("equals_large_batch",)),
-    Group("mirrored-four", MIRRORED, scenarios.four_replicas, ("equals_large_batch",)),
-    Group("four", WORKERS, scenarios.four_replicas, ("equals_large_batch",)),
-    Group("one", WORKERS, scenarios.one_replica, ("equals_large_batch",)),
+    Group("mirrored-large", MIRRORED, fault_free.large_batch, ("equals_large_batch",)),
+    Group("mirrored-four", MIRRORED, fault_free.four_replicas, ("equals_large_batch",)),
+    Group("four", WORKERS, fault_free.four_replicas, ("equals_large_batch",)),
+    Group("one", WORKERS, fault_free.one_replica, ("equals_large_batch",)),
     Group("moved", WORKERS, restored_elsewhere, ("checkpoint_restores",)),
     Group("moved-equal", MIRRORED, equal_elsewhere, ("equals_large_batch",)),
-    Group("mirrored-audited", MIRRORED, scenarios.audited, ("each_example_once",)),
+    Group("mirrored-audited", MIRRORED, fault_free.audited, ("each_example_once",)),
     Group(
         "loaded",
         WORKERS,

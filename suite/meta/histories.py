@@ -12,9 +12,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from suite.harness.mistakes import Mistaken
-from suite.harness.run import Event, Run
-from suite.harness.staging import Compared, Continued
+from suite.harness.core.history import Event, Run
+from suite.harness.scenarios.base import Compared, Continued
+from suite.harness.scenarios.misconfiguration import Mistaken
 from suite.meta.fakes import WORKERS, FakeCase, data_file
 
 TASKS = ("worker/0", "worker/1")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from suite.harness import reporting
-from suite.harness.session import SESSION
+from suite.harness.pytest_plugin import verdict_hooks
+from suite.harness.session.session import SESSION
 
 DATA = "data of the run.npz"  # settled by a run only
 
@@ -21,5 +21,5 @@ DATA = "data of the run.npz"  # settled by a run only
 def pytest_collection_finish(session: pytest.Session) -> None:
     held = session.config.stash[SESSION]
     held.dataset = replace(held.dataset, path=DATA)
-    found = [(item.nodeid, reporting.reproduce(item, held)) for item in session.items]
+    found = [(item.nodeid, verdict_hooks.reproduce(item, held)) for item in session.items]
     Path(os.environ["LISTED"]).write_text(json.dumps(found))

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from reports import frame, sides
+from reports.compare import run_groups
+from reports.rundir import frame
 from suite.meta import made_up_run
 from suite.meta.made_up_run import INFO, MULTI, SINGLE, test_id, verdict
 
@@ -54,9 +55,9 @@ def side(
     rows: Iterable[Mapping[str, Any]] = (),
     judged: Iterable[Mapping[str, Any]] = (),
     **info: Any,
-) -> sides.Side:
+) -> run_groups.Side:
     """One run as a side of a comparison, without files."""
-    return sides.of([run(name, rows, judged, **info)])
+    return run_groups.of([run(name, rows, judged, **info)])
 
 
 def run(

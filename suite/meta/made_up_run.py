@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from reports import frame, store
+from reports.rundir import frame, writer
 
 RUN_ID = "2026-01-02T030405-1"
 TIME = "2026-01-02T03:04:05Z"
@@ -266,16 +266,16 @@ def event(name: str, time_s: float, task: str, **data: Any) -> dict[str, Any]:
 
 
 def write(run_dir: Path, **info: Any) -> Path:
-    """Write the run with `reports.store`; `info` replaces what run.json usually says."""
+    """Write the run with `reports.rundir.writer`; `info` replaces what run.json usually says."""
     write_events(run_dir)
-    run = store.write(run_dir, {**INFO, **info}, measurements(), verdicts())
-    assert store.write_pages(run) == []
+    run = writer.write(run_dir, {**INFO, **info}, measurements(), verdicts())
+    assert writer.write_pages(run) == []
     return run_dir
 
 
 def write_numbers(*given: Any) -> frame.RunFrames:
     """Write a run without its pages, which take most of the time."""
-    return store.write(*given)
+    return writer.write(*given)
 
 
 def write_small(run_dir: Path, **info: Any) -> Path:

@@ -21,21 +21,26 @@ from unittest.mock import patch
 STOPS, REACHED = "PHASE_STOPS", "PHASE_REACHED"
 HANGS_S = 120
 # In this order: the fakes replace rows that the plug-in reads.
-IMPORTED = ("suite.meta.fake_rows", "suite.harness.plugin", "reports.store", "reports.html")
+IMPORTED = (
+    "suite.meta.fake_rows",
+    "suite.harness.plugin",
+    "reports.rundir.writer",
+    "reports.render.html",
+)
 TESTS = '''
 """A test that passes, then one for each phase of a run, which stands still in it."""
 import signal
 import pytest
-from suite.harness import staging
-from suite.harness.cases import plays
-from suite.harness.waiting import wait_until
+from suite.harness.scenarios import base
+from suite.harness.pytest_plugin.parametrization import plays
+from suite.harness.core.deadlines import wait_until
 from suite.meta.phases import HANGS_S, reach
 
 if reach("collection"):
     wait_until("a signal", lambda: False, HANGS_S)
 
 def stand_still(launch, phase, *started):
-    with launch(flags=staging.endless_work(launch)) as cluster:
+    with launch(flags=base.endless_work(launch)) as cluster:
         cluster.start(*started)
         cluster.wait_for("spawned" if started else "step", cluster.workers[0])
         if phase == "fault":
@@ -116,11 +121,12 @@ def run_session(stage: Path, name: str, session: Session) -> int:
     """Run pytest in this process, which was forked for it."""
     import pytest
 
-    from reports import markdown, store
-    from suite.harness import timing_lock, wiring
-    from suite.harness.interrupts import Interrupts
-    from suite.harness.recording import Recorder
-    from suite.harness.waiting import wait_until
+    from reports.render import markdown
+    from reports.rundir import writer
+    from suite.harness.core.deadlines import wait_until
+    from suite.harness.pytest_plugin.interrupts import Interrupts
+    from suite.harness.pytest_plugin.run_record import Recorder
+    from suite.harness.session import setup, timing_lock
     from suite.meta.sessions import lock_name
 
     os.setpgid(0, 0)  # a terminal sends Ctrl-C to all of a process group
@@ -132,7 +138,7 @@ def run_session(stage: Path, name: str, session: Session) -> int:
     output = os.open(directory / "output", os.O_WRONLY | os.O_CREAT)
     for descriptor in (1, 2):
         os.dup2(output, descriptor)
-    wiring.RUNS = directory / "runs"
+    setup.RUNS = directory / "runs"
     timing_lock.NAME = lock_name(directory)  # the other session of this phase times as well
 
     handlers: list[Interrupts] = []
@@ -160,7 +166,7 @@ def run_session(stage: Path, name: str, session: Session) -> int:
 
     patch.object(Recorder, "take", mark).start()
     patch.object(Interrupts, "install", remember).start()
-    patch.object(store, "_parquet", standing("data", store._parquet)).start()
+    patch.object(writer, "_parquet", standing("data", writer._parquet)).start()
     patch.object(markdown, "render", standing("pages", markdown.render)).start()
     arguments = ["--rootdir", str(stage), "--basetemp", str(directory / "base"), "-p"]
     arguments += ["no:cacheprovider", "-p", "suite.meta.fake_rows", "-p", "suite.harness.plugin"]
@@ -172,7 +178,7 @@ def run_session(stage: Path, name: str, session: Session) -> int:
 
 def meet(stage: Path, phase: str) -> dict[str, int]:
     """Run the sessions of a phase, one for each signal, at once; return their exit codes."""
-    from suite.harness.waiting import wait_until
+    from suite.harness.core.deadlines import wait_until
 
     session = SESSIONS[phase]
     pids = {}

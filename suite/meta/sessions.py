@@ -10,11 +10,11 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from suite.harness.process import ROOT
+from suite.harness.core.paths import ROOT
 
 Done = subprocess.CompletedProcess[str]
 
@@ -22,7 +22,7 @@ HANGS_S = 300  # a session takes seconds
 TESTS = '''
 """Tests as the suite has them, one for each verdict."""
 import pytest
-from suite.harness.errors import CheckFailed, Unsupported
+from suite.harness.core.errors import CheckFailed, Unsupported
 
 @pytest.mark.claim("single/restart-resumes", "mwms/converges")
 @pytest.mark.cases(events=("step",))
@@ -72,10 +72,10 @@ AHEAD = '''
 """Scenarios that tell whether others are played at the same time."""
 from pathlib import Path
 import pytest
-from suite.harness import staging
-from suite.harness.cases import plays
-from suite.harness.errors import CheckFailed
-from suite.harness.waiting import wait_until
+from suite.harness.scenarios import base
+from suite.harness.pytest_plugin.parametrization import plays
+from suite.harness.core.errors import CheckFailed
+from suite.harness.core.deadlines import wait_until
 
 def flag(launch, name):
     return Path(launch.engine.directory) / name
@@ -93,12 +93,12 @@ def another(launch):
 
 def slow(launch):
     flag(launch, "slow-begun").touch()
-    run = staging.complete(launch, flags=staging.work(launch))
+    run = base.complete(launch, flags=base.work(launch))
     flag(launch, "slow-ended").touch()
     return run
 
 def endless(launch):
-    with launch(flags=staging.endless_work(launch)) as cluster:
+    with launch(flags=base.endless_work(launch)) as cluster:
         cluster.start()
         cluster.wait_for("step")
         flag(launch, "endless-begun").touch()
@@ -133,7 +133,7 @@ def test_goes_on_with_another_zygote(launch):
     for zygote in launch.engine.zygotes.values():
         zygote.process.kill()
         zygote.process.wait()
-    staging.complete(launch, flags=staging.work(launch))
+    base.complete(launch, flags=base.work(launch))
 
 @plays(slow)
 @pytest.mark.cases(families=("single",))
@@ -155,8 +155,8 @@ FAILING = r'''
 """A program that fails at once, one that prints much, and two scenarios of one name."""
 import other_scenarios
 import pytest
-from suite.harness import staging
-from suite.harness.cases import plays
+from suite.harness.scenarios import base
+from suite.harness.pytest_plugin.parametrization import plays
 from suite.meta import fakes
 
 WORKERS = (("worker", 2),)
@@ -164,12 +164,12 @@ WORKERS = (("worker", 2),)
 def broken(launch):
     program = launch.directory / "broken.py"
     program.write_text("raise ValueError('no such optimizer')")
-    return staging.complete(launch, fakes.bare(program, WORKERS))
+    return base.complete(launch, fakes.bare(program, WORKERS))
 
 def loud(launch):
     program = launch.directory / "loud.py"
     program.write_text(LOUD)
-    return staging.complete(launch, fakes.bare(program))
+    return base.complete(launch, fakes.bare(program))
 
 @plays(broken)
 @pytest.mark.cases(events=("step",))
@@ -335,7 +335,7 @@ def without_private_networks(stage: Path, *arguments: str) -> Done:
     python = stage / "confined"
     python.write_text(
         "#!/bin/sh\n"
-        'case "$1" in */isolation.py) echo "unshare: not here" >&2; exit 1 ;; esac\n'
+        'case "$1" in */namespaces.py) echo "unshare: not here" >&2; exit 1 ;; esac\n'
         f'exec {sys.executable} "$@"\n'
     )
     python.chmod(0o755)
@@ -460,3 +460,32 @@ SESSIONS: Mapping[str, Callable[[Path], Done]] = {
     ),
     "bad input": lambda stage: run_pytest(stage, ["--workers", "0", "--run-dir", "none"]),
 }
+
+
+class Background:
+    """Sessions that run one after the other in a thread: first the one that a test waits for.
+
+    A session that no test has asked for when `stop` is called does not start.
+    """
+
+    def __init__(self, sessions: Mapping[str, Callable[[Path], Done]], stage: Path) -> None:
+        self.waiting = dict(sessions)
+        self.stage = stage
+        self.futures: dict[str, Future[Done]] = {name: Future() for name in sessions}
+        self.wanted: list[str] = []  # in the order in which tests asked
+
+    def __getitem__(self, name: str) -> Future[Done]:
+        self.wanted.append(name)
+        return self.futures[name]
+
+    def stop(self) -> None:
+        self.waiting.clear()
+
+    def run(self) -> None:
+        while self.waiting:
+            name = next((n for n in self.wanted if n in self.waiting), next(iter(self.waiting)))
+            run, future = self.waiting.pop(name), self.futures[name]
+            try:
+                future.set_result(run(self.stage))
+            except BaseException as error:  # noqa: BLE001 - it is the test's that asked
+                future.set_exception(error)

@@ -13,11 +13,11 @@ PYTEST_SIDE = ("conftest.py", "suite/**/*.py", "reports/**/*.py")
 WORKER_SIDE = (
     "reference_trainers/**/*.py",
     "suite/programs/**/*.py",
-    "suite/harness/disk.py",
-    "suite/harness/keeper.py",
-    "suite/harness/log_limits.py",
-    "suite/harness/zygote.py",
-    "suite/harness/isolation.py",
+    "suite/harness/task_side/tmpfs_disk.py",
+    "suite/harness/task_side/cluster_init.py",
+    "suite/harness/task_side/log_limits.py",
+    "suite/harness/task_side/zygote.py",
+    "suite/harness/task_side/namespaces.py",
 )
 # Stand in for trainers, so what holds for these holds for them.
 FAKES = tuple(f"suite/meta/fake_{part}.py" for part in ("trainer", "cluster", "model", "servers"))

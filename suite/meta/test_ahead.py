@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from suite.harness import ahead
+from suite.harness.session import prefetch
 
 GIB = 2**30
 
@@ -32,16 +32,16 @@ GIB = 2**30
     ],
 )
 def test_scenarios_at_once_suit_cores_and_memory(processors, memory_gib, at_once):
-    assert ahead.suited(processors, memory_gib) == at_once
+    assert prefetch.suited(processors, memory_gib) == at_once
 
 
-def groups(root: Path, files: Mapping[str, str]) -> ahead.Limits:
+def groups(root: Path, files: Mapping[str, str]) -> prefetch.Limits:
     """Return the limits of /job/step with these files below the root of the control groups."""
     (root / "job" / "step").mkdir(parents=True)
     for name, text in files.items():
         (root / name).write_text(text + "\n")
     (root / "own").write_text("4:memory:/v1\n0::/job/step\n")
-    return ahead.cgroup_limits(root / "own", root)
+    return prefetch.cgroup_limits(root / "own", root)
 
 
 def test_cgroup_limits_are_those_of_all_groups_above(tmp_path: Path):
@@ -57,21 +57,25 @@ def test_cgroup_limits_are_those_of_all_groups_above(tmp_path: Path):
             "job/memory.stat": f"anon {4 * GIB}\nactive_file {GIB}\ninactive_file {GIB}",
         },
     )
-    assert found == ahead.Limits(processors=[1.5], free_gib=[5.0])
+    assert found == prefetch.Limits(processors=[1.5], free_gib=[5.0])
 
 
 @pytest.mark.parametrize("files", [{}, {"cpu.max": "", "memory.max": "1"}])
 def test_cgroup_without_a_limit_is_unlimited(tmp_path: Path, files):
-    assert groups(tmp_path, files) == ahead.Limits([], [])
-    assert ahead.cgroup_limits(tmp_path / "none", tmp_path) == ahead.Limits([], [])
+    assert groups(tmp_path, files) == prefetch.Limits([], [])
+    assert prefetch.cgroup_limits(tmp_path / "none", tmp_path) == prefetch.Limits([], [])
 
 
 @pytest.mark.parametrize(
     ("limits", "at_once"),
-    [(ahead.Limits([], []), 9), (ahead.Limits([2.0], []), 3), (ahead.Limits([], [8.0, 5.0]), 2)],
+    [
+        (prefetch.Limits([], []), 9),
+        (prefetch.Limits([2.0], []), 3),
+        (prefetch.Limits([], [8.0, 5.0]), 2),
+    ],
 )
 def test_sensible_takes_the_narrowest_limit(monkeypatch, limits, at_once):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=32 * GIB))
-    monkeypatch.setattr(ahead, "cgroup_limits", lambda: limits)
-    assert ahead.sensible() == at_once
+    monkeypatch.setattr(prefetch, "cgroup_limits", lambda: limits)
+    assert prefetch.sensible() == at_once

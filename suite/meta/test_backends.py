@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from reference_trainers import BY_NAME
-from suite.benchmarks import linked, training
-from suite.harness import backends
-from suite.harness.engine import MALLOC, THREADS, Engine, to_inherit
-from suite.harness.errors import BadInput, CheckFailed, Unsupported
-from suite.harness.run import Run
+from suite.benchmarks import collective_runs, training_runs
+from suite.harness.cluster.launcher import MALLOC, THREADS, Engine, to_inherit
+from suite.harness.core import backends
+from suite.harness.core.errors import BadInput, CheckFailed, Unsupported
+from suite.harness.core.history import Run
 from suite.meta.calls import calls
 
 RING = "I0000 collective_param_resolver_local.cc:703] AssignCollectiveType RingReduce\n"
@@ -62,12 +62,12 @@ def run_with_logs(directory: Path, texts: Sequence[str]) -> Run:
 
 def test_collectives_that_differ_between_clusters_fail_the_check(tmp_path: Path):
     first, second, third = (
-        training.Trained(run_with_logs(tmp_path / name, [text, text]), 0.0, {})
+        training_runs.Trained(run_with_logs(tmp_path / name, [text, text]), 0.0, {})
         for name, text in {"001-a": RING, "002-a": RING, "003-a": NCCL}.items()
     )
-    assert training.common_collective([first, second]) == "ring"
+    assert training_runs.common_collective([first, second]) == "ring"
     with pytest.raises(CheckFailed, match=r"\(003-a\) has 'nccl', number 1 \(001-a\) has 'ring'"):
-        training.common_collective([first, second, third])
+        training_runs.common_collective([first, second, third])
 
 
 def test_collective_reads_each_log_once_until_it_grows(tmp_path: Path):
@@ -229,12 +229,12 @@ def test_tasks_see_the_gpu_that_they_were_assigned(fake_engine: Engine, name, gp
     ],
 )
 def test_nccl_is_timed_where_each_worker_has_a_gpu_or_none_has(backend, gpus, clusters):
-    assert linked.sizes_of_clusters(timing(backend, gpus)) == clusters
+    assert collective_runs.sizes_of_clusters(timing(backend, gpus)) == clusters
 
 
 def test_one_gpu_is_too_few_for_any_cluster():
     with pytest.raises(Unsupported, match="no GPU for each of 2 workers: there is 1"):
-        linked.sizes_of_clusters(timing("ring", GPUS[:1]), "nccl")
+        collective_runs.sizes_of_clusters(timing("ring", GPUS[:1]), "nccl")
 
 
 def timing(backend: str, gpus: Sequence[str]) -> Any:

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from suite.harness import diagnosis
 from suite.harness.checks import CHECKS
-from suite.harness.engine import Engine
-from suite.harness.mistakes import Mistaken
-from suite.harness.run import Event, Run
+from suite.harness.cluster import diagnostics
+from suite.harness.cluster.launcher import Engine
+from suite.harness.core.history import Event, Run
+from suite.harness.scenarios.misconfiguration import Mistaken
 from suite.meta import fakes, histories
 from suite.meta.groups import BY_NAME, LIMIT_S, Stage, judge, judge_all
 
@@ -289,7 +289,7 @@ def test_of_who_hangs_the_history_says_where_and_who_is_missing(stage: Stage) ->
     (hung,) = run.of("hung")
     assert (hung.task, hung["missing"]) == ("worker/0", ["worker/1"])
     assert re.search(r"\w+ \(fake_\w+\.py:\d+\)", hung["waits_in"]), hung["waits_in"]
-    told = diagnosis.hangs(run)
+    told = diagnostics.hangs(run)
     assert told.splitlines() == [
         "missing: worker/1",
         f"worker/0 waits in {hung['waits_in']}",

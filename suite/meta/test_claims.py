@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from reference_trainers import BY_NAME, TRAINERS
-from suite.harness.claims import Claims
-from suite.harness.errors import BadInput
+from suite.harness.core.errors import BadInput
+from suite.harness.tables.claims import Claims
 from suite.meta import claims_page, sources
 
 GOOD = """

@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from suite.harness.collectives import (
+from suite.harness.core.errors import CheckFailed
+from suite.harness.core.history import Event, Run, in_order
+from suite.harness.metrics.collective_bandwidth import (
     TRIES,
     Collective,
     Limits,
@@ -21,9 +23,7 @@ from suite.harness.collectives import (
     steps_no_faster_than_the_link,
     timed,
 )
-from suite.harness.errors import CheckFailed
-from suite.harness.rates import RATES, Rate
-from suite.harness.run import Event, Run, in_order
+from suite.harness.task_side.link_rates import RATES, Rate
 from suite.meta.fakes import WORKERS
 
 TWELVE = [0.5 * i for i in range(12)]  # when iterations began, s

@@ -14,13 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from suite.harness import connections, network, verdicts
-from suite.harness.cluster import Cluster
-from suite.harness.connections import CLOSE_WAIT, ESTABLISHED, End, PortWatch
-from suite.harness.engine import Engine
-from suite.harness.errors import HarnessError
-from suite.harness.network import LEASED_PORTS, NAMESPACE, Network
-from suite.harness.waiting import wait_until
+from suite.harness.cluster import addresses as network
+from suite.harness.cluster import connections
+from suite.harness.cluster.addresses import LEASED_PORTS, NAMESPACE, Network
+from suite.harness.cluster.cluster import Cluster
+from suite.harness.cluster.connections import CLOSE_WAIT, ESTABLISHED, End, PortWatch
+from suite.harness.cluster.launcher import Engine
+from suite.harness.core.deadlines import wait_until
+from suite.harness.core.errors import HarnessError
+from suite.harness.tables import verdicts
 from suite.meta import fakes
 
 LEASED = Network(LEASED_PORTS, "for this test")

@@ -1,4 +1,4 @@
-"""Tests of suite.harness.data: which images are found, and that no broken file gets through."""
+"""Tests of `dataset`: which images are found, and that no broken file gets through."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from suite.harness import data
-from suite.harness.data import Dataset, resolve, upscaled_digits, write
-from suite.harness.errors import BadInput
+from suite.harness.core.errors import BadInput
+from suite.harness.environment import dataset as data
+from suite.harness.environment.dataset import Dataset, resolve, upscaled_digits, write
 
 NOWHERE = "file:///no/such/place/mnist.npz"
 

@@ -1,4 +1,4 @@
-"""Tests of suite.harness.environments: which Keras a version of TensorFlow can mean."""
+"""Tests of suite.harness.environment.interpreter: which Keras a version of TensorFlow can mean."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from suite.harness import environments
-from suite.harness.environments import Interpreter, describe
-from suite.harness.errors import BadInput
-from suite.harness.waiting import wait_until
+from suite.harness.core.deadlines import wait_until
+from suite.harness.core.errors import BadInput
+from suite.harness.environment import interpreter as environments
+from suite.harness.environment.interpreter import Interpreter, describe
 
 NEW = Interpreter("python", "3.11.7", "2.21.0", keras="3.15.1", tf_keras="2.21.0", numpy="2.4")
 OLD = Interpreter("python", "3.11.7", "2.15.1", keras="2.15.0")

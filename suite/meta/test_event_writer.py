@@ -17,8 +17,8 @@ import pytest
 
 from reference_trainers import events
 from reference_trainers.events import EventWriter
-from suite.harness.process import ROOT
-from suite.harness.waiting import wait_until
+from suite.harness.core.deadlines import wait_until
+from suite.harness.core.paths import ROOT
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from suite.harness import faults
-from suite.harness.errors import BadInput
-from suite.harness.expectations import Expectations, Row
+from suite.harness.core.errors import BadInput
+from suite.harness.tables.expectations import Expectations, Row
 from suite.meta import sources
 
 GOOD = """

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from suite.harness import firewall, network
-from suite.harness.errors import HarnessError
-from suite.harness.firewall import IPTABLES, NFTABLES, Firewall
-from suite.harness.network import LEASED_PORTS, NAMESPACE, Network, PortLeases
-from suite.harness.process import ROOT
+from suite.harness.cluster import addresses, firewall
+from suite.harness.cluster.addresses import LEASED_PORTS, NAMESPACE, Network, PortLeases
+from suite.harness.cluster.firewall import IPTABLES, NFTABLES, Firewall
+from suite.harness.core.errors import HarnessError
+from suite.harness.core.paths import ROOT
 
 CONNECTED, REFUSED = ["connected"] * 2, ["Connection refused"] * 2
 LEASED = Network(LEASED_PORTS, "for this test")
@@ -97,7 +97,7 @@ def test_iptables_rules_removed_when_one_cannot_be_set(tmp_path, monkeypatch):
     log = tmp_path / "log"
     fake_tools(tmp_path, monkeypatch, iptables=f'echo "$2 $3" >>{log}', ip6tables="exit 3")
     monkeypatch.setattr(firewall, "IPTABLES_RULES", tmp_path / "rules.py")
-    rules = (ROOT / "suite" / "harness" / "iptables_rules.py").read_text()
+    rules = (ROOT / "suite" / "harness" / "task_side" / "iptables_rules.py").read_text()
     (tmp_path / "rules.py").write_text(rules.replace('"/proc/net/if_inet6"', '"/proc/self/comm"'))
     with pytest.raises(HarnessError, match="iptables: ip6tables"):
         Firewall(IPTABLES, "tested", [2222])
@@ -119,8 +119,8 @@ def test_leases_released_when_ports_cannot_be_closed(tmp_path, monkeypatch):
     """Neither leases nor processes are left, and no cluster runs on open ports unnoticed."""
     fake_tools(tmp_path, monkeypatch)
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    (port, *_) = network.candidates()
-    monkeypatch.setattr(network, "candidates", lambda: [port])
+    (port, *_) = addresses.candidates()
+    monkeypatch.setattr(addresses, "candidates", lambda: [port])
     with pytest.raises(HarnessError, match="nftables: not permitted"):
         replace(LEASED, firewall=NFTABLES).addresses(["worker/0"], session="tested")
     assert PortLeases().lease(1) == (port,)

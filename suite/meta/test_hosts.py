@@ -14,15 +14,21 @@ from pathlib import Path
 import pytest
 
 from reference_trainers import Trainer
-from suite.benchmarks.linked import linked, streamed
-from suite.harness import hosts, leaks, network
-from suite.harness.cluster import Cluster
-from suite.harness.collectives import Limits, fastest, limits, link_is_as_fast_as_asked
-from suite.harness.engine import Engine
-from suite.harness.errors import HarnessError, Unsupported
-from suite.harness.process import ROOT
-from suite.harness.rates import RATES
-from suite.harness.run import Event, Run
+from suite.benchmarks.collective_runs import linked, streamed
+from suite.harness.cluster import addresses as network
+from suite.harness.cluster import leaks, virtual_hosts
+from suite.harness.cluster.cluster import Cluster
+from suite.harness.cluster.launcher import Engine
+from suite.harness.core.errors import HarnessError, Unsupported
+from suite.harness.core.history import Event, Run
+from suite.harness.core.paths import ROOT
+from suite.harness.metrics.collective_bandwidth import (
+    Limits,
+    fastest,
+    limits,
+    link_is_as_fast_as_asked,
+)
+from suite.harness.task_side.link_rates import RATES
 from suite.meta import fakes
 
 ISOLATED = network.probe().kind == network.NAMESPACE
@@ -172,7 +178,7 @@ def plain_tcp(engine: Engine, link: str) -> Limits:
 @needs_namespaces
 def test_a_link_is_as_fast_as_it_is_held_to(engine):
     link = "200mbit"  # which any machine is faster than
-    whole = plain_tcp(engine, hosts.WHOLE)
+    whole = plain_tcp(engine, virtual_hosts.WHOLE)
     shaped = fastest(partial(plain_tcp, engine, link), RATES[link])
     link_is_as_fast_as_asked(shaped, whole, RATES[link])
 
@@ -284,4 +290,4 @@ def test_without_namespaces_there_is_a_reason(engine, tmp_path):
 
 def test_a_bridge_joins_no_more_than_its_subnet_holds():
     with pytest.raises(HarnessError, match="at most 254"):
-        hosts.addresses([f"worker/{i}" for i in range(255)])
+        virtual_hosts.addresses([f"worker/{i}" for i in range(255)])

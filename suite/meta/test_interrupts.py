@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from reports import frame
 from reports.__main__ import main
-from suite.harness import leaks
+from reports.rundir import frame
+from suite.harness.cluster import leaks
 from suite.meta import phases
 
 pytestmark = pytest.mark.xdist_group("sessions")  # as test_sessions.py

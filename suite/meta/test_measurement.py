@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 
 from reference_trainers import BY_NAME
-from suite.benchmarks import test_throughput, training
-from suite.benchmarks.passes import Purse, in_turns, passes
-from suite.harness.cases import Case
-from suite.harness.fixtures import WATCHED
-from suite.harness.measurement import (
+from suite.benchmarks import test_throughput, training_runs
+from suite.benchmarks.time_budget import Purse, in_turns, passes
+from suite.harness.core.history import Event, Run, in_order
+from suite.harness.core.paths import ROOT
+from suite.harness.core.single_flight import Once
+from suite.harness.metrics.throughput import (
     Interval,
     RecordedClock,
     bootstrap,
@@ -30,9 +31,8 @@ from suite.harness.measurement import (
     timed_steps,
     warm_up,
 )
-from suite.harness.once import Once
-from suite.harness.process import ROOT
-from suite.harness.run import Event, Run, in_order
+from suite.harness.pytest_plugin.fixtures import WATCHED
+from suite.harness.pytest_plugin.parametrization import Case
 from suite.meta.fakes import SINGLE, FakeCase, data_file
 
 TOGETHER = BY_NAME["keras_multi_worker_mirrored"]
@@ -110,7 +110,7 @@ def test_whoever_begins_early_goes_on_until_the_others_have_trained_beside_it(
 ):
     """Five steps of a fake take no time: none would be left when the second cluster begins."""
     engine = replace(fake_engine, defaults={"data": data_file(tmp_path)})
-    made = training.side_by_side(FakeCase(engine, tmp_path, SINGLE), 5, 2)
+    made = training_runs.side_by_side(FakeCase(engine, tmp_path, SINGLE), 5, 2)
     runs = [one.run for one in made]
     for run in runs:
         assert len(timed_steps(run, runs).times_s) >= 3
@@ -236,7 +236,7 @@ def test_recorded_clock_passes_recorded_times_once():
 
 BENCHMARK = """
 import pytest
-from suite.harness.measurement import RecordedClock
+from suite.harness.metrics.throughput import RecordedClock
 
 CLOCK = RecordedClock()
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from suite.harness import faults, recovery
-from suite.harness.cluster import Cluster
-from suite.harness.engine import Engine
-from suite.harness.faults.moments import MOMENTS
-from suite.harness.staging import give_time
+from suite.harness import faults
+from suite.harness.cluster.cluster import Cluster
+from suite.harness.cluster.launcher import Engine
+from suite.harness.faults.injection_points import MOMENTS
+from suite.harness.metrics import recovery
+from suite.harness.scenarios.base import give_time
 from suite.meta import fakes
 
 LATE_S = 0.5  # in which a toy makes all its steps

@@ -1,4 +1,4 @@
-"""Tests of suite.harness.network: no two clusters ever have an address in common."""
+"""Tests of suite.harness.cluster.addresses: no two clusters ever have an address in common."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from suite.harness import network
-from suite.harness.errors import HarnessError
-from suite.harness.network import Network, PortLeases, addresses, candidates, is_free, probe
+from suite.harness.cluster import addresses as network
+from suite.harness.cluster.addresses import (
+    Network,
+    PortLeases,
+    addresses,
+    candidates,
+    is_free,
+    probe,
+)
+from suite.harness.core.errors import HarnessError
 
 TRY_TO_LEASE = """
 import sys
 from pathlib import Path
-from suite.harness.network import PortLeases
+from suite.harness.cluster.addresses import PortLeases
 leases = PortLeases(Path(sys.argv[1]))
 print([port for port in map(int, sys.argv[2:]) if leases._take(port)])
 """

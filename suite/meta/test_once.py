@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from suite.harness.errors import CheckFailed
-from suite.harness.once import Once
+from suite.harness.core.errors import CheckFailed
+from suite.harness.core.single_flight import Once
 
 PATIENCE_S = 60
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.harness.process import ROOT
+from suite.harness.core.paths import ROOT
 from suite.meta.sessions import HANGS_S, Done
 
 pytest.importorskip("setuptools", "64")  # what pip builds with; not every environment has it

@@ -15,14 +15,16 @@ import numpy as np
 import pytest
 
 from reference_trainers import BY_NAME, TRAINERS
-from suite.harness import cases, pairs, sides, staging
-from suite.harness.cases import Case
-from suite.harness.engine import MALLOC
-from suite.harness.environments import Interpreter
-from suite.harness.errors import BadInput, HarnessError, TrainerFailed
-from suite.harness.pairs import Pair
-from suite.harness.process import ROOT
-from suite.harness.session import Launch, Session
+from suite.harness.ab import interleaved, sides
+from suite.harness.ab.interleaved import Pair
+from suite.harness.cluster.launcher import MALLOC
+from suite.harness.core.errors import BadInput, HarnessError, TrainerFailed
+from suite.harness.core.paths import ROOT
+from suite.harness.environment.interpreter import Interpreter
+from suite.harness.pytest_plugin import parametrization as cases
+from suite.harness.pytest_plugin.parametrization import Case
+from suite.harness.scenarios import base as staging
+from suite.harness.session.session import Launch, Session
 from suite.meta.fakes import LOOP, SINGLE, FakeCase, data_file
 from suite.programs import paired_trainer
 from suite.programs.paired_trainer import settled
@@ -74,7 +76,7 @@ def test_whoever_fails_is_told_of_and_not_who_waits_for_it(fake_engine, tmp_path
     for both in ([base, broken], [broken, base]):
         began_s = time.monotonic()
         with pytest.raises(TrainerFailed, match=r"worker/0 ended before `timed`.*missing\.py"):
-            pairs.measured(both, 0, 0.0, turns=2)
+            interleaved.measured(both, 0, 0.0, turns=2)
         assert time.monotonic() - began_s < fake_engine.deadlines.run_s / 2
 
 
@@ -138,8 +140,8 @@ def sides_of(engine, directory: Path, trainer) -> list[FakeCase]:
 
 
 def test_a_slowdown_is_in_the_ratio(fake_engine, tmp_path: Path):
-    sides, turns = sides_of(fake_engine, tmp_path, SINGLE), pairs.LEAST_TURNS
-    found = pairs.measured(sides, 1, slow_down=4.0, turns=turns)
+    sides, turns = sides_of(fake_engine, tmp_path, SINGLE), interleaved.LEAST_TURNS
+    found = interleaved.measured(sides, 1, slow_down=4.0, turns=turns)
     assert [len(found.times_s[name]) for name in ("base", "new")] == [turns, turns]
     # A fake's step is so short that a busy machine stretches either side's.
     assert np.median(found.log_ratios) > np.log(1 + 4.0 / 3)
@@ -186,7 +188,7 @@ def test_warm_up_is_bounded_in_seconds_whatever_number_of_steps_an_event_ends(mo
 
 def test_nothing_is_planted_where_tasks_wait_for_each_other(fake_engine, tmp_path: Path):
     with pytest.raises(HarnessError, match="--slow-down: planted where one process leads"):
-        pairs.measured(sides_of(fake_engine, tmp_path, LOOP), 1, slow_down=0.1, turns=10)
+        interleaved.measured(sides_of(fake_engine, tmp_path, LOOP), 1, slow_down=0.1, turns=10)
 
 
 def pair(ratio: float) -> Pair:
@@ -201,12 +203,13 @@ def pair(ratio: float) -> Pair:
 def test_it_measures_until_it_is_enough_or_the_budget_is_spent(
     monkeypatch, ratios: tuple[float, float], budget_s: float, measured: int
 ):
-    monkeypatch.setattr(pairs, "measured", lambda _, number, *__: pair(ratios[number % 2]))
-    assert len(list(pairs.measure([], budget_s))) == measured
+    monkeypatch.setattr(interleaved, "measured", lambda _, number, *__: pair(ratios[number % 2]))
+    assert len(list(interleaved.measure([], budget_s))) == measured
 
 
 @pytest.mark.parametrize(
-    ("processes", "later"), [(0.0, pairs.TURNS), (0.002, pairs.TURNS), (0.08, pairs.FEWER_TURNS)]
+    ("processes", "later"),
+    [(0.0, interleaved.TURNS), (0.002, interleaved.TURNS), (0.08, interleaved.FEWER_TURNS)],
 )
 def test_the_budget_goes_to_processes_where_they_are_what_differs(
     monkeypatch, processes: float, later: int
@@ -218,11 +221,11 @@ def test_the_budget_goes_to_processes_where_they_are_what_differs(
         asked.append(turns)
         new = np.exp(rng.normal((-1) ** number * processes, 0.1, turns))
         times = {"base": [1.0] * turns, "new": list(new)}
-        return Pair(times, {}, {}, {}, 0.0, 0.0, timed_s=turns * pairs.TURN_S)
+        return Pair(times, {}, {}, {}, 0.0, 0.0, timed_s=turns * interleaved.TURN_S)
 
-    monkeypatch.setattr(pairs, "measured", measured)
-    list(pairs.measure([], 60.0))
-    assert asked[:8] == [pairs.TURNS] * 8
+    monkeypatch.setattr(interleaved, "measured", measured)
+    list(interleaved.measure([], 60.0))
+    assert asked[:8] == [interleaved.TURNS] * 8
     assert set(asked[8:]) == {later}
 
 
@@ -332,7 +335,7 @@ def test_where_sides_take_turns_freed_memory_is_kept_unless_asked(
     session = Session(settings, HERE, fake_engine, *[None] * 3)  # type: ignore[arg-type]
     launch = Launch(session, ALONE, tmp_path, "paired")
     both = [sides.Side(name, ALONE, HERE) for name in ("base", "new")]
-    with pairs.launches(launch, both) as launched:
+    with interleaved.launches(launch, both) as launched:
         found = {one.session.engine.malloc for one in launched}
     assert found == {asked or "keep"}
 
@@ -378,12 +381,12 @@ def test_the_document_s_bare_calls_have_to_make_a_few_steps(
 ):
     program = tmp_path / "as_documented.py"
     program.write_text(DOCUMENTED.format(root=str(ROOT), steps=steps))
-    monkeypatch.setattr(pairs, "AS_DOCUMENTED", str(program))
+    monkeypatch.setattr(interleaved, "AS_DOCUMENTED", str(program))
     launch = sides_of(fake_engine, tmp_path, SINGLE)[0]
     if steps < staging.FEW:
         with pytest.raises(TrainerFailed, match="ended before `step`"):
-            pairs.documented(launch)
+            interleaved.documented(launch)
     else:
-        run = pairs.documented(launch)
+        run = interleaved.documented(launch)
         assert len(run.of("step", "worker/0")) == steps
         assert run.flags["approach"] == SINGLE.name

@@ -24,14 +24,16 @@ import psutil
 import pytest
 
 from reference_trainers import Trainer
-from suite.harness import leaks, network, paths
-from suite.harness.engine import Engine, to_inherit
-from suite.harness.errors import DeadlineExceeded, HarnessError, TrainerFailed, Unsupported
-from suite.harness.process import ROOT, SESSION_VARIABLE, Zygote
-from suite.harness.progress import Progress
-from suite.harness.run import HARNESS_EVENTS, Run, Tail, read
-from suite.harness.staging import give_time
-from suite.harness.waiting import Deadlines, wait_until
+from suite.harness.cluster import addresses, leaks
+from suite.harness.cluster.launcher import Engine, to_inherit
+from suite.harness.cluster.zygote_client import SESSION_VARIABLE, Zygote
+from suite.harness.core import paths
+from suite.harness.core.deadlines import Deadlines, wait_until
+from suite.harness.core.errors import DeadlineExceeded, HarnessError, TrainerFailed, Unsupported
+from suite.harness.core.history import HARNESS_EVENTS, Run, Tail, read
+from suite.harness.core.paths import ROOT, TASK_SIDE
+from suite.harness.pytest_plugin.progress import Progress
+from suite.harness.scenarios.base import give_time
 from suite.meta import fakes
 from suite.meta.calls import calls
 from suite.meta.closed_ports import rules
@@ -127,7 +129,7 @@ log_limits.KEPT_BYTES = 10_000
 def limited(engine, tmp_path):
     """An engine whose logs are bounded at a thousandth of what they usually are."""
     (tmp_path / "site").mkdir()
-    harness = str(ROOT / "suite" / "harness")
+    harness = str(TASK_SIDE)
     (tmp_path / "site" / "sitecustomize.py").write_text(LIMITS.format(harness=harness))
     inherited = {**engine.inherited, "PYTHONPATH": str(tmp_path / "site")}
     made = replace(engine, inherited=inherited, zygotes={})
@@ -246,7 +248,7 @@ def test_each_cluster_has_a_network_of_its_own(fake_engine, program):
         say("listening")
         signal.pause()
         """
-    assert fake_engine.network.kind == network.NAMESPACE, fake_engine.network.reason
+    assert fake_engine.network.kind == addresses.NAMESPACE, fake_engine.network.reason
     trainer = program(body)
     with launch(fake_engine, trainer) as first, launch(fake_engine, trainer) as second:
         first.start()
@@ -265,7 +267,7 @@ def test_clusters_run_on_leased_ports_where_there_are_no_namespaces(fake_engine,
         say("listening", port=int(port))
         signal.pause()
         """
-    leased = network.Network(network.LEASED_PORTS, "for this test")
+    leased = addresses.Network(addresses.LEASED_PORTS, "for this test")
     engine = replace(fake_engine, network=leased, zygotes={}, directory=tmp_path)
     trainer = program(body, (("worker", 1),))
     with launch(engine, trainer) as first, launch(engine, trainer) as second:
@@ -278,7 +280,7 @@ def test_clusters_run_on_leased_ports_where_there_are_no_namespaces(fake_engine,
     engine.stop()
 
 
-@pytest.mark.parametrize("kind", [network.NAMESPACE, network.LEASED_PORTS])
+@pytest.mark.parametrize("kind", [addresses.NAMESPACE, addresses.LEASED_PORTS])
 def test_grandchildren_end_with_their_cluster(fake_engine, program, tmp_path, kind):
     body = """
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"],
@@ -286,7 +288,7 @@ def test_grandchildren_end_with_their_cluster(fake_engine, program, tmp_path, ki
         say("spawned_child", ns=os.readlink("/proc/self/ns/net"))
         signal.pause()
         """
-    chosen = network.Network(kind, "for this test")
+    chosen = addresses.Network(kind, "for this test")
     name = f"grandchildren-{kind}-{os.getpid()}"
     engine = replace(fake_engine, network=chosen, zygotes={}, directory=tmp_path, session=name)
     with launch(engine, program(body)) as cluster:
@@ -315,7 +317,7 @@ def test_cluster_that_cannot_begin_returns_its_ports(fake_engine, program, fails
 @pytest.mark.parametrize("wrapped", [(), ("unshare", "-rnpf")], ids=["host", "namespaces"])
 def test_leak_check_sees_a_stopped_process(wrapped):
     """In namespaces of its own, too."""
-    if wrapped and network.probe().kind != network.NAMESPACE:
+    if wrapped and addresses.probe().kind != addresses.NAMESPACE:
         pytest.skip("this kernel allows no namespaces")
     session = f"stopped-{os.getpid()}"
     body = "import signal; print(flush=True); signal.pause()"
@@ -590,7 +592,7 @@ def test_a_program_that_cannot_start_is_the_harness_to_blame(tmp_path, program):
     engine = Engine(
         python=str(tmp_path / "missing"),
         flavours={"none": {}},
-        network=network.probe(),
+        network=addresses.probe(),
         deadlines=Deadlines(),
         directory=tmp_path,
         progress=Progress(),
@@ -636,9 +638,9 @@ def lose_a_zygote(engine: Engine, trainer: Trainer) -> None:
         cluster.wait_for("never")
 
 
-@pytest.mark.parametrize("kind", [network.NAMESPACE, network.LEASED_PORTS])
+@pytest.mark.parametrize("kind", [addresses.NAMESPACE, addresses.LEASED_PORTS])
 def test_dead_zygote_is_replaced_for_the_next_cluster(fake_engine, program, tmp_path, kind):
-    chosen = network.Network(kind, "for this test")
+    chosen = addresses.Network(kind, "for this test")
     engine = with_zygotes_of_its_own(fake_engine, tmp_path, network=chosen)
     with pytest.raises(HarnessError, match=r"the zygote was killed by signal 9; see .*zygote-none"):
         lose_a_zygote(engine, program("signal.pause()"))
@@ -731,7 +733,7 @@ def test_no_short_directory_for_sockets_names_the_limit(tmp_path, monkeypatch):
     assert paths.short_directory().parent == open_to_all
 
 
-@pytest.mark.parametrize("kind", [network.NAMESPACE, network.LEASED_PORTS])
+@pytest.mark.parametrize("kind", [addresses.NAMESPACE, addresses.LEASED_PORTS])
 def test_killing_pytest_leaves_no_process_and_no_namespace(tmp_path, kind):
     """SIGKILL, which nothing can catch, while a cluster runs; rules for its ports go, too."""
     ready = tmp_path / "ready"
@@ -750,7 +752,7 @@ def test_killing_pytest_leaves_no_process_and_no_namespace(tmp_path, kind):
     killed_s = time.monotonic()
     victim.wait()
     # The zygote, two tasks, the cluster's init, and what holds its network: namespaces or rules.
-    assert len(running) >= 4 + (kind == network.NAMESPACE or tool != "")
+    assert len(running) >= 4 + (kind == addresses.NAMESPACE or tool != "")
     wait_until("everything to end", lambda: not leaks.processes(session), 5)
     assert time.monotonic() - killed_s < 5
     assert not Path(temporary).exists()

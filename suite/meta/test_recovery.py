@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from suite.harness import recovery
-from suite.harness.run import Event, Run
+from suite.harness.core.history import Event, Run
+from suite.harness.metrics import recovery
 from suite.meta.fakes import WORKERS
 
 TASKS = ("worker/0", "worker/1", "worker/2")

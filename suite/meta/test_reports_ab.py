@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from reports import __main__ as command
-from reports import ab, frame
-from reports.effects import Answer
-from reports.frame import BadInput
+from reports.ab import command as ab
+from reports.rundir import frame
+from reports.rundir.frame import BadInput
+from reports.stats.ratio_tests import Answer
 from suite.meta import made_up_run
 from suite.meta.sessions import bound
 from suite.meta.test_reports_paired import TEST, turns

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from reports import changes
+from reports.stats import changepoints
 
 SERIES = 200  # simulated ones of each kind
 
@@ -18,23 +18,23 @@ def simulated(runs: int, noise: float, step: float = 0, place: int = 0) -> list[
 
 
 def share_with_a_change(series: list[list[float]]) -> float:
-    return sum(bool(changes.find(values)) for values in series) / len(series)
+    return sum(bool(changepoints.find(values)) for values in series) / len(series)
 
 
 @pytest.mark.parametrize("runs", [6, 10, 30, 100])
 def test_noise_alone_seldom_changes(runs: int):
-    assert share_with_a_change(simulated(runs, 0.03)) <= changes.ALPHA
+    assert share_with_a_change(simulated(runs, 0.03)) <= changepoints.ALPHA
 
 
 @pytest.mark.parametrize("runs", [6, 10, 30, 100])
 def test_of_all_series_of_a_history_seldom_one_changes(runs: int):
     series = simulated(runs, 0.03)
-    assert not [values for values in series if changes.find(values, len(series))]
+    assert not [values for values in series if changepoints.find(values, len(series))]
 
 
 def test_a_lasting_step_is_found_among_many_series():
     series = simulated(30, 0.03, 0.1, 15)
-    found = [changes.find(values, len(series)) for values in series]
+    found = [changepoints.find(values, len(series)) for values in series]
     assert sum(map(bool, found)) >= 0.9 * SERIES
 
 
@@ -43,7 +43,7 @@ def test_an_odd_run_is_no_change(place: int):
     series = simulated(30, 0.03)
     for values in series:
         values[place] *= 1.6
-    assert share_with_a_change(series) <= changes.ALPHA
+    assert share_with_a_change(series) <= changepoints.ALPHA
 
 
 def test_an_odd_run_hides_no_change():
@@ -54,7 +54,7 @@ def test_an_odd_run_hides_no_change():
 
 
 def test_a_lasting_step_is_found_where_it_is():
-    found = [changes.find(values) for values in simulated(20, 0.03, 0.1, 10)]
+    found = [changepoints.find(values) for values in simulated(20, 0.03, 0.1, 10)]
     near = [len(each) == 1 and abs(each[0].place - 10) <= 2 for each in found]
     assert sum(map(bool, found)) >= 0.98 * SERIES
     assert sum(near) >= 0.95 * SERIES
@@ -66,7 +66,7 @@ def test_a_step_down_is_found_as_well_as_one_up():
 
 def test_a_change_tells_the_medians_of_its_levels():
     values = [*[10, 11, 12] * 4, *[20, 21, 23] * 4, *[41, 42, 40] * 4]
-    first, second = changes.find(values)
+    first, second = changepoints.find(values)
     assert (first.place, first.before, first.after) == (12, 11, 21)
     assert (second.place, second.before, second.after) == (24, 21, 41)
     assert first.ratio == 21 / 11
@@ -79,8 +79,8 @@ def test_a_change_below_the_floor_is_not_told(step: float, told: bool):
 
 def test_two_small_changes_become_one_above_the_floor():
     values = [*[100, 100.1] * 5, *[101.5, 101.6] * 5, *[103, 103.1] * 5]
-    (change,) = changes.find(values)
-    assert change.ratio > 1 + changes.FLOOR
+    (change,) = changepoints.find(values)
+    assert change.ratio > 1 + changepoints.FLOOR
 
 
 @pytest.mark.parametrize(
@@ -89,4 +89,4 @@ def test_two_small_changes_become_one_above_the_floor():
     ids=["none", "one", "too few", "no logarithm", "all the same"],
 )
 def test_nothing_is_told_where_nothing_can_be(values: list[float]):
-    assert changes.find(values) == []
+    assert changepoints.find(values) == []

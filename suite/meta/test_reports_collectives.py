@@ -10,18 +10,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from reports import (
-    collective_charts,
-    collectives,
-    frame,
-    html,
-    markdown,
-    measured,
-    sections,
-    terminal,
-)
-from reports.table import Table
-from suite.harness.collectives import named
+from reports.charts import collective_charts
+from reports.core.table import Table
+from reports.render import html, markdown, terminal
+from reports.rundir import frame
+from reports.sections import collectives, other_metrics, registry
+from suite.harness.metrics.collective_bandwidth import named
 from suite.meta import made_up_run
 
 TEST = made_up_run.test_id("benchmarks", "collectives", "collectives_by_size", "ring")
@@ -167,7 +161,7 @@ def test_training_stands_beside_what_its_link_allows(run):
 
 
 def test_nothing_of_it_is_shown_again_among_the_other_numbers(run):
-    assert measured.table(run, sections.elsewhere(run.measurements)).rows == ()
+    assert other_metrics.table(run, registry.elsewhere(run.measurements)).rows == ()
 
 
 def test_every_page_has_all_of_it(run):

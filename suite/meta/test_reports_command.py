@@ -19,7 +19,9 @@ import pytest
 
 import reports
 from reports import __main__ as command
-from reports import frame, html, markdown, sections, store, terminal
+from reports.render import html, markdown, terminal
+from reports.rundir import frame, writer
+from reports.sections import registry
 from suite.meta import made_up_run
 
 made_up = made_up_run.made_up
@@ -147,14 +149,14 @@ def broken(*_: Any) -> Any:
 
 # What renders a part of the pages -> the part's title, the pages that have it.
 PARTS = {
-    "collectives.tables": ("Collectives", "text md html"),
-    "charts.throughput_chart": ("Throughput", "html"),
-    "conformance.matrix": ("Conformance", "text md html"),
-    "conformance.findings": ("What did not pass", "text md html"),
-    "conformance.claims": ("Claims", "html"),
-    "timelines.of": ("Timelines", "html"),
-    "html._verdicts": ("Every verdict", "html"),
-    "markdown._verdicts": ("Every verdict", "md"),
+    "sections.collectives.tables": ("Collectives", "text md html"),
+    "charts.section_charts.throughput_chart": ("Throughput", "html"),
+    "sections.conformance.matrix": ("Conformance", "text md html"),
+    "sections.conformance.findings": ("What did not pass", "text md html"),
+    "sections.conformance.claims": ("Claims", "html"),
+    "charts.fault_timelines.of": ("Timelines", "html"),
+    "render.html._verdicts": ("Every verdict", "html"),
+    "render.markdown._verdicts": ("Every verdict", "md"),
 }
 
 
@@ -163,11 +165,11 @@ def test_broken_section_becomes_a_note_beside_others(
     made_up: Path, tmp_path: Path, monkeypatch: Any, capsys: Any, name: str
 ):
     title, pages = PARTS[name]
-    module, function = name.split(".")
+    module, _, function = name.rpartition(".")
     monkeypatch.setattr(importlib.import_module(f"reports.{module}"), function, broken)
-    if name == "collectives.tables":  # the registry took the function when it was imported
+    if name == "sections.collectives.tables":  # the registry took the function when it was imported
         rows = [
-            replace(row, tables=broken) if row.title == title else row for row in sections.SECTIONS
+            replace(row, tables=broken) if row.title == title else row for row in registry.SECTIONS
         ]
         for page in (terminal, markdown, html):
             monkeypatch.setattr(page, "SECTIONS", rows)
@@ -189,13 +191,13 @@ def test_broken_section_becomes_a_note_beside_others(
         assert page == "text" or "<a bug>" not in text
 
 
-@pytest.mark.parametrize("name", ["markdown.render", "html.render"])
+@pytest.mark.parametrize("name", ["render.markdown.render", "render.html.render"])
 def test_broken_page_leaves_the_run_and_other_page(tmp_path: Path, monkeypatch: Any, name: str):
     directory = made_up_run.write_small(tmp_path / "run")
-    module, function = name.split(".")
+    module, _, function = name.rpartition(".")
     monkeypatch.setattr(importlib.import_module(f"reports.{module}"), function, broken)
-    (note,) = store.write_pages(frame.load(directory))
-    page, other = ("report.md", "report.html")[:: 1 if module == "markdown" else -1]
+    (note,) = writer.write_pages(frame.load(directory))
+    page, other = ("report.md", "report.html")[:: 1 if module == "render.markdown" else -1]
     assert note.startswith(f"{page} could not be rendered: KeyError")
     assert f"{page} could not be rendered" in (directory / page).read_text()
     assert "could not be rendered" not in (directory / other).read_text()
@@ -291,7 +293,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(made_up: Path, monkeypatch: A
 
 def test_reports_know_nothing_of_suite_and_tensorflow():
     imported = set()
-    for path in Path(reports.__file__).parent.glob("*.py"):
+    for path in Path(reports.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
                 imported |= {alias.name.split(".")[0] for alias in node.names}

@@ -8,22 +8,24 @@ from typing import Any
 
 import pytest
 
-from reports import compare as gate
-from reports import compared as shown
-from reports import drift, paired, sides
-from reports.compare import Comparison
-from reports.frame import BadInput
+from reports.ab import pairs
+from reports.compare import gate, run_drift, run_groups
+from reports.compare import output as shown
+from reports.compare.gate import Comparison
+from reports.rundir.frame import BadInput
 from suite.meta.made_up_pair import run, side, step_times, times, told
 from suite.meta.made_up_run import INFO
 
 REGRESSION, IMPROVEMENT, NO_CHANGE, CANNOT_TELL = (answer.value for answer in gate.Answer)
 
 
-def compared(base: sides.Side, new: sides.Side, *confirm: sides.Side, **how: Any) -> Comparison:
+def compared(
+    base: run_groups.Side, new: run_groups.Side, *confirm: run_groups.Side, **how: Any
+) -> Comparison:
     return gate.compare(base, new, *confirm, **{"drift": 0.0, **how})
 
 
-def judged(name: str, **series: Sequence[float]) -> sides.Side:
+def judged(name: str, **series: Sequence[float]) -> run_groups.Side:
     return side(name, step_times(series))
 
 
@@ -158,7 +160,7 @@ def test_several_values_of_one_process_are_one():
 def test_numbers_without_direction_and_turns_of_a_pair_are_left_out():
     extra = [
         *step_times({"none": times()}, better="none"),
-        *step_times({"a": times()}, metric=paired.TIME, variant="base"),
+        *step_times({"a": times()}, metric=pairs.TIME, variant="base"),
     ]
     new = [*step_times({"a": times()}), *extra]
     found = compared(side("base", [*step_times({"a": times()}), *extra]), side("new", new))
@@ -236,13 +238,14 @@ def test_a_test_that_flickers_between_runs_of_a_side_cannot_be_told():
     runs = [run(f"base-{word}", judged=told(loads=word)) for word in ("passed", "failed")]
     new = side("new", judged=told(loads="failed"))
     assert (
-        reason(compared(sides.of(runs), new, numbers=False)) == "differs between runs of one side"
+        reason(compared(run_groups.of(runs), new, numbers=False))
+        == "differs between runs of one side"
     )
 
 
-def drifting(levels: Sequence[float]) -> sides.Side:
+def drifting(levels: Sequence[float]) -> run_groups.Side:
     """A run at each level."""
-    return sides.of(
+    return run_groups.of(
         [run(f"run-{n}", step_times({"a": times(level)})) for n, level in enumerate(levels)]
     )
 
@@ -251,11 +254,11 @@ LEVELS = (1.0, 1.01, 0.99, 1.02, 0.98)  # their standard deviation is 1.6 %
 
 
 def test_drift_is_given_or_seen_in_several_runs_or_assumed():
-    assert drift.known(drifting(LEVELS), 0.1).usual == pytest.approx(0.1, rel=0.05)
-    seen = drift.known(drifting(LEVELS))
+    assert run_drift.known(drifting(LEVELS), 0.1).usual == pytest.approx(0.1, rel=0.05)
+    seen = run_drift.known(drifting(LEVELS))
     assert (seen.usual, seen.df) == (pytest.approx(0.0158, rel=0.01), 4)
-    assumed = drift.known(drifting(LEVELS[:4]))
-    assert assumed.usual == pytest.approx(math.log1p(drift.DRIFT))
+    assumed = run_drift.known(drifting(LEVELS[:4]))
+    assert assumed.usual == pytest.approx(math.log1p(run_drift.DRIFT))
 
 
 def test_a_series_that_drifts_more_than_its_unit_is_judged_by_its_own():
@@ -263,8 +266,8 @@ def test_a_series_that_drifts_more_than_its_unit_is_judged_by_its_own():
         run(f"run-{n}", step_times({"calm": times(), "wild": times(level**3)}))
         for n, level in enumerate(LEVELS)
     ]
-    base = sides.of(runs)
-    seen = drift.known(base)
+    base = run_groups.of(runs)
+    seen = run_drift.known(base)
     calm, wild = (seen.of(key, "s") for key in base.series)
     assert calm == pytest.approx(wild / 2**0.5, rel=0.01)
 
@@ -277,8 +280,8 @@ def test_a_drift_hides_a_change_that_is_no_larger():
 
 
 def test_means_over_several_runs_drift_less():
-    assert drift.of_means(0.05, 1, 1) == 0.05
-    assert drift.of_means(0.05, 4, 4) == 0.025
+    assert run_drift.of_means(0.05, 1, 1) == 0.05
+    assert run_drift.of_means(0.05, 4, 4) == 0.025
     assert answers(gate.compare(drifting([1] * 4), judged("new", a=times(3.0)))) == {
         "a": REGRESSION
     }
@@ -299,15 +302,15 @@ BAD = [
         "nothing measured is in both: BASE has 0 series of numbers, NEW 1",
     ),
     (
-        lambda: sides.of([run("a"), run("b", versions={"tensorflow": "2.15.1"})]),
+        lambda: run_groups.of([run("a"), run("b", versions={"tensorflow": "2.15.1"})]),
         "holds runs of different versions",
     ),
     (
-        lambda: sides.of([run("a"), run("b", machine={"host": "host-2"})]),
+        lambda: run_groups.of([run("a"), run("b", machine={"host": "host-2"})]),
         "holds runs of different machines",
     ),
     (
-        lambda: sides.of([run("a"), run("b", spawn="exec")]),
+        lambda: run_groups.of([run("a"), run("b", spawn="exec")]),
         "holds runs that were measured otherwise: Tasks started by fork → exec",
     ),
     (

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from reports import __main__ as command
-from reports import compare as gate
-from reports import compared, drift, effects
+from reports.compare import gate, output, run_drift
+from reports.stats import ratio_tests
 from suite.meta.made_up_pair import side, step_times, times, told, usual, write
 from suite.meta.made_up_run import INFO, NASTY
 
@@ -167,7 +167,7 @@ def test_markdown_fits_a_comment_and_says_what_it_leaves_out():
     base = side("base", judged=told(**names))
     failed = {"verdict": "failed", "reason": 99 * NASTY}
     new = side("new", judged=[{**row, **failed} for row in told(**names)])
-    printed = compared.as_markdown(gate.compare(base, new), exit_code=1)
+    printed = output.as_markdown(gate.compare(base, new), exit_code=1)
     assert len(printed) < 65_536
     assert "440 more are in --format text and json." in printed
     assert "<b>" not in printed
@@ -177,7 +177,7 @@ def test_markdown_fits_a_comment_and_says_what_it_leaves_out():
 def text(found: gate.Comparison) -> list[str]:
     console = Console(file=io.StringIO(), width=140)
     with console.capture() as printed:
-        compared.as_text(found, console)
+        output.as_text(found, console)
     return printed.get().splitlines()
 
 
@@ -189,8 +189,8 @@ def test_cannot_tell_is_one_line_where_one_reason_covers_all():
     reason = "measured on another machine, or on more or fewer processors"
     assert lines[3] == f"Series: cannot tell (500): {reason} (listed in --format json)"
     assert len(lines) < 15
-    assert len(json.loads(compared.as_json(found, 2))["series"]) == 500
-    assert lines[3] in compared.as_markdown(found, 2).replace("\\", "")
+    assert len(json.loads(output.as_json(found, 2))["series"]) == 500
+    assert lines[3] in output.as_markdown(found, 2).replace("\\", "")
 
 
 def test_cannot_tell_has_counts_and_examples_by_reason():
@@ -200,7 +200,7 @@ def test_cannot_tell_has_counts_and_examples_by_reason():
     lines = text(found)
     gone, changed = "not in NEW, passed in BASE (20)", "passed in BASE, unsupported in NEW (1)"
     assert lines.index("Tests: cannot tell (21)") < lines.index(gone) < lines.index(changed)
-    assert len([line for line in lines if "gone_" in line]) == compared.EXAMPLES
+    assert len([line for line in lines if "gone_" in line]) == output.EXAMPLES
     assert "all in --format json" in " ".join(lines)
 
 
@@ -208,14 +208,17 @@ def test_help_states_the_constants_that_hold(capsys: Any):
     with pytest.raises(SystemExit):
         command.main(["compare", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"{drift.RUNS_ENOUGH} or more runs in BASE show, else {100 * drift.DRIFT:g} " in shown
-    assert f"by default {100 * effects.FLOOR:g} " in shown
+    assert (
+        f"{run_drift.RUNS_ENOUGH} or more runs in BASE show, else {100 * run_drift.DRIFT:g} "
+        in shown
+    )
+    assert f"by default {100 * ratio_tests.FLOOR:g} " in shown
 
 
 def test_what_was_measured_otherwise_is_told_once():
     rows = list(step_times(usual()))
     found = gate.compare(side("base", rows), side("new", rows, spawn="exec"))
-    (note,) = (line for line in compared.notes(found) if "otherwise" in line)
+    (note,) = (line for line in output.notes(found) if "otherwise" in line)
     assert note.endswith("no number can be told: Tasks started by fork → exec.")
 
 
@@ -223,7 +226,7 @@ def test_machines_that_differ_are_told_once():
     machine = {**INFO["machine"], "host": "host-2"}
     rows = list(step_times(usual()))
     found = gate.compare(side("base", rows), side("new", rows, machine=machine))
-    (note,) = (line for line in compared.notes(found) if "machine" in line and "host-2" in line)
+    (note,) = (line for line in output.notes(found) if "machine" in line and "host-2" in line)
     assert note == (
         "Different machines, so no number can be told: BASE on host-1, Made-up CPU @ 2 GHz, 2; "
         "NEW on host-2, Made-up CPU @ 2 GHz, 2."
@@ -259,10 +262,10 @@ def test_json_has_the_documented_keys_and_null_for_what_is_not_known(runs: Runs,
     lone = gate.compare(
         side("base", step_times({"a": [1.0]})), side("new", step_times({"a": [1.0]}))
     )
-    (series,) = json.loads(compared.as_json(lone, 0))["series"]
+    (series,) = json.loads(output.as_json(lone, 0))["series"]
     assert (series["low"], series["p"]) == (None, None)
 
 
 def test_every_documented_json_key_is_in_the_docstring():
-    documented = set(re.findall(r"\w+", compared.as_json.__doc__ or ""))
+    documented = set(re.findall(r"\w+", output.as_json.__doc__ or ""))
     assert [key for key in f"{KEYS} {SERIES_KEYS}".split() if key not in documented] == []

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from reports.effects import (
+from reports.stats.ratio_tests import (
     FLOOR,
     LEAST_PAIRS,
     Answer,

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from reports import __main__ as command
-from reports import faults, frame
+from reports.rundir import frame
+from reports.sections import fault_matrix
 from suite.meta import made_up_run
 
 GROUP = "keras_multi_worker_mirrored · tf_keras 2.21.0"
@@ -52,7 +53,7 @@ def test_several_runs_give_median_and_range(tmp_path: Path):
     values = {"a": 4.0, "b": 12.0, "c": 5.0}
     runs = [run_of(tmp_path / name, value) for name, value in values.items()]
     runs.append(run_of(tmp_path / "d", None, "known_deviation", reason="it hangs"))
-    (row,) = faults.spread(runs).rows
+    (row,) = fault_matrix.spread(runs).rows
     assert row.group == GROUP
     assert row.cells == (
         *("sigkill", "worker, mid-epoch", "4", "1 known deviation, 3 passed"),
@@ -68,7 +69,7 @@ def test_what_differs_is_not_merged(tmp_path: Path):
         run_of(tmp_path / "d", 4.0, fault="sigterm"),
         run_of(tmp_path / "e", 5.0, backend="nccl"),
     ]
-    rows = faults.spread(runs).rows
+    rows = fault_matrix.spread(runs).rows
     assert [row.cells[5] for row in rows if "2.15.1" in row.group] == ["2.00"]
     assert [row.cells[5] for row in rows if "nccl" in row.group] == ["5.00"]
     assert sorted(row.cells[5] for row in rows) == ["1.00", "2.00", "3.00", "4.00", "5.00"]
@@ -112,7 +113,7 @@ def test_a_red_fault_run_or_a_leak_is_told_and_makes_the_command_fail(
 
 def test_a_verdict_for_which_nobody_was_hurt_is_no_fault_run(tmp_path: Path):
     run = run_of(tmp_path / "a", 1.0, "known_deviation", reason="why", cluster="001-healthy")
-    assert faults.tally([run]) == ("0 fault runs in 4 min: none; no leak", True)
+    assert fault_matrix.tally([run]) == ("0 fault runs in 4 min: none; no leak", True)
 
 
 def test_runs_without_a_fault_or_twice_the_same_are_refused_in_one_line(

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from reports import __main__ as command
-from reports import frame, history, layout, trends
+from reports.history import series as history
+from reports.history import tables as trends
+from reports.render import terminal_layout
+from reports.rundir import frame
 from suite.meta.made_up_run import INFO, measured, write_measured
 from suite.meta.test_reports_pages import Page
 
@@ -111,7 +114,7 @@ def test_no_line_is_wider_than_the_terminal(runs: Path, monkeypatch: Any, capsys
 def test_a_terminal_without_unicode_has_a_trend_too():
     values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
     assert trends.trend(values) == "▁▂▃▄▅▆▇█"
-    assert trends.trend(values).translate(layout.PLAIN) == ".:-=+*#%"
+    assert trends.trend(values).translate(terminal_layout.PLAIN) == ".:-=+*#%"
 
 
 def test_noise_looks_flat_and_many_runs_become_few_signs():

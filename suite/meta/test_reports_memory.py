@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reports import memory
+from reports.sections import memory
 from suite.meta import made_up_run
 
 TRAINER = "supervisor_parameter_server"

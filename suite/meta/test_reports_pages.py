@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from reports import conformance, curves, frame, header, html, markdown, terminal, throughput
-from reports.verdicts import VERDICTS
-from suite.harness import controller
+from reports.core.verdicts import VERDICTS
+from reports.render import html, markdown, run_facts, terminal
+from reports.rundir import frame
+from reports.sections import conformance, throughput, training_curves
+from suite.harness.pytest_plugin import run_directory_plugin
 from suite.meta import made_up_run
 
 made_up = made_up_run.made_up
@@ -116,7 +118,7 @@ def test_the_page_holds_every_verdict_with_its_evidence(run: frame.RunFrames, pa
 
 def test_the_page_holds_facts_numbers_and_charts(run: frame.RunFrames, page: Page):
     text = flat(" ".join(page.text))
-    for label, value in header.facts(run):
+    for label, value in run_facts.facts(run):
         assert label == "Command" or label in text
         assert value in text
     charts = [attrs["aria-label"] for tag, attrs in page.elements if tag == "svg"]
@@ -203,7 +205,7 @@ def test_the_summary_of_a_session_fits_columns(
     run: frame.RunFrames, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ):
     monkeypatch.setenv("COLUMNS", "60")
-    terminal.summary(run, controller.console())
+    terminal.summary(run, run_directory_plugin.console())
     lines = capsys.readouterr().out.splitlines()
     assert "✓ passed   ○ unsupported   ≈ known deviation" in lines
     assert "↑ unexpected pass   ! harness error   ✗ failed" in lines
@@ -338,7 +340,7 @@ def test_tables_and_charts_scroll_in_boxes_that_keys_reach(made_up: Path):
 
 
 def test_curves_are_those_of_healthy_clusters(made_up: Path):
-    (curve,) = curves.of(frame.load(made_up))
+    (curve,) = training_curves.of(frame.load(made_up))
     assert (curve.cluster, curve.backend, curve.workers) == ("healthy-ring", "ring", 2)
     assert [step for step, _ in curve.steps] == list(range(1, 13))
     assert curve.steps[0][1] == pytest.approx(2.3)  # the mean of 2.4 and 2.2
@@ -350,4 +352,4 @@ def test_event_files_with_holes_draw_no_curve(tmp_path: Path, line: str):
     made_up_run.write_events(tmp_path)
     path = tmp_path / "events" / "healthy-ring" / "worker-1.jsonl"
     path.write_text(line + "\n" + path.read_text())
-    assert curves.read(tmp_path) == []
+    assert training_curves.read(tmp_path) == []

@@ -9,10 +9,11 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from reports import frame, paired
-from reports.effects import Answer
-from reports.frame import BadInput
-from reports.text import MISSING
+from reports.ab import pairs as paired
+from reports.core.text import MISSING
+from reports.rundir import frame
+from reports.rundir.frame import BadInput
+from reports.stats.ratio_tests import Answer
 from suite.meta import made_up_run
 
 TEST = made_up_run.test_id("benchmarks", "paired", "paired", "single_process-tf_keras")

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from reports import charts, frame, scaling
+from reports.charts import section_charts
+from reports.rundir import frame
+from reports.sections import scaling
 from suite.meta import made_up_run
 
 LOOP = "custom_loop_multi_worker_mirrored"
@@ -63,6 +65,6 @@ def test_without_a_process_alone_there_is_no_speed_up(run: frame.RunFrames):
 
 
 def test_each_approach_is_one_picture(run: frame.RunFrames):
-    ((name, drawn),) = charts.scaling_chart(run)
+    ((name, drawn),) = section_charts.scaling_chart(run)
     assert name == f"{LOOP}, asked auto, got ring"
     assert drawn.count("<svg") == 1

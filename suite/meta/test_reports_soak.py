@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reports import __main__ as command
-from reports import soak
+from reports.history import soak
 
 GREEN: dict[str, Any] = {
     "run_id": "run",

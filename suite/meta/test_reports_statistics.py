@@ -9,11 +9,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from reports import faults, frame, published, startup, throughput
-from reports.layout import broken, packed, widths
-from reports.statistics import Estimate, mean, middle
-from reports.table import Column
-from reports.text import figure, slug
+from reports.core.table import Column
+from reports.core.text import figure, slug
+from reports.render.terminal_layout import broken, packed, widths
+from reports.rundir import frame
+from reports.sections import fault_matrix, published_figures, startup, throughput
+from reports.stats.intervals import Estimate, mean, middle
 from suite.meta import made_up_run
 
 made_up = made_up_run.made_up
@@ -91,7 +92,7 @@ def test_a_line_of_the_fault_table_has_its_own_numbers(made_up: Path):
         )
     ]
     shown = frame.RunFrames(run.directory, run.info, pd.DataFrame(lines), run.verdicts)
-    (row,) = faults.table(shown).rows
+    (row,) = fault_matrix.table(shown).rows
     assert row.group == "supervisor_parameter_server"
     assert row.cells == ("sigkill", "worker, mid-epoch", "passed", "0.123", "—", "20", "0.250", "—")
 
@@ -111,12 +112,12 @@ def test_a_published_figure_stands_beside_ours_and_the_range(made_up: Path):
         *told("loss of epoch 3", low=1.0, high=1.5, ours=1.6),
     ]
     shown = frame.RunFrames(run.directory, run.info, pd.DataFrame(rows), run.verdicts)
-    assert [row.cells for row in published.table(shown).rows] == [
+    assert [row.cells for row in published_figures.table(shown).rows] == [
         ("loss of epoch 1", "2.3000", "2.2500", "2.0000 to 2.5000", "yes"),
         ("loss of epoch 2", "0.5000", "1.2500", "1.0000 to 1.5000", "NO"),
         ("loss of epoch 3", "—", "1.6000", "1.0000 to 1.5000", "NO"),
     ]
-    assert "No published figure" in published.table(run).note
+    assert "No published figure" in published_figures.table(run).note
 
 
 def test_throughput_is_one_value_per_process(made_up: Path):

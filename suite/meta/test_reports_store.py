@@ -17,7 +17,8 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from reports import frame, store, verdicts
+from reports.core import verdicts
+from reports.rundir import frame, writer
 from suite.meta import made_up_run
 
 made_up = made_up_run.made_up
@@ -39,8 +40,8 @@ def names(directory: Path) -> set[str]:
 
 def write_small(directory: Path, **row: Any) -> None:
     verdict = {**made_up_run.verdict(made_up_run.SINGLE, "export", "loads"), **row}
-    run = store.write(directory, made_up_run.INFO, made_up_run.measurements()[-1:], [verdict])
-    assert store.write_pages(run) == []
+    run = writer.write(directory, made_up_run.INFO, made_up_run.measurements()[-1:], [verdict])
+    assert writer.write_pages(run) == []
 
 
 @contextmanager
@@ -180,7 +181,7 @@ def test_a_measurement_without_a_number_is_refused(columns: dict, message: str):
 def test_a_run_without_what_reports_need_is_refused(tmp_path: Path):
     info = {key: value for key, value in made_up_run.INFO.items() if key != "seed"}
     with pytest.raises(ValueError, match="seed"):
-        store.write(tmp_path / "run", info, [], [])
+        writer.write(tmp_path / "run", info, [], [])
     assert not (tmp_path / "run").exists()
 
 
@@ -193,7 +194,7 @@ def unwritable(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         os.rename(source, target)
 
-    monkeypatch.setattr(store.os, "replace", replace)
+    monkeypatch.setattr(writer.os, "replace", replace)
     return request.param
 
 
@@ -231,14 +232,14 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path):
 
 def test_a_device_is_written_to_and_stays_a_device():
     with pytest.raises(OSError, match="cannot write /dev/full: No space left on device"):
-        store.write_file(Path("/dev/full"), "text")
-    store.write_file(Path("/dev/null"), "text")
+        writer.write_file(Path("/dev/full"), "text")
+    writer.write_file(Path("/dev/null"), "text")
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
     assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
 
 
 def test_a_link_stays_a_link(tmp_path: Path):
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    store.write_file(tmp_path / "link", "text")
+    writer.write_file(tmp_path / "link", "text")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_text() == "text"

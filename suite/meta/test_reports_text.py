@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reports import text
+from reports.core import text
 
 
 @pytest.mark.parametrize(

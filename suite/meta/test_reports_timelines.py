@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from reports import frame, timelines
-from reports import histories as read_by_reports
+from reports.charts import fault_timelines
+from reports.rundir import event_files as read_by_reports
+from reports.rundir import frame
 from suite.meta import made_up_run
 from suite.meta.made_up_run import event, write_lines
 
@@ -18,11 +19,11 @@ made_up = made_up_run.made_up
 ENDED: dict[str, Any] = {"code": 0, "signal": None, "ended_by_harness": False}
 
 
-def written(directory: Path, *events: dict[str, Any]) -> timelines.Timeline:
+def written(directory: Path, *events: dict[str, Any]) -> fault_timelines.Timeline:
     """The timeline of these events, which tasks and harness wrote to one file or other."""
     for number, half in enumerate((events[::2], events[1::2])):
         write_lines(directory / f"{number}.jsonl", half)
-    found = timelines.read(directory)
+    found = fault_timelines.read(directory)
     assert found is not None
     return found
 
@@ -73,7 +74,7 @@ def test_a_lane_has_each_life_of_its_task(tmp_path: Path):
 def test_a_life_s_end_is_named_in_the_picture(tmp_path: Path, how: dict[str, Any], words: str):
     ended = event("exited", 101.0, "worker/1", **{**ENDED, **how})
     line = written(tmp_path, spawned("worker/1", 90.0), fault(), ended)
-    assert words in timelines.draw(line, "x")
+    assert words in fault_timelines.draw(line, "x")
 
 
 def test_a_coordinator_s_steps_are_those_of_its_workers(tmp_path: Path):
@@ -89,13 +90,13 @@ def test_a_fault_that_is_no_task_s_has_no_lane_and_is_drawn(tmp_path: Path):
     line = written(tmp_path, task, fault(task="link", name="partition"), healed)
     assert [lane.task for lane in line.lanes] == ["worker/0"]
     assert [what for what, _, _ in line.faults] == ["fault_started", "fault_ended"]
-    assert timelines.draw(line, "x").count(timelines.RED) == 2  # the two upright lines
+    assert fault_timelines.draw(line, "x").count(fault_timelines.RED) == 2  # the two upright lines
 
 
 def test_steps_that_are_far_apart_stay_apart(tmp_path: Path):
     steps = [event("step", time_s, "worker/1") for time_s in (0.0, 50.0, 50.1, 50.4, 100.0)]
     line = written(tmp_path, spawned("worker/1", 0.0), *steps, fault(0.0))
-    strokes = timelines.strokes(line.lanes[0], line)
+    strokes = fault_timelines.strokes(line.lanes[0], line)
     assert len(strokes) == 3
     assert all(a <= b <= line.end_s for a, b in strokes)
     assert [a for a, _ in strokes] == pytest.approx([0, 50, 100], abs=line.stroke_s)
@@ -111,7 +112,7 @@ def test_thousands_of_events_make_a_small_picture(tmp_path: Path):
     ]
     line = written(tmp_path, *made, fault(120.0))
     assert sum(len(lane.steps) for lane in line.lanes) == 4_000
-    assert len(timelines.draw(line, "x")) < 25_000
+    assert len(fault_timelines.draw(line, "x")) < 25_000
 
 
 @pytest.mark.parametrize(
@@ -121,18 +122,18 @@ def test_thousands_of_events_make_a_small_picture(tmp_path: Path):
 def test_a_history_with_holes_is_not_drawn(tmp_path: Path, line: str):
     written(tmp_path, spawned("worker/1", 90.0), fault())
     (tmp_path / "0.jsonl").write_text(line + "\n" + (tmp_path / "0.jsonl").read_text())
-    assert timelines.read(tmp_path) is None
+    assert fault_timelines.read(tmp_path) is None
 
 
 def test_without_a_fault_there_is_nothing_to_draw(tmp_path: Path):
-    assert timelines.read(tmp_path / "missing") is None
+    assert fault_timelines.read(tmp_path / "missing") is None
     write_lines(tmp_path / "a.jsonl", [spawned("worker/1", 90.0)])
-    assert timelines.read(tmp_path) is None
+    assert fault_timelines.read(tmp_path) is None
 
 
 def test_a_run_has_a_picture_of_each_cluster_that_was_hurt(made_up: Path):
     run = frame.load(made_up)
-    (picture,) = timelines.of(run)
+    (picture,) = fault_timelines.of(run)
     assert (picture.fault, picture.variant) == ("sigkill", "worker, mid-epoch")
     assert picture.test == run.verdicts.query("fault != ''")["test"].item()
     assert made_up_run.HURT in picture.svg
@@ -142,7 +143,7 @@ def test_a_run_has_a_picture_of_each_cluster_that_was_hurt(made_up: Path):
 
 def test_what_tasks_call_themselves_cannot_leave_the_picture(tmp_path: Path):
     task = "<script>$x$\x1b[31m&\x00"
-    drawn = timelines.draw(written(tmp_path, spawned(task, 90.0), fault(task=task)), "x")
+    drawn = fault_timelines.draw(written(tmp_path, spawned(task, 90.0), fault(task=task)), "x")
     assert "&lt;script&gt;$x$&amp;" in drawn
     assert not re.search(r"[\x00-\x08\x1b]|<script", drawn)
 

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from reports import __main__ as command
-from reports import effects, frame, paired, trials
-from reports.effects import Answer
+from reports.ab import gate_trials, pairs
+from reports.rundir import frame
+from reports.stats import ratio_tests
+from reports.stats.ratio_tests import Answer
 from suite.meta import made_up_pair, made_up_run
 
 COMPARISONS = 20
@@ -22,11 +24,11 @@ def turns(own: float, burst: float, count: int = 12, length: int = 40) -> Iterat
     """Turns of pairs of processes that differ by `own`, one in twenty struck by `burst`."""
     rng = np.random.default_rng(7)
     for repeat in range(count):
-        for variant in paired.SIDES:
+        for variant in pairs.SIDES:
             level = 0.02 * np.exp(rng.normal(0, own))
             noise = 0.01 * rng.standard_t(3, length) + burst * (rng.random(length) < 0.05)
             for value in level * np.exp(noise):
-                columns = {"variant": variant, "repeat": repeat, "metric": paired.TIME}
+                columns = {"variant": variant, "repeat": repeat, "metric": pairs.TIME}
                 yield from turn(value, **columns)
 
 
@@ -36,8 +38,10 @@ def turn(value: float, **columns: Any) -> Iterator[dict[str, Any]]:
 
 
 def tried(*rows: dict[str, Any], seed: int = 1) -> tuple[list[str], bool]:
-    found = trials.recorded([made_up_pair.run("recorded", rows)])
-    return trials.summary(found, trials.run_trials(trials.pools(found), COMPARISONS, seed))
+    found = gate_trials.recorded([made_up_pair.run("recorded", rows)])
+    return gate_trials.summary(
+        found, gate_trials.run_trials(gate_trials.pools(found), COMPARISONS, seed)
+    )
 
 
 QUIET = list(turns(own=0.004, burst=0.5))
@@ -76,10 +80,10 @@ def test_where_processes_differ_too_much_slowdowns_are_missed_and_nothing_cries_
     assert lines[4].startswith("Falls")
 
 
-JUDGE = effects.judge
+JUDGE = ratio_tests.judge
 
 
-def cries_wolf(effect: effects.Effect, *_: Any, **__: Any) -> Answer:
+def cries_wolf(effect: ratio_tests.Effect, *_: Any, **__: Any) -> Answer:
     return Answer.REGRESSION if effect.ratio > 1 else Answer.IMPROVEMENT
 
 
@@ -87,7 +91,9 @@ def sleeps(*_: Any, **__: Any) -> Answer:
     return Answer.CANNOT_TELL
 
 
-def takes_worse_for_better(effect: effects.Effect, _: str, *others: Any, **named: Any) -> Answer:
+def takes_worse_for_better(
+    effect: ratio_tests.Effect, _: str, *others: Any, **named: Any
+) -> Answer:
     return JUDGE(effect, "higher", *others, **named)
 
 
@@ -100,14 +106,14 @@ def takes_worse_for_better(effect: effects.Effect, _: str, *others: Any, **named
     ],
 )
 def test_a_broken_gate_makes_the_trials_fall(monkeypatch: Any, broken: Any, line: int, said: str):
-    monkeypatch.setattr(effects, "judge", broken)
+    monkeypatch.setattr(ratio_tests, "judge", broken)
     lines, stands = tried(*QUIET)
     assert not stands
     assert said in lines[line]
 
 
 def test_resampled_pairs_are_those_recorded_with_sides_by_lot():
-    (series,) = trials.pools(trials.recorded([made_up_pair.run("recorded", LOUD)]))
+    (series,) = gate_trials.pools(gate_trials.recorded([made_up_pair.run("recorded", LOUD)]))
     drawn = series.resampled(np.random.default_rng(1), 0.0)
     assert [len(pair) for pair in drawn] == [40] * 12
     known = {abs(value) for pair in series.pairs for value in pair}
@@ -117,7 +123,7 @@ def test_resampled_pairs_are_those_recorded_with_sides_by_lot():
 
 
 def test_neighbours_stay_neighbours_in_blocks():
-    one = trials.Pool("counted", 1, (2,), (np.arange(100.0), np.arange(100.0)))
+    one = gate_trials.Pool("counted", 1, (2,), (np.arange(100.0), np.arange(100.0)))
     steps = np.diff(np.abs(one.resampled(np.random.default_rng(1), 0.0)[0]))
     assert (steps == 1).mean() >= 0.9
 
@@ -132,10 +138,10 @@ def test_records_of_code_that_differs_make_the_trials_fall():
 def test_comparisons_are_dealt_out_over_all_set_ups():
     other = [{**row, "backend": "auto"} for row in QUIET]
     again = [{**row, "test": f"{row['test']}-2"} for row in QUIET]
-    found = trials.recorded([made_up_pair.run("recorded", [*QUIET, *other, *again])])
-    done = trials.run_trials(trials.pools(found), 3, seed=1)
+    found = gate_trials.recorded([made_up_pair.run("recorded", [*QUIET, *other, *again])])
+    done = gate_trials.run_trials(gate_trials.pools(found), 3, seed=1)
     assert [one.comparisons for one in done] == [2, 1]
-    assert {row.cells[:3] for row in trials.table(done).rows} == {
+    assert {row.cells[:3] for row in gate_trials.table(done).rows} == {
         ("single_process · tf_keras 2.21.0, auto, 2 workers, Made-up CPU @ 2 GHz", "1", "12"),
         ("single_process · tf_keras 2.21.0, 2 workers, Made-up CPU @ 2 GHz", "2", "24"),
     }
@@ -148,20 +154,20 @@ def test_comparisons_are_dealt_out_over_all_set_ups():
 )
 def test_what_was_measured_elsewhere_or_otherwise_is_resampled_apart(other: dict[str, Any]):
     runs = [made_up_pair.run("one", QUIET), made_up_pair.run("other", QUIET, **other)]
-    assert [len(pool.pairs) for pool in trials.pools(trials.recorded(runs))] == [12, 12]
+    assert [len(pool.pairs) for pool in gate_trials.pools(gate_trials.recorded(runs))] == [12, 12]
     again = [made_up_pair.run("one", QUIET), made_up_pair.run("two", QUIET)]
-    assert [len(pool.pairs) for pool in trials.pools(trials.recorded(again))] == [24]
+    assert [len(pool.pairs) for pool in gate_trials.pools(gate_trials.recorded(again))] == [24]
 
 
 def test_pairs_of_a_comparison_that_broke_are_no_trial():
     broke = {**made_up_pair.told(loads="failed")[0], "test": QUIET[0]["test"]}
     with pytest.raises(frame.BadInput, match="a comparison in recorded broke"):
-        trials.recorded([made_up_pair.run("recorded", QUIET, [broke])])
+        gate_trials.recorded([made_up_pair.run("recorded", QUIET, [broke])])
 
 
 def test_a_comparison_is_drawn_as_long_as_one_is_measured():
     quiet, loud = (
-        trials.pools(trials.recorded([made_up_pair.run("recorded", rows)]))[0]
+        gate_trials.pools(gate_trials.recorded([made_up_pair.run("recorded", rows)]))[0]
         for rows in (QUIET, LOUD)
     )
     rng = np.random.default_rng(1)
@@ -170,7 +176,7 @@ def test_a_comparison_is_drawn_as_long_as_one_is_measured():
 
 def test_no_comparison_is_drawn_longer_than_the_recorded_ones_are():
     few = [{**row, "test": f"{row['test']}-2"} for row in LOUD if row["repeat"] < 3]
-    (pool,) = trials.pools(trials.recorded([made_up_pair.run("recorded", [*LOUD, *few])]))
+    (pool,) = gate_trials.pools(gate_trials.recorded([made_up_pair.run("recorded", [*LOUD, *few])]))
     rng = np.random.default_rng(1)
     assert {len(pool.resampled(rng, 0.0)) for _ in range(40)} == {3, 12}
 
@@ -178,7 +184,7 @@ def test_no_comparison_is_drawn_longer_than_the_recorded_ones_are():
 def test_a_comparison_that_ended_early_says_nothing_of_what_its_budget_had_time_for():
     agreed = [{**row, "test": f"{row['test']}-2"} for row in QUIET if row["repeat"] < 11]
     for rows, most in (([*LOUD, *agreed], (12,)), ([*QUIET, *agreed], (12,))):
-        (pool,) = trials.pools(trials.recorded([made_up_pair.run("recorded", rows)]))
+        (pool,) = gate_trials.pools(gate_trials.recorded([made_up_pair.run("recorded", rows)]))
         assert pool.most == most
 
 
@@ -187,16 +193,18 @@ def test_it_says_how_far_apart_the_comparisons_are():
         {**row, "test": f"{row['test']}-2", "value": 1.3 * row["value"], "time": LATER}
         for row in QUIET
     ]
-    found = trials.pools(trials.recorded([made_up_pair.run("recorded", [*QUIET, *later])]))
-    (line,) = trials.table(trials.run_trials(found, 2, seed=1)).rows
+    found = gate_trials.pools(
+        gate_trials.recorded([made_up_pair.run("recorded", [*QUIET, *later])])
+    )
+    (line,) = gate_trials.table(gate_trials.run_trials(found, 2, seed=1)).rows
     assert line.cells[5:7] == ("19 %", "2.50")
 
 
 def test_it_tells_what_differs_from_process_to_process_and_what_from_turn_to_turn():
     def told(own: float) -> tuple[float, float]:
         made_up = list(turns(own, burst=0.5, count=40))
-        found = trials.pools(trials.recorded([made_up_pair.run("recorded", made_up)]))
-        (line,) = trials.table(trials.run_trials(found, 2, seed=1)).rows
+        found = gate_trials.pools(gate_trials.recorded([made_up_pair.run("recorded", made_up)]))
+        (line,) = gate_trials.table(gate_trials.run_trials(found, 2, seed=1)).rows
         every, of_turns = (float(cell.removesuffix(" %")) for cell in line.cells[3:5])
         return every, of_turns
 
@@ -210,7 +218,7 @@ def test_it_tells_what_differs_from_process_to_process_and_what_from_turn_to_tur
 def test_an_upgrade_is_no_comparison_of_identical_code():
     rows = [{**row, "tensorflow": "2.22.0"} if row["variant"] == "new" else row for row in QUIET]
     with pytest.raises(frame.BadInput, match="are not in pairs"):
-        trials.recorded([made_up_pair.run("recorded", rows)])
+        gate_trials.recorded([made_up_pair.run("recorded", rows)])
 
 
 def test_the_command_prints_rates_and_the_seed_decides(tmp_path: Path, capsys: Any):
@@ -239,4 +247,4 @@ BAD = [
 @pytest.mark.parametrize(("rows", "message"), BAD, ids=[row[1] for row in BAD])
 def test_what_are_no_records_is_refused(rows: list[dict[str, Any]], message: str):
     with pytest.raises(frame.BadInput, match=message):
-        trials.recorded([made_up_pair.run("recorded", rows)])
+        gate_trials.recorded([made_up_pair.run("recorded", rows)])

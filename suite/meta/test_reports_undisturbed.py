@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from reports import frame, undisturbed
-from reports.sections import SECTIONS
+from reports.rundir import frame
+from reports.sections import interference
+from reports.sections.registry import SECTIONS
 from suite.meta import made_up_run
 from suite.meta.test_reports_paired import row
 
@@ -24,7 +25,7 @@ def run_of(
     rows: list[dict[str, Any]] = []
     for number, steal in enumerate(steals):
         test = {"test": made_up_run.test_id("benchmarks", "a", f"timed_{number}", "x")}
-        rows += [row(undisturbed.STEAL, steal, **test), row("machine_mhz", 2000 + number, **test)]
+        rows += [row(interference.STEAL, steal, **test), row("machine_mhz", 2000 + number, **test)]
         share = foreign if number == len(steals) - 1 else 0.0
         rows.append(row("machine_foreign_share", share, **test))
     verdict = made_up_run.verdict(made_up_run.SINGLE, "export", "loads")
@@ -58,13 +59,13 @@ def test_a_noisy_run_is_marked_in_the_summary(
 
 def test_a_run_timed_beside_another_is_marked(tmp_path: Path):
     test = {"test": made_up_run.test_id("benchmarks", "a", "timed_0", "x")}
-    both = [row(undisturbed.STEAL, 0.0, **test), row(undisturbed.LOCK, 0.0, **test)]
+    both = [row(interference.STEAL, 0.0, **test), row(interference.LOCK, 0.0, **test)]
     verdict = made_up_run.verdict(made_up_run.SINGLE, "export", "loads")
     info = {**made_up_run.INFO, "exit_code": 0}
     run = made_up_run.write_numbers(tmp_path / "run", info, both, [verdict])
     (shown,) = SECTION.shown(run, brief=True)
     assert "1 test timed without the machine's lock on timing: another run" in shown.note
-    assert undisturbed.noisy(run) == [test["test"]]
+    assert interference.noisy(run) == [test["test"]]
 
 
 def test_where_nothing_was_timed_there_is_nothing_to_say(tmp_path: Path):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.harness import wiring
+from suite.harness.session import setup
 from suite.meta import listed as plugin
 from suite.meta.sessions import listed
 
@@ -20,7 +20,7 @@ NARROWED = ("suite/conformance/test_placement.py", "--keras", "keras3", "--backe
 
 @pytest.mark.parametrize("arguments", [WHOLE, NARROWED], ids=["whole", "narrowed"])
 def test_reproduce_line_selects_exactly_its_test(plugin_stage: Path, arguments: tuple[str, ...]):
-    before = sorted(wiring.RUNS.glob("*"))
+    before = sorted(setup.RUNS.glob("*"))
     found = listed(plugin_stage, "all", [*arguments, "--run-dir", str(plugin_stage / "nowhere")])
     # All tests with the same options are named to one session: collecting takes a second. Those of
     # benchmarks by themselves: only then are they a benchmark run.
@@ -43,4 +43,4 @@ def test_reproduce_line_selects_exactly_its_test(plugin_stage: Path, arguments: 
         )
         for tests, again in zip(groups.values(), selected, strict=True):
             assert sorted(test for test, _ in again) == sorted(tests)
-    assert sorted(wiring.RUNS.glob("*")) == before  # listing tests makes no run directory
+    assert sorted(setup.RUNS.glob("*")) == before  # listing tests makes no run directory

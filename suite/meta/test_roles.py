@@ -6,7 +6,7 @@ import pytest
 
 from reference_trainers.roles import ALONE, role_from_dtensor
 from reference_trainers.workload import BadInput
-from suite.harness.topology import ROLE_VARIABLES, Topology
+from suite.harness.core.topology import ROLE_VARIABLES, Topology
 
 CLIENTS = Topology((("worker", 2),))
 ADDRESSES = {"worker/0": "localhost:1", "worker/1": "localhost:2"}

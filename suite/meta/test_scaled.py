@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from reference_trainers import BY_NAME
-from suite.benchmarks.scaled import communication_share, numbers
-from suite.benchmarks.training import Trained, record_memory
-from suite.harness.run import Event, Run, in_order
+from suite.benchmarks.scaling_metrics import communication_share, numbers
+from suite.benchmarks.training_runs import Trained, record_memory
+from suite.harness.core.history import Event, Run, in_order
 
 TRAINER = BY_NAME["custom_loop_multi_worker_mirrored"]
 EACH = 0.5  # seconds of a warm step

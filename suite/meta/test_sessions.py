@@ -12,13 +12,16 @@ from xml.etree import ElementTree
 import pandas as pd
 import pytest
 
-from reports import frame
-from suite.harness import leaks, options, plugin, wiring
-from suite.harness.environments import Interpreter
-from suite.harness.errors import BadInput
-from suite.harness.network import LEASED_PORTS, REMEDY
-from suite.harness.process import ROOT
-from suite.harness.run import read
+from reports.rundir import frame
+from suite.harness import plugin
+from suite.harness.cluster import leaks
+from suite.harness.cluster.addresses import LEASED_PORTS, REMEDY
+from suite.harness.core.errors import BadInput
+from suite.harness.core.history import read
+from suite.harness.core.paths import ROOT
+from suite.harness.environment.interpreter import Interpreter
+from suite.harness.pytest_plugin import options
+from suite.harness.session import setup
 from suite.meta.sessions import ONE_CASE, run_pytest
 
 pytestmark = pytest.mark.xdist_group("sessions")  # they share what the first one gave
@@ -274,7 +277,7 @@ def test_run_directory_with_content_is_refused_unchanged(tmp_path, name: str):
     (tmp_path / name).write_text("")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(BadInput, match="is not empty; give a new or an empty directory"):
-        wiring.run_directory(str(tmp_path))
+        setup.run_directory(str(tmp_path))
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -383,13 +386,13 @@ def test_listing_tests_makes_and_probes_nothing(monkeypatch, tmp_path):
     def never(*_):
         raise AssertionError("what only a run needs")
 
-    monkeypatch.setattr(wiring.data, "resolve", never)
-    monkeypatch.setattr(wiring.network, "probe", never)
+    monkeypatch.setattr(setup.data, "resolve", never)
+    monkeypatch.setattr(setup.network, "probe", never)
     monkeypatch.setattr(
-        wiring.environments, "describe", lambda path, _: Interpreter(path, "3", "2.21")
+        setup.environments, "describe", lambda path, _: Interpreter(path, "3", "2.21")
     )
     settings = options.read(options_with(run_dir=str(tmp_path / "run")))  # type: ignore[arg-type]
-    wiring.settle(settings, runs=False)
+    setup.settle(settings, runs=False)
     assert not (tmp_path / "run").exists()
 
 
@@ -465,10 +468,10 @@ def test_an_interpreter_without_tensorflow_is_bad_input(tmp_path):
     bare.chmod(0o755)
     settings = options.read(options_with(python=str(bare)))  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="has no TensorFlow"):
-        wiring.settle(settings)
+        setup.settle(settings)
 
 
 def test_a_run_directory_that_cannot_be_written_is_bad_input(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="cannot be written: Not a directory"):
-        wiring.run_directory(str(tmp_path / "file" / "run"))
+        setup.run_directory(str(tmp_path / "file" / "run"))

@@ -99,7 +99,7 @@ def test_reports_know_nothing_of_the_suite():
 
 def test_only_one_module_sleeps():
     everything = (*PYTEST_SIDE, *WORKER_SIDE)
-    assert list(broken(sleeps, *everything)) == ["suite/harness/waiting.py"]
+    assert list(broken(sleeps, *everything)) == ["suite/harness/core/deadlines.py"]
 
 
 def test_every_module_says_why_it_exists():
@@ -109,7 +109,7 @@ def test_every_module_says_why_it_exists():
 def test_what_forks_tasks_runs_without_any_package():
     """`-S` leaves out site-packages, so that pytest, pandas and TensorFlow are all absent."""
     table = "import sys; sys.path.insert(0, sys.argv[1]); import reference_trainers.events"
-    zygote = ROOT / "suite" / "harness" / "zygote.py"
+    zygote = ROOT / "suite" / "harness" / "task_side" / "zygote.py"
     for arguments in (["-c", table, ROOT], [zygote, "--help"]):
         command = [sys.executable, "-S", *map(str, arguments)]
         done = subprocess.run(command, capture_output=True, text=True)
@@ -123,11 +123,11 @@ def test_what_forks_tasks_runs_without_any_package():
         (newer_than_3_8, "def f(x: list[int]): pass"),
         (newer_than_3_8, "def f() -> int | None: pass"),
         (newer_than_3_8, "x: 'int' | None = 1"),
-        (imports_what_a_task_may_lack, "import suite.harness.run"),
+        (imports_what_a_task_may_lack, "import suite.harness.core.history"),
         (imports_what_a_task_may_lack, "def f():\n    from pandas import DataFrame"),
         (imports_tensorflow, "def f():\n    import tensorflow.python as tf"),
         (imports_tensorflow, "from tf_keras import layers"),
-        (imports_the_suite, "from suite.harness import run"),
+        (imports_the_suite, "from suite.harness.core import history"),
         (sleeps, "import time as t\nt.sleep(1)"),
         (sleeps, "from time import sleep\nsleep(1)"),
         (says_nothing, "x = 1"),

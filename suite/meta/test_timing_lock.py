@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from suite.harness import timing_lock
-from suite.harness.timing_lock import TimingLock
+from suite.harness.session import timing_lock
+from suite.harness.session.timing_lock import TimingLock
 
 PATIENCE_S = 60.0
 HOLD = """

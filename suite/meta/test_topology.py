@@ -1,4 +1,4 @@
-"""Tests of suite.harness.topology: every task of a cluster is told the same, and its own place."""
+"""Tests of `topology`: every task of a cluster is told the same, and its own place."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from suite.harness.errors import BadInput
-from suite.harness.topology import ROLE_VARIABLES, Topology
+from suite.harness.core.errors import BadInput
+from suite.harness.core.topology import ROLE_VARIABLES, Topology
 
 PS = Topology((("ps", 2), ("worker", 2)))
 WORKERS = Topology((("worker", 2),))

@@ -1,4 +1,4 @@
-"""Tests of suite.harness.verdicts: each way in which a test can end has its one verdict."""
+"""Tests of suite.harness.tables.verdicts: each way in which a test can end has its one verdict."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from suite.harness.errors import (
+from suite.harness.core.errors import (
     BadInput,
     CheckFailed,
     DeadlineExceeded,
@@ -14,8 +14,8 @@ from suite.harness.errors import (
     TrainerFailed,
     Unsupported,
 )
-from suite.harness.expectations import Row
-from suite.harness.verdicts import VERDICTS, badness, decide
+from suite.harness.tables.expectations import Row
+from suite.harness.tables.verdicts import VERDICTS, badness, decide
 
 URL = "https://example.org/thread"
 DEVIATION = Row("*", "*", "known_deviation", "Known since long.", "of type PerReplica", URL)

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from reference_trainers import BY_NAME, TRAINERS
-from suite.harness import vocabulary
-from suite.harness.cases import Needs
-from suite.harness.claims import Claims
-from suite.harness.errors import BadInput
+from suite.harness.core.errors import BadInput
+from suite.harness.pytest_plugin import vocabulary
+from suite.harness.pytest_plugin.parametrization import Needs
+from suite.harness.tables.claims import Claims
 
 CLAIMS = Claims.load()
 ROW = BY_NAME["single_process"]

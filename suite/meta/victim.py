@@ -6,8 +6,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from suite.harness.network import Network
-from suite.harness.waiting import wait_until
+from suite.harness.cluster.addresses import Network
+from suite.harness.core.deadlines import wait_until
 from suite.meta import fakes
 
 PROGRAM = """

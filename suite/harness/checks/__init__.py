@@ -1,5 +1,11 @@
 """The checks: what a run must show, one function for each property, grouped by property."""
 
+from suite.harness.checks.accounting import (
+    epochs_accounted,
+    examples_accounted,
+    finished_as_asked,
+    steps_accounted,
+)
 from suite.harness.checks.agreement import (
     copies_are_in_step,
     replica_on_each_device,
@@ -7,81 +13,12 @@ from suite.harness.checks.agreement import (
     workers_agree_on_metrics,
     workers_agree_on_weights,
 )
+from suite.harness.checks.assertions import CHECKS
 from suite.harness.checks.callbacks import (
     event_files_hold_the_metrics,
     learning_rate_follows_schedule,
 )
-from suite.harness.checks.communication import (
-    backend_as_requested,
-    collective_is_known,
-    collective_results_are_right,
-    tensors_are_packed,
-)
-from suite.harness.checks.completion import (
-    epochs_accounted,
-    examples_accounted,
-    finished_as_asked,
-    steps_accounted,
-)
-from suite.harness.checks.equivalence import (
-    equals_large_batch,
-)
-from suite.harness.checks.faults import (
-    damage_is_noticed,
-    fewer_go_on,
-    little_is_lost,
-    nobody_pretends,
-    others_finish,
-    others_go_on,
-    others_wait,
-    trains_again,
-)
-from suite.harness.checks.layouts import (
-    assigned_is_read,
-    batch_sharded,
-    gradients_reduced,
-    indivisible_batch_refused,
-    sharded_export_refused,
-    weights_replicated,
-)
-from suite.harness.checks.learning import (
-    accuracy_rises,
-    converges_to_baseline,
-    loss_falls,
-    step_losses_fall,
-)
-from suite.harness.checks.mistakes import (
-    nothing_overwritten,
-    refused_in_one_line,
-)
-from suite.harness.checks.programs import (
-    eager_execution_is_refused,
-    files_sharded,
-    fresh_gradients_are_averaged,
-    inside_scope_is_in_step,
-    local_server_answers,
-    mode_is_required,
-    model_checkpoint_does_not_resume,
-    outside_scope_is_not_in_step,
-    predictions_agree,
-    separate_backup_resumes,
-    shared_backup_collides,
-    side_evaluator_agrees,
-    there_or_gone,
-    too_few_files_refused,
-)
-from suite.harness.checks.registry import CHECKS
-from suite.harness.checks.restart import (
-    final_weights_equal_uninterrupted,
-    leaves_after_saving,
-    partial_epoch_leaves_no_trace,
-    peers_fail_in_time,
-    restarted_cluster_waits,
-    restored_state_equals_uninterrupted,
-    resumes_at_the_last_save,
-    resumes_interrupted_epoch,
-)
-from suite.harness.checks.saving import (
+from suite.harness.checks.checkpoints import (
     backup_removed,
     checkpoint_kept_is_one,
     checkpoint_restores,
@@ -96,7 +33,41 @@ from suite.harness.checks.saving import (
     saves_first_and_last,
     training_goes_on,
 )
-from suite.harness.checks.servers import (
+from suite.harness.checks.communication import (
+    backend_as_requested,
+    collective_is_known,
+    collective_results_are_right,
+    tensors_are_packed,
+)
+from suite.harness.checks.convergence import (
+    accuracy_rises,
+    converges_to_baseline,
+    loss_falls,
+    step_losses_fall,
+)
+from suite.harness.checks.dtensor_layouts import (
+    assigned_is_read,
+    batch_sharded,
+    gradients_reduced,
+    indivisible_batch_refused,
+    sharded_export_refused,
+    weights_replicated,
+)
+from suite.harness.checks.equivalence import (
+    equals_large_batch,
+)
+from suite.harness.checks.fault_matrix import (
+    damage_is_noticed,
+    fewer_go_on,
+    little_is_lost,
+    nobody_pretends,
+    others_finish,
+    others_go_on,
+    others_wait,
+    trains_again,
+)
+from suite.harness.checks.misconfiguration import nothing_overwritten, refused_in_one_line
+from suite.harness.checks.parameter_servers import (
     aggregates_accounted,
     all_stand_still_without_one,
     all_workers_contribute,
@@ -119,11 +90,37 @@ from suite.harness.checks.servers import (
     survivors_keep_training,
     variables_round_robin,
 )
+from suite.harness.checks.restart import (
+    final_weights_equal_uninterrupted,
+    leaves_after_saving,
+    partial_epoch_leaves_no_trace,
+    peers_fail_in_time,
+    restarted_cluster_waits,
+    restored_state_equals_uninterrupted,
+    resumes_at_the_last_save,
+    resumes_interrupted_epoch,
+)
 from suite.harness.checks.sharding import (
     each_example_once,
     every_worker_sees_all,
     own_share_in_every_pass,
     workers_shuffle_differently,
+)
+from suite.harness.checks.small_programs import (
+    eager_execution_is_refused,
+    files_sharded,
+    fresh_gradients_are_averaged,
+    inside_scope_is_in_step,
+    local_server_answers,
+    mode_is_required,
+    model_checkpoint_does_not_resume,
+    outside_scope_is_not_in_step,
+    predictions_agree,
+    separate_backup_resumes,
+    shared_backup_collides,
+    side_evaluator_agrees,
+    there_or_gone,
+    too_few_files_refused,
 )
 from suite.harness.checks.startup import (
     cluster_as_given,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from suite.harness.checks.registry import check, equal, require, same, some, weights
-from suite.harness.run import Run
+from suite.harness.checks.assertions import check, equal, require, same, some, weights
+from suite.harness.core.history import Run
 
 VALIDATION = "val_"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from suite.harness.checks.registry import asked, check, close, equal, require, some
-from suite.harness.run import Run
+from suite.harness.checks.assertions import asked, check, close, equal, require, some
+from suite.harness.core.history import Run
 
 PRINTED = re.compile(r"Learning rate for epoch (\d+) is (\S+)")
 RATES = ("learning_rate", "lr")  # Keras 3, and before

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from suite.harness.checks.registry import check, equal, require, same, some
-from suite.harness.collectives import packs
-from suite.harness.run import Run
+from suite.harness.checks.assertions import check, equal, require, same, some
+from suite.harness.core.history import Run
+from suite.harness.metrics.collective_bandwidth import packs
 
 ACTUAL = ("ring", "nccl")
 

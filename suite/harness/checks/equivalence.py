@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from suite.harness.checks.registry import check, close, equal, require, same, some, weights
-from suite.harness.run import Run
+from suite.harness.checks.assertions import check, close, equal, require, same, some, weights
+from suite.harness.core.history import Run
 
 # Both sides compute the same numbers in float32, but add them up in another order: within a batch,
 # and then over workers. Keras' own correctness tests allow 4e-5, absolute plus relative, between

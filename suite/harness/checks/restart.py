@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from suite.harness.checks.registry import (
+from suite.harness.checks.assertions import (
     check,
     equal,
     last_attempt,
@@ -15,9 +15,9 @@ from suite.harness.checks.registry import (
     some,
     weights,
 )
-from suite.harness.diagnosis import last_error
-from suite.harness.errors import CheckFailed
-from suite.harness.run import Event, Run
+from suite.harness.cluster.diagnostics import last_error
+from suite.harness.core.errors import CheckFailed
+from suite.harness.core.history import Event, Run
 
 PREEMPTED = 42  # exit code of what was told to leave and has saved, TensorFlow's own
 STATE = ("iterations", "digest", "slots_digest")

@@ -8,8 +8,8 @@ from itertools import combinations
 
 import numpy as np
 
-from suite.harness.checks.registry import asked, check, require, some
-from suite.harness.run import Event, Run
+from suite.harness.checks.assertions import asked, check, require, some
+from suite.harness.core.history import Event, Run
 
 SHOWN = 5  # examples named in a message
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from suite.harness.checks.registry import check, equal, only, require, same, some
-from suite.harness.run import Run
+from suite.harness.checks.assertions import check, equal, only, require, same, some
+from suite.harness.core.history import Run
 
 
 @check

@@ -4,8 +4,8 @@ A kind of fault is a function and a row in its module's FAULTS (processes, links
 of the table is a row of ROWS in table.py; one scenario plays them all.
 """
 
-from suite.harness.faults.scenario import SCENES, Struck, scene
-from suite.harness.faults.table import (
+from suite.harness.faults.injection import SCENES, Struck, scene
+from suite.harness.faults.matrix import (
     ALL,
     ANYTHING,
     FAIL,

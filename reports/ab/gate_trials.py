@@ -1,0 +1,314 @@
+"""Whether the gate cries wolf, and what it finds, on recorded noise.
+
+Resamples comparisons of identical code so that nothing has changed for certain while the noise is
+that of the machine, with its bursts and what differs from process to process; then the same with
+a slowdown put in. Records that the gate was tuned on prove nothing: name only others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from reports.ab import pairs as paired
+from reports.ab.pairs import TIME, log_ratios
+from reports.core.grouping import grouped
+from reports.core.table import Column, Row, Table
+from reports.core.text import MISSING, figure, plural
+from reports.rundir import conditions
+from reports.rundir.frame import BadInput, RunFrames
+from reports.sections.conformance import approach
+from reports.stats import ratio_tests
+from reports.stats.intervals import CONFIDENCE
+from reports.stats.ratio_tests import CHANGED, Answer
+
+# Slowdown of NEW and the part of such comparisons in which it has to be found.
+PLANTED: Mapping[float, float] = {0.05: 0.80, 0.10: 0.95}
+KEYS = ("run_id", "test", "trainer", "keras", "backend", "workers", "tensorflow", "python")
+SLOWER = " % slower"  # after the number, in the column `fault` of a side that was slowed down
+COLUMNS = (
+    Column("recorded series"),
+    Column("comparisons", right=True),
+    Column("pairs", right=True),
+    Column("pairs differ by", right=True),
+    Column("their turns", right=True),
+    Column("levels differ by", right=True),
+    Column("in hours", right=True),
+    Column("resampled", right=True),
+    Column("alarms", right=True),
+    *(Column(f"{100 * slowdown:.0f} % found", right=True) for slowdown in PLANTED),
+)
+NOTE = (
+    "comparisons, pairs: of identical code, as recorded. pairs differ by: standard deviation of "
+    "the pairs' ratios. their turns: what that would be if only turns differed, and not processes. "
+    "levels differ by: standard deviation of the base's step time from comparison to comparison, "
+    "planted ones too, all of which began in so many hours. Drawn with replacement: how many pairs "
+    "a budget has time for, pairs, until they are enough or so many, and blocks of turns within "
+    "them; which side is NEW by lot."
+)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One comparison as it was measured: of each pair, its turns' log ratios, new to base.
+
+    `name`: what was compared, and where; `measured`: how (see rundir.conditions). What differs in
+    either has other noise, and is resampled apart. `planted`: by how much the new side was slowed
+    down, as a part of a step; 0 of identical code.
+    """
+
+    name: str
+    measured: tuple[tuple[str, str], ...]
+    planted: float
+    pairs: tuple[np.ndarray, ...]
+    level_s: float  # of the base's steps, median over all turns
+    time: pd.Timestamp
+
+    @property
+    def answer(self) -> Answer:
+        return _answer(self.pairs)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The pairs of all comparisons of identical code in one set-up.
+
+    `most`: how many pairs their budgets had time for; of those that ended before, as their pairs
+    agreed, that is not known, unless all of them did.
+    """
+
+    name: str
+    comparisons: int
+    most: tuple[int, ...]
+    pairs: tuple[np.ndarray, ...]
+    levels_s: tuple[float, ...] = ()  # of all comparisons of this set-up, planted ones too
+    hours: float = 0.0  # from the first of them to the last
+
+    def resampled(self, rng: np.random.Generator, shift: float) -> list[np.ndarray]:
+        """A comparison drawn anew, and measured as long as a real one; `shift` is its effect.
+
+        Whole pairs change sides by lot, since what favours a process lasts as long as it does:
+        without a shift its null is exactly true. Turns come in blocks (moving-block bootstrap,
+        Kuensch 1989), since a burst strikes several in a row.
+        """
+        drawn: list[np.ndarray] = []
+        most = rng.choice(self.most)
+        while len(drawn) < most and not ratio_tests.enough(drawn):
+            turns = self.pairs[rng.integers(len(self.pairs))]
+            drawn.append(rng.choice((-1, 1)) * _blocks(turns, rng) + shift)
+        return drawn
+
+
+def _blocks(turns: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    count = len(turns)
+    length = math.ceil(math.sqrt(count))  # long enough for a burst, and still many of them
+    starts = rng.integers(count - length + 1, size=math.ceil(count / length))
+    return turns[(starts[:, None] + np.arange(length)).ravel()[:count]]
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Of one pool: how many comparisons were drawn, and in how many something was found."""
+
+    pool: Pool
+    comparisons: int
+    alarms: int
+    found: Mapping[float, int]  # by the slowdown that was put in
+
+
+def recorded(runs: Sequence[RunFrames]) -> list[Recorded]:
+    """The comparisons of all runs; BadInput where there is none, or one is not in pairs."""
+    found = []
+    for run in runs:
+        measured = run.measurements.loc[run.measurements["metric"] == TIME]
+        rows = paired.ended_well(measured, run.verdicts)
+        if len(rows) < len(measured):
+            raise BadInput(f"a comparison in {run.directory} broke, so it is no trial of the gate")
+        if rows.empty:
+            raise BadInput(f"{run.directory} holds no {TIME}: not records of a paired comparison")
+        for key, part in grouped(rows, KEYS):
+            name = _called(key, run.info)
+            pairs = tuple(log_ratios(f"{name} of {run.run_id}", part))
+            if len(pairs) < 2:
+                told = f"{plural(len(pairs), 'pair')} of processes, at least 2 are needed"
+                raise BadInput(f"{name} of {run.run_id}: {told}")
+            level_s = float(part.loc[part["variant"] == "base", "value"].median())
+            found.append(
+                Recorded(
+                    name,
+                    tuple(conditions.of(run.info).items()),
+                    _planted(part["fault"]),
+                    pairs,
+                    level_s,
+                    part["time"].min(),
+                )
+            )
+    return found
+
+
+def _called(key: Mapping[str, Any], info: Mapping[str, Any]) -> str:
+    """`single_process · tf_keras 2.21.0, 2 workers, AMD EPYC`."""
+    shown, workers = approach(key["trainer"], key["keras"]), int(key["workers"])
+    parts = (
+        shown,
+        f"TensorFlow {key['tensorflow']}" if shown == key["trainer"] else "",
+        key["backend"] if key["backend"] != "none" else "",
+        plural(workers, "worker") if workers > 1 else "",
+        info["machine"].get("cpu"),
+    )
+    return ", ".join(filter(None, parts))
+
+
+def _planted(faults: Iterable[str]) -> float:
+    told = {fault for fault in faults if fault.endswith(SLOWER)}
+    return float(told.pop().removesuffix(SLOWER)) / 100 if told else 0.0
+
+
+def pools(found: Iterable[Recorded]) -> list[Pool]:
+    """What can be resampled: the comparisons of identical code; BadInput where there is none."""
+    alike: dict[Any, list[Recorded]] = {}
+    every: dict[Any, list[Recorded]] = {}
+    for one in found:
+        set_up = one.name, one.measured
+        every.setdefault(set_up, []).append(one)
+        if not one.planted:
+            alike.setdefault(set_up, []).append(one)
+    if not alike:
+        raise BadInput("no comparison of identical code is among the records")
+    return [
+        Pool(
+            own[0].name,
+            len(own),
+            _most(own),
+            tuple(pair for one in own for pair in one.pairs),
+            tuple(one.level_s for one in every[set_up]),
+            _hours([one.time for one in every[set_up]]),
+        )
+        for set_up, own in alike.items()
+    ]
+
+
+def _most(found: Sequence[Recorded]) -> tuple[int, ...]:
+    spent = [len(one.pairs) for one in found if not ratio_tests.enough(one.pairs)]
+    return tuple(spent) or (max(len(one.pairs) for one in found),)
+
+
+def _hours(times: Sequence[pd.Timestamp]) -> float:
+    return (max(times) - min(times)).total_seconds() / 3600
+
+
+def run_trials(found: Sequence[Pool], comparisons: int, seed: int) -> list[Trials]:
+    """`comparisons` of identical code and as many of each slowdown, dealt out over the pools."""
+    shares = [len(range(i, comparisons, len(found))) for i in range(len(found))]
+    return [
+        _trials(one, share, np.random.default_rng([seed, i]))
+        for i, (one, share) in enumerate(zip(found, shares, strict=True))
+    ]
+
+
+def _trials(pool: Pool, comparisons: int, rng: np.random.Generator) -> Trials:
+    def answers(slowdown: float) -> list[Answer]:
+        shift = math.log1p(slowdown)
+        return [_answer(pool.resampled(rng, shift)) for _ in range(comparisons)]
+
+    alarms = sum(answer in CHANGED for answer in answers(0.0))
+    found = {slowdown: answers(slowdown).count(Answer.REGRESSION) for slowdown in PLANTED}
+    return Trials(pool, comparisons, alarms, found)
+
+
+def _answer(pairs: Sequence[np.ndarray]) -> Answer:
+    return ratio_tests.judge(
+        ratio_tests.paired(pairs), "lower", ratio_tests.FAMILY, least=ratio_tests.LEAST_PAIRS
+    )
+
+
+def table(trials: Sequence[Trials]) -> Table:
+    """A line for each set-up."""
+    rows = []
+    for one in trials:
+        centres = [ratio_tests.paired([turns]).ratio for turns in one.pool.pairs]
+        cells = (
+            one.pool.name,
+            str(one.pool.comparisons),
+            str(len(one.pool.pairs)),
+            _spread(centres),
+            _percent(ratio_tests.scatter_of_turns(one.pool.pairs)),
+            _spread(one.pool.levels_s),
+            figure(one.pool.hours),
+            str(one.comparisons),
+            str(one.alarms),
+            *(str(one.found[slowdown]) for slowdown in PLANTED),
+        )
+        rows.append(Row("", cells))
+    return Table("Trials of the gate", COLUMNS, tuple(rows), NOTE)
+
+
+def _spread(values: Sequence[float]) -> str:
+    return _percent(float(np.std(np.log(values), ddof=1))) if len(values) > 1 else MISSING
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %"
+
+
+def summary(found: Sequence[Recorded], trials: Sequence[Trials]) -> tuple[list[str], bool]:
+    """The rates in words, with Clopper and Pearson's interval, and whether they are good enough.
+
+    First those of the comparisons as they were measured, then of those drawn from them.
+    """
+    lines, stands = [], True
+    for how, same, planted in (
+        ("As measured", *_as_measured(found)),
+        ("Resampled", *_resampled(trials)),
+    ):
+        alarms, count = same
+        stands &= not alarms
+        lines.append(f"{how}: alarms in {_rate(alarms, count)}; none is allowed.")
+        for slowdown, (hits, of) in sorted(planted.items()):
+            needed = PLANTED.get(slowdown, 0.0)
+            stands &= hits >= needed * of
+            wanted = f"; {100 * needed:.0f} % are needed." if needed else "."
+            told = f"slower by {100 * slowdown:g} % found in {_rate(hits, of)}{wanted}"
+            lines.append(f"{how}: {told}")
+    lines.append(
+        f"{'Stands' if stands else 'Falls'}: judged among {ratio_tests.FAMILY:,} comparisons, "
+        f"floor {100 * ratio_tests.FLOOR:g} %."
+    )
+    return lines, stands
+
+
+Rate = tuple[int, int]  # so many of so many
+
+
+def _as_measured(found: Sequence[Recorded]) -> tuple[Rate, dict[float, Rate]]:
+    by_planted: dict[float, list[Answer]] = {}
+    for one in found:
+        by_planted.setdefault(one.planted, []).append(one.answer)
+    same = by_planted.pop(0.0, [])
+    alarms = sum(answer in CHANGED for answer in same), len(same)
+    planted = {
+        slowdown: (answers.count(Answer.REGRESSION), len(answers))
+        for slowdown, answers in by_planted.items()
+    }
+    return alarms, planted
+
+
+def _resampled(trials: Sequence[Trials]) -> tuple[Rate, dict[float, Rate]]:
+    count = sum(one.comparisons for one in trials)
+    found = {s: (sum(one.found[s] for one in trials), count) for s in PLANTED}
+    return (sum(one.alarms for one in trials), count), found
+
+
+def _rate(count: int, of: int) -> str:
+    if not of:
+        return "0 of 0"
+    from scipy.stats import binomtest  # takes longer to import than the other reports
+
+    ends = binomtest(count, of).proportion_ci(CONFIDENCE, "exact")
+    low, high = (f"{100 * end:.3g}" for end in (ends.low, ends.high))
+    return f"{count:,} of {of:,} ({100 * count / of:.3g} %, 95 % interval {low} to {high} %)"

@@ -1,0 +1,163 @@
+"""Charts of collectives: busbw by size below what the path can do, throughput by bandwidth.
+
+Both axes of each are logarithmic, for sizes and speeds go over orders of magnitude.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, NullLocator
+
+from reports.charts.section_charts import DASHES, MARKERS
+from reports.charts.svg import COLOURS, figure
+from reports.core.grouping import backends
+from reports.core.text import figure as digits
+from reports.core.text import plural
+from reports.rundir.frame import RunFrames
+from reports.sections import collectives
+from reports.sections.collectives import LOOPBACK
+
+LIMIT = "#66707d"
+BY_SIZE = (
+    "busbw by size of the whole tensor, median over clusters; pale strokes go from the slowest to "
+    "the fastest of them. Grey lines: one plain TCP stream "
+    "over the same path, memcpy, and a plain copy between two GPUs if there are, in the same run."
+)
+BY_LINK = (
+    "The same over links held to a speed; thin lines of the same colour: that speed, which busbw "
+    "cannot be above."
+)
+BY_BANDWIDTH = (
+    "Training of two workers by the speed of their links. Thin line: the most steps that its "
+    "gradients leave room for. Grey: over links that nothing slows down."
+)
+Summary = Sequence[Mapping[str, Any]]
+Trained = Mapping[str, Mapping[str, Mapping[str, float]]]
+
+
+def drawn(run: RunFrames) -> Iterator[tuple[str, str]]:
+    """(what it draws, SVG) of each chart for which there are values."""
+    measurements = run.measurements
+    summary = collectives.summarise(measurements)
+    speeds = collectives.by_link(measurements)
+    local = [row for row in summary if row["link"] == LOOPBACK]
+    if local:
+        yield BY_SIZE, _by_size(local, speeds.get(LOOPBACK, {}))
+    if len(local) < len(summary):
+        shaped = [row for row in summary if row["link"] != LOOPBACK]
+        yield BY_LINK, _by_link(shaped, speeds)
+    trained = collectives.trained(measurements)
+    held = {k: v["limit_link_gb_per_s"] for k, v in speeds.items() if "limit_link_gb_per_s" in v}
+    if trained and held:
+        yield BY_BANDWIDTH, _by_bandwidth(trained, held)
+
+
+def _by_size(summary: Summary, limits: Mapping[str, float]) -> str:
+    sizes = sorted({int(row["workers"]) for row in summary})
+    cases = sorted({_case(row) for row in summary}, key=str)
+    with figure(4.1, len(sizes), "busbw by size") as (axes, svg):
+        for ax, workers in zip(axes, sizes, strict=True):
+            own = [row for row in summary if row["workers"] == workers]
+            for place, case in enumerate(cases):
+                points = [row for row in own if _case(row) == case]
+                _line(ax, place, points, f"{case[0]}, {case[1]}")
+            known = {name: limits[key] for key, name in collectives.SPEEDS.items() if key in limits}
+            for place, name in enumerate(sorted(known, key=lambda name: known[name])):
+                _limit(ax, known[name], f"{name} {digits(known[name])}", place)
+            _finish(ax, own, plural(workers, "worker"))
+            ax.set_ylim(top=ax.get_ylim()[1] * 2)  # room for the name of the highest limit
+        handles, labels = axes[0].get_legend_handles_labels()
+        axes[0].figure.legend(handles, labels, loc="outside lower left", ncols=3)
+    return svg[0]
+
+
+def _case(row: Mapping[str, Any]) -> tuple[str, str]:
+    return row["op"], backends(row["backend"], row["collective"])
+
+
+def _by_link(summary: Summary, speeds: Mapping[str, Mapping[str, float]]) -> str:
+    lines: dict[str, list[Mapping[str, Any]]] = {}
+    for row in summary:
+        lines.setdefault(collectives.heading(row), []).append(row)
+    with figure(3.8, 1, "busbw over links") as ((ax,), svg):
+        for place, (name, points) in enumerate(lines.items()):
+            _line(ax, place, points, name)
+            held = speeds.get(points[0]["link"], {}).get("limit_link_gb_per_s")
+            if held:
+                ax.axhline(held, color=COLOURS[place % len(COLOURS)], linewidth=0.9)
+        _finish(ax, summary, "each worker on a host of its own")
+        ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside lower left", ncols=2)
+    return svg[0]
+
+
+def _line(ax: Axes, place: int, points: Summary, name: str) -> None:
+    across, style = [row["size_bytes"] for row in points], _style(place)
+    busbw = [row["busbw"] for row in points]
+    ax.plot(across, busbw, **style, markersize=4, linewidth=1.4, label=name)
+    lows, highs = ([end(row["reached"]) for row in points] for end in (min, max))
+    ax.vlines(across, lows, highs, color=style["color"], linewidth=2.6, alpha=0.35)
+
+
+def _style(place: int) -> dict[str, Any]:
+    """Colours begin again after the last; dash and marker then tell the lines apart."""
+    other = place + place // len(COLOURS)
+    return {
+        "color": COLOURS[place % len(COLOURS)],
+        "linestyle": DASHES[other % len(DASHES)],
+        "marker": MARKERS[other % len(MARKERS)],
+    }
+
+
+def _limit(ax: Axes, height: float, name: str, place: int = 1) -> None:
+    """`place`: of several, from below; where lines lie close, each name has room of its own."""
+    ax.axhline(height, color=LIMIT, linewidth=1.1)
+    point, above = (0.005 + 0.25 * max(0, place - 1), height), place > 0
+    ax.annotate(
+        name,
+        point,
+        (0, 3 if above else -3),
+        ax.get_yaxis_transform(),
+        "offset points",
+        color=LIMIT,
+        va="bottom" if above else "top",
+    )
+
+
+def _finish(ax: Axes, summary: Summary, title: str) -> None:
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
+    sizes = sorted({row["size_bytes"] for row in summary})
+    ax.set_xticks(sizes, [collectives.size(count) for count in sizes], rotation=45)
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.set_ylabel("busbw GB/s")
+    ax.set_title(title)
+
+
+def _by_bandwidth(trained: Trained, held: Mapping[str, float]) -> str:
+    with figure(3.8, 1, "throughput by bandwidth") as ((ax,), svg):
+        for place, (approach, by_link) in enumerate(trained.items()):
+            links = sorted(held.keys() & by_link.keys(), key=lambda link: held[link])
+            across = [8 * held[link] for link in links]
+            steps = [by_link[link]["shaped_steps_per_s"] for link in links]
+            # Where there were more steps than that, the check failed before it was written down.
+            most = [by_link[link].get("shaped_steps_limit_per_s", math.nan) for link in links]
+            style = _style(place)
+            ax.plot(across, most, color=style["color"], linewidth=0.9)
+            ax.plot(across, steps, **style, linewidth=1.6, label=approach)
+            for link in by_link.keys() - held.keys():
+                _limit(ax, by_link[link]["shaped_steps_per_s"], f"{link} link")
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        ax.set_xticks(sorted(8 * speed for speed in held.values()))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.xaxis.set_minor_locator(NullLocator())
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.set_xlabel("link, Gbit/s")
+        ax.set_ylabel("steps/s")
+        ax.figure.legend(*ax.get_legend_handles_labels(), loc="outside lower left", ncols=2)
+    return svg[0]

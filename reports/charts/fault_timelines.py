@@ -1,0 +1,262 @@
+"""What happened around a fault: a picture of each row of the fault table, a lane for each task.
+
+Reads the event files of the clusters that the row's test judged. It knows no fault by name.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from reports.charts.svg import COLOURS, INK, figure, label
+from reports.core.verdicts import BY_NAME, Verdict
+from reports.rundir import event_files
+from reports.rundir.frame import RunFrames
+from reports.sections import fault_matrix as faults
+from reports.sections.conformance import approach
+
+# Strokes that a picture has room for: what is closer in a lane is drawn as one. Marks take four.
+STROKES, FEWEST_LANES, OF_A_MARK = 1200, 4, 4
+JOBS = ("chief", "worker")  # the order of lanes; others follow, by name
+GREEN, RED, QUIET, LIFE, STEPS = COLOURS[2], COLOURS[4], "#66707d", "#dfe6f0", "#7d9cc9"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How an event is drawn: words in the legend, marker, how far below the middle of its lane."""
+
+    words: str
+    marker: str
+    colour: str
+    below: float = 0.0
+    size: float = 6.0
+
+
+KINDS: Mapping[str, Kind] = {
+    "joined": Kind("cluster formed", "d", COLOURS[1]),
+    "epoch": Kind("epoch's end", "|", INK, size=13),
+    "checkpoint_saved": Kind("saved", "v", GREEN, -0.24),
+    "restored": Kind("restored", "^", COLOURS[3], 0.24),
+    "fault_started": Kind("fault begins", "X", RED, -0.38, 7),
+    "fault_ended": Kind("fault ends", "P", RED, -0.38, 7),
+}
+
+
+@dataclass
+class Lane:
+    """One task: when it lived, how each life ended, what it told."""
+
+    task: str
+    chief: bool = False
+    began_s: list[float] = field(default_factory=list)  # of each life
+    exits: list[tuple[float, str, bool]] = field(default_factory=list)  # when, how, by the harness
+    steps: list[float] = field(default_factory=list)
+    marks: list[tuple[str, float]] = field(default_factory=list)  # event of KINDS, when
+
+    @property
+    def place(self) -> tuple[bool, int, str, int]:
+        """The chief first, then the others by job and number."""
+        job, _, index = self.task.partition("/")
+        rank = JOBS.index(job) if job in JOBS else len(JOBS)
+        return not self.chief, rank, job, int(index) if index.isdecimal() else 0
+
+    def lives(self, end_s: float) -> Iterator[tuple[float, float]]:
+        """From when to when, until its exit or, of one that nobody saw end, the end of all."""
+        ends = sorted(time_s for time_s, _, _ in self.exits)
+        for began_s in self.began_s:
+            yield began_s, next((e for e in ends if e >= began_s), end_s)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """One cluster, by the seconds since its first fault."""
+
+    lanes: tuple[Lane, ...]
+    faults: tuple[tuple[str, str, float], ...]  # event, fault, when
+    start_s: float
+    end_s: float
+
+    @property
+    def stroke_s(self) -> float:
+        """Seconds that one stroke stands for."""
+        return (self.end_s - self.start_s) * max(len(self.lanes), FEWEST_LANES) / STROKES or 1.0
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One row of the fault table, drawn."""
+
+    test: str
+    approach: str
+    fault: str
+    variant: str
+    verdict: Verdict
+    svg: str
+
+
+def read(directory: Path) -> Timeline | None:
+    """What the events of a cluster say; None without a fault, or where they cannot be read."""
+    try:
+        events = event_files.of_cluster(directory)
+        zero_s = next(float(e["time_s"]) for e in events if e["event"] == "fault_started")
+        lanes: dict[str, Lane] = {}
+        hurt = []
+        for event in events:
+            time_s = float(event["time_s"]) - zero_s
+            if event["event"].startswith("fault_"):
+                hurt.append((event["event"], str(event["fault"]), time_s))
+            _add(lanes, event, time_s)
+        times = [float(e["time_s"]) - zero_s for e in (events[0], events[-1])]
+    except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
+        return None
+    listed = sorted((lane for lane in lanes.values() if lane.began_s), key=lambda lane: lane.place)
+    return Timeline(tuple(listed), tuple(hurt), *times) if listed else None
+
+
+def _add(lanes: dict[str, Lane], event: Mapping[str, Any], time_s: float) -> None:
+    name, lane = event["event"], lanes.setdefault(event["task"], Lane(event["task"]))
+    if name == "spawned":
+        lane.began_s.append(time_s)
+    elif name == "exited":
+        lane.exits.append((time_s, _how(event), bool(event["ended_by_harness"])))
+    elif name == "step":
+        lane.steps.append(time_s)
+    elif name == "executed":  # a coordinator tells of its workers' steps
+        for worker, count in event["by"].items():
+            lanes.setdefault(worker, Lane(worker)).steps += [time_s] * bool(count)
+    elif name in KINDS:
+        lane.marks.append((name, time_s))
+    lane.chief |= name == "joined" and bool(event["chief"])
+
+
+def _how(exited: Mapping[str, Any]) -> str:
+    """`exit 1` or `SIGKILL`."""
+    if exited["signal"] is None:
+        return f"exit {exited['code']}"
+    try:
+        return signal.Signals(exited["signal"]).name
+    except ValueError:
+        return f"signal {exited['signal']}"
+
+
+def strokes(lane: Lane, line: Timeline) -> list[tuple[float, float]]:
+    """From when to when steps were made, to within `stroke_s`: thousands become a few strokes."""
+    found: list[tuple[int, int]] = []
+    for place in sorted({int((time_s - line.start_s) / line.stroke_s) for time_s in lane.steps}):
+        if found and found[-1][1] == place:
+            found[-1] = found[-1][0], place + 1
+        else:
+            found.append((place, place + 1))
+    # A third of the last place stays free, or the next stroke might seem to touch it.
+    ends = ((a, b - 0.35) for a, b in found)
+    seconds = ([line.start_s + x * line.stroke_s for x in end] for end in ends)
+    return [(a, min(b, line.end_s)) for a, b in seconds]
+
+
+def _apart(lane: Lane, event: str, timeline: Timeline) -> list[float]:
+    """When it happened, less what is too close to the one before to be seen."""
+    least = OF_A_MARK * timeline.stroke_s
+    found: list[float] = []
+    for name, time_s in lane.marks:
+        if name == event and (not found or time_s - found[-1] >= least):
+            found.append(time_s)
+    return found
+
+
+def draw(timeline: Timeline, name: str) -> str:
+    """The picture as SVG; `name` is for who cannot see it, and must be the page's only such."""
+    count = len(timeline.lanes)
+    height = 0.5 + 0.44 * count
+    margins = {"left": 0.085, "right": 0.94, "bottom": 0.4 / height, "top": 1 - 0.08 / height}
+    with figure(height, 1, name, margins) as ((ax,), drawn):
+        for event, _, time_s in timeline.faults:
+            ax.axvline(time_s, color=RED, linewidth=0.9, linestyle="-" if "start" in event else ":")
+        lanes = list(enumerate(timeline.lanes))
+        _segments(ax, 13, LIFE, ((y, lane.lives(timeline.end_s)) for y, lane in lanes))
+        _segments(ax, 8, STEPS, ((y, strokes(lane, timeline)) for y, lane in lanes))
+        for event, kind in KINDS.items():
+            points = [(x, y) for y, lane in lanes for x in _apart(lane, event, timeline)]
+            _marks(ax, kind, points)
+        for y, lane in lanes:
+            for time_s, how, by_harness in lane.exits:
+                _exit(ax, (time_s, y), how, QUIET if by_harness else INK)
+        ax.set_yticks(range(count), [label(lane.task) for lane in timeline.lanes])
+        ax.set_ylim(count - 0.5, -0.6)
+        room = 0.01 * (timeline.end_s - timeline.start_s)
+        ax.set_xlim(timeline.start_s - room, timeline.end_s + room)
+        ax.grid(axis="y", visible=False)
+        ax.xaxis.set_major_locator(MaxNLocator(9, steps=[1, 2, 5, 10]))
+        ax.set_xlabel("seconds since the fault")
+    return drawn[0]
+
+
+def _segments(
+    ax: Axes,
+    width: float,
+    colour: str,
+    by_lane: Iterable[tuple[int, Iterable[tuple[float, float]]]],
+) -> None:
+    """Strokes of all lanes as one path, which is much smaller than one for each."""
+    x: list[float] = []
+    y: list[float] = []
+    for place, segments in by_lane:
+        for began_s, ended_s in segments:
+            x += [began_s, ended_s, float("nan")]
+            y += [place] * 3
+    ax.plot(x, y, color=colour, linewidth=width, solid_capstyle="butt", clip_on=False)
+
+
+def _marks(ax: Axes, kind: Kind, points: Sequence[tuple[float, float]]) -> Line2D:
+    (line,) = ax.plot(
+        [x for x, _ in points],
+        [y + kind.below for _, y in points],
+        kind.marker,
+        color=kind.colour,
+        markersize=kind.size,
+        markeredgewidth=1.2 if kind.marker == "|" else 0,
+        clip_on=False,
+    )
+    return line
+
+
+def _exit(ax: Axes, at: tuple[float, float], how: str, colour: str) -> None:
+    ax.plot(*at, "|", color=colour, markersize=13, markeredgewidth=2)
+    ax.annotate(how, at, (5, 9), textcoords="offset points", color=colour, fontsize=7.5)
+
+
+def legend() -> str:
+    """What the marks mean; one for all pictures."""
+    with figure(0.3, 1, "Marks of the timelines", {"left": 0, "right": 1}) as ((ax,), drawn):
+        handles = [
+            Line2D([], [], color=LIFE, linewidth=9),
+            Line2D([], [], color=STEPS, linewidth=6),
+            *(_marks(ax, kind, []) for kind in KINDS.values()),
+        ]
+        words = ["alive", "steps", *(kind.words for kind in KINDS.values())]
+        ax.set_axis_off()
+        ax.legend(handles, words, loc="center left", ncols=len(handles), handlelength=1.4)
+    return drawn[0]
+
+
+def of(run: RunFrames) -> list[Picture]:
+    """A picture for each row of the fault table, of each cluster in which there was a fault."""
+    judged = faults.struck(run.verdicts)
+    clusters = run.histories() if len(judged) else {}
+    found = []
+    for row in judged.to_dict("records"):
+        for cluster in clusters.get(row["test"], ()):
+            timeline = read(run.directory / event_files.EVENTS / cluster)
+            if timeline is None:
+                continue
+            who = approach(row["trainer"], row["keras"])
+            name = f"Timeline of {cluster}, {who}"
+            what = row["test"], who, row["fault"], row["variant"], BY_NAME[row["verdict"]]
+            found.append(Picture(*what, draw(timeline, name)))
+    return sorted(found, key=lambda picture: picture.approach)  # stable

@@ -1,0 +1,96 @@
+"""Options of the commands that more than one takes, or that need a reader of their own."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from typing import Any
+
+from reports.compare.run_drift import DRIFT, RUNS_ENOUGH
+from reports.stats.ratio_tests import FLOOR
+
+Option = tuple[tuple[str, ...], dict[str, Any]]  # what add_argument takes
+
+
+def formats(*names: str) -> Option:
+    """`--format`, with these to choose from; the first is the default."""
+    settings = {"choices": names, "default": names[0], "help": f"default: {names[0]}"}
+    return ("--format",), settings
+
+
+def percent(most: float) -> Callable[[str], float]:
+    """A reader of a percentage from 0 to `most`, as a part of 1 (`2` or `2%`: 0.02)."""
+
+    def read(written: str) -> float:
+        try:
+            value = float(written.removesuffix("%"))
+        except ValueError:
+            value = math.nan
+        if not 0 <= value <= most:
+            raise argparse.ArgumentTypeError(
+                f"{written!r} is not a percentage from 0 to {most:g}, such as {most / 2:g}"
+            )
+        return value / 100
+
+    return read
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """A reader of a whole number from `least` on."""
+
+    def read(written: str) -> int:
+        if not written.isdecimal() or int(written) < least:
+            raise argparse.ArgumentTypeError(f"{written!r} is not a whole number from {least} on")
+        return int(written)
+
+    return read
+
+
+STRICT: Option = (
+    ("--strict",),
+    {"action": "store_true", "help": "exit code 3 where something cannot be told"},
+)
+TRIALS: tuple[Option, ...] = (
+    (
+        ("--comparisons",),
+        {
+            "type": whole(1),
+            "default": 1600,
+            "metavar": "N",
+            "help": "of identical code, and as many of each slowdown; default: 1600",
+        },
+    ),
+    (("--seed",), {"type": whole(0), "default": 1, "metavar": "N", "help": "default: 1"}),
+    formats("text", "md"),
+)
+GATE: tuple[Option, ...] = (
+    (
+        ("--verdicts",),
+        {"action": "store_true", "help": "compare verdicts only, as of runs without numbers (-n)"},
+    ),
+    (
+        ("--confirm",),
+        {"metavar": "RUN_DIR", "help": "NEW measured again: a change has to be in both"},
+    ),
+    (
+        ("--floor",),
+        {
+            "type": percent(100 * FLOOR),
+            "default": FLOOR,
+            "metavar": "PERCENT",
+            "help": f"least change that counts, at most and by default {100 * FLOOR:g}",
+        },
+    ),
+    (
+        ("--drift",),
+        {
+            "type": percent(100),
+            "metavar": "PERCENT",
+            "help": "standard deviation of a run's level from that of another hours apart; "
+            f"default: what {RUNS_ENOUGH} or more runs in BASE show, else {100 * DRIFT:g}",
+        },
+    ),
+    STRICT,
+    formats("text", "md", "json"),
+)

@@ -1,0 +1,304 @@
+"""The gate: whether NEW is slower than BASE, or breaks what held there, and how sure that is.
+
+Four answers, since "no regression was found" and "nothing was seen" are not the same: a change, for
+better or worse, has to stand out from the noise of processes and runs and from all comparisons made
+together; no change has to be shown as well; everything else cannot be told.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from reports.compare import run_drift as drifts
+from reports.compare.run_drift import Drift
+from reports.compare.run_groups import Judged, Key, Series, Side
+from reports.core.text import plural
+from reports.core.verdicts import BY_NAME
+from reports.rundir.frame import BadInput
+from reports.stats import ratio_tests
+from reports.stats.ratio_tests import CHANGED, Answer, Effect
+
+
+@dataclass(frozen=True)
+class SeriesAnswer:
+    """One series of BASE beside the same of NEW; `reason` says why an answer is no better.
+
+    `base`, `new`: geometric mean over processes; None where there is none.
+    """
+
+    key: Mapping[str, Any]
+    answer: Answer
+    reason: str = ""
+    collectives: tuple[str, str] = ("", "")
+    base: float | None = None
+    new: float | None = None
+    processes: tuple[int, int] = (0, 0)
+    effect: Effect | None = None
+
+
+@dataclass(frozen=True)
+class TestAnswer:
+    """What a test came to in BASE and in NEW; `reason`: why it cannot be told, or NEW's own."""
+
+    test: str
+    answer: Answer
+    base: str = ""
+    new: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything that was compared, and how. Of BASE's series and tests none is left out."""
+
+    base: Side
+    new: Side
+    confirm: Side | None
+    floor: float
+    drift: Drift
+    comparisons: int  # made together: series whose scatter is known
+    series: tuple[SeriesAnswer, ...]
+    tests: tuple[TestAnswer, ...]
+    new_series: tuple[Mapping[str, Any], ...]  # only in NEW
+    new_tests: tuple[str, ...]  # only in NEW
+    numbers: bool  # whether they were asked for, and not verdicts alone
+
+    @property
+    def answers(self) -> list[Answer]:
+        return [found.answer for found in (*self.series, *self.tests)]
+
+    @property
+    def same_machine(self) -> bool:
+        return len({side.machine for side in (self.base, self.new, self.confirm) if side}) == 1
+
+    @property
+    def nothing(self) -> str:
+        """Why no number could be compared, as of most of them; empty where one was, or none was
+        asked for."""
+        if not self.numbers or self.comparisons or not self.series:
+            return ""
+        ((reason, _),) = Counter(found.reason for found in self.series).most_common(1)
+        return reason
+
+    def exit_code(self, strict: bool = False) -> int:
+        """1 with a regression, else 2 where no number could be compared, though they were asked
+        for, else 3 where `strict` and something cannot be told, else 0."""
+        if Answer.REGRESSION in self.answers:
+            return 1
+        if self.nothing:
+            return 2
+        return 3 if strict and Answer.CANNOT_TELL in self.answers else 0
+
+
+def compare(
+    base: Side,
+    new: Side,
+    confirm: Side | None = None,
+    *,
+    floor: float = ratio_tests.FLOOR,
+    drift: float | None = None,
+    numbers: bool = True,
+) -> Comparison:
+    """Compare NEW with BASE. `confirm`: NEW measured again, which has to give the same answer.
+
+    `floor`, `drift`: relative (0.02 is 2 %); without `drift` it is what `run_drift` knows.
+    Without `numbers` only verdicts are compared.
+    BadInput: a run is on two sides, or BASE and NEW have nothing in common, or, where `numbers` are
+    wanted, no series is in both.
+    """
+    _refuse_the_same([side for side in (base, new, confirm) if side])
+    if confirm:
+        _refuse_another(new, confirm)
+    if not numbers:
+        base, new = base.without_numbers(), new.without_numbers()
+    known = drifts.known(base, drift)
+    series, comparisons = _series(base, new, confirm, known, floor)
+    tests = _tests(base, new, confirm)
+    found = Comparison(
+        base,
+        new,
+        confirm,
+        floor,
+        known,
+        comparisons,
+        tuple(series),
+        tuple(tests),
+        tuple(new.series[key].key for key in new.series if key not in base.series),
+        tuple(new.tests[key].test for key in new.tests if key not in base.tests),
+        numbers,
+    )
+    _refuse_nothing(found, numbers)
+    return found
+
+
+def _refuse_the_same(listed: Sequence[Side]) -> None:
+    seen: set[str] = set()
+    for side in listed:
+        twice = seen & set(side.run_ids)
+        if twice:
+            raise BadInput(f"run {min(twice)!r} is on two sides: compare runs made one by one")
+        seen |= set(side.run_ids)
+
+
+def _refuse_another(new: Side, confirm: Side) -> None:
+    """What is not NEW again confirms nothing, and denies nothing."""
+    told = "; ".join(
+        f"{name} {was} → {now}"
+        for name, was, now in (
+            ("versions", new.versions, confirm.versions),
+            ("machine", new.machine, confirm.machine),
+        )
+        if was != now
+    )
+    told = told or new.measured_otherwise(confirm)
+    if told:
+        raise BadInput(f"--confirm: not NEW measured again: {told}")
+
+
+def _refuse_nothing(found: Comparison, numbers: bool) -> None:
+    common = set(found.base.series) & set(found.new.series)
+    if numbers and not common and Answer.REGRESSION not in found.answers:
+        raise BadInput(
+            f"nothing measured is in both: BASE has {len(found.base.series)} series of numbers, "
+            f"NEW {len(found.new.series)}; measure the same tests in both, without -n, or compare "
+            "--verdicts only"
+        )
+    if not common and not set(found.base.tests) & set(found.new.tests):
+        raise BadInput("BASE and NEW have no test and no number in common")
+
+
+def _series(
+    base: Side, new: Side, confirm: Side | None, drift: Drift, floor: float
+) -> tuple[list[SeriesAnswer], int]:
+    """The answers, and how many comparisons they come from."""
+    pairs = {key: _pair(key, base, new, drift) for key in base.series}
+    tested = [pair for pair in pairs.values() if pair.effect and pair.effect.known]
+    comparisons = len(tested)
+
+    def judged(pair: SeriesAnswer) -> SeriesAnswer:
+        if pair.reason or pair.effect is None:
+            return pair
+        answer = ratio_tests.judge(pair.effect, pair.key["better"], comparisons, floor)
+        told = answer is not Answer.CANNOT_TELL
+        reason = "" if told else _why_not(pair.effect, comparisons, floor)
+        return replace(pair, answer=answer, reason=reason)
+
+    found = []
+    for key, pair in pairs.items():
+        first = judged(pair)
+        if confirm and first.answer in CHANGED:
+            again = judged(_pair(key, base, confirm, drift))
+            if again.answer is not first.answer:
+                reason = f"{first.answer.value}, {_not_shown(key in confirm.series)}"
+                first = replace(first, answer=Answer.CANNOT_TELL, reason=reason)
+        found.append(first)
+    return found, comparisons
+
+
+def _pair(key: Key, base: Side, new: Side, drift: Drift) -> SeriesAnswer:
+    """A series on both sides: its effect, or the reason why it can have none."""
+    was, now = base.series[key], new.series.get(key)
+    if now is None:
+        return SeriesAnswer(
+            was.key,
+            Answer.CANNOT_TELL,
+            "not in NEW",
+            (_collective(was), ""),
+            _centre(was.values),
+            processes=(len(was.values), 0),
+        )
+    pair = SeriesAnswer(
+        now.key,
+        Answer.CANNOT_TELL,
+        "",
+        (_collective(was), _collective(now)),
+        _centre(was.values),
+        _centre(now.values),
+        (len(was.values), len(now.values)),
+    )
+    if base.machine != new.machine:
+        return replace(pair, reason="measured on another machine, or on more or fewer processors")
+    differs = base.measured_otherwise(new)
+    if differs:
+        return replace(pair, reason=f"measured otherwise: {differs}")
+    if was.collectives != now.collectives:
+        told = " → ".join(collective or "none" for collective in pair.collectives)
+        return replace(pair, reason=f"not the same thing: collective {told}")
+    values = was.values, now.values
+    if not any(map(any, values)):
+        values = tuple([1.0] * len(zeros) for zeros in values)  # none, as before
+    if min(map(min, values)) <= 0:
+        return replace(pair, reason="no ratio: a value is 0 or below")
+    spread = drifts.of_means(
+        drift.of(key, was.key["unit"]), len(was.by_run), len(now.by_run)
+    )  # fmt: skip
+    effect = ratio_tests.unpaired(*values, drift=spread, drift_df=drift.df)
+    reason = "" if effect.known else "one process on a side: its scatter is not known"
+    return replace(pair, effect=effect, reason=reason)
+
+
+def _collective(series: Series) -> str:
+    return ", ".join(series.collectives)
+
+
+def _centre(values: Sequence[float]) -> float:
+    if min(values) <= 0:
+        return float(np.median(values))
+    return float(np.exp(np.mean(np.log(values))))
+
+
+def _why_not(effect: Effect, comparisons: int, floor: float) -> str:
+    """Which of the conditions of a change is the first that does not hold."""
+    if effect.low <= 1 <= effect.high:
+        return "too noisy"
+    if 1 / (1 + floor) <= effect.ratio <= 1 + floor:
+        return f"about the floor of {100 * floor:.3g} %"
+    return f"not beyond chance among {plural(comparisons, 'comparison')}"
+
+
+def _tests(base: Side, new: Side, confirm: Side | None) -> Iterable[TestAnswer]:
+    for key, was in base.tests.items():
+        now = new.tests.get(key)
+        if now is None:
+            yield TestAnswer(
+                was.test, Answer.CANNOT_TELL, _words(was), "", f"not in NEW, {_words(was)} in BASE"
+            )
+            continue
+        answer, reason = _verdict(was, now)
+        if confirm and answer in CHANGED:
+            again = confirm.tests.get(key)
+            if again is None or _verdict(was, again)[0] is not answer:
+                reason = f"{answer.value}, {_not_shown(again is not None)}"
+                answer = Answer.CANNOT_TELL
+        yield TestAnswer(now.test, answer, _words(was), _words(now), reason)
+
+
+def _not_shown(measured: bool) -> str:
+    return f"which the confirming run {'does not show' if measured else 'has not measured'}"
+
+
+def _words(judged: Judged) -> str:
+    return ", ".join(BY_NAME[name].words for name in judged.verdicts)
+
+
+def _verdict(was: Judged, now: Judged) -> tuple[Answer, str]:
+    """Red where it was not is a regression, passing where it did not an improvement.
+
+    What a row of the expectations excuses (known deviation, unsupported) is not red; whether it is
+    worse than having passed is for people to say, so it is told, and not judged.
+    """
+    before, after = ({BY_NAME[name].red for name in side.verdicts} for side in (was, now))
+    if before == {False} and after == {True}:
+        return Answer.REGRESSION, now.reason
+    if len(was.verdicts) > 1 or len(now.verdicts) > 1:
+        return Answer.CANNOT_TELL, "differs between runs of one side"
+    if was.verdicts == now.verdicts or after == {True}:
+        return Answer.NO_CHANGE, ""
+    if now.verdicts == ("passed",):
+        return Answer.IMPROVEMENT, ""
+    return Answer.CANNOT_TELL, f"{_words(was)} in BASE, {_words(now)} in NEW"

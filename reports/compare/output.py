@@ -1,0 +1,292 @@
+"""A comparison as text, as Markdown for a pull request, and as JSON for programs.
+
+People need the answer first and the changes next; what cannot be told is listed as well, since
+silence would read as "nothing found".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rich.console import Console
+
+from reports.compare.gate import Comparison, SeriesAnswer, TestAnswer
+from reports.compare.run_groups import Side
+from reports.core.grouping import backends
+from reports.core.table import Column, Row, Table
+from reports.core.text import MISSING, figure, one_line, plural
+from reports.render import markdown, run_facts, terminal
+from reports.render.terminal_layout import Printer
+from reports.sections.conformance import approach
+from reports.stats.ratio_tests import CHANGED, CONFIDENCE, Answer
+
+SERIES = (
+    Column("series"),
+    Column("BASE", right=True),
+    Column("NEW", right=True),
+    Column("times", right=True),
+    Column("95 % interval", right=True),
+    Column("n", right=True),
+)
+TESTS = (Column("test"), Column("BASE"), Column("NEW"), Column("reason"))
+SERIES_NOTE = "times: how many times BASE's value NEW's is. n: processes in BASE and NEW."
+TESTS_NOTE = "BASE, NEW: verdicts."
+MOST = 60  # rows of a folded table: a comment on a pull request holds 65,536 characters
+EXAMPLES = 3  # of what cannot be told, for each reason; JSON has all
+REASON = 200  # characters of one in a table; JSON has all of it
+EMOJI = {0: "✅", 1: "❌", 2: "❔", 3: "❔"}  # by exit code
+
+
+def headline(found: Comparison) -> str:
+    """What it comes to, in one line: `1 regression, 3 cannot tell, 20 no change`."""
+    told = []
+    if found.nothing:
+        told.append(
+            f"no number could be compared: {found.nothing} (--verdicts compares verdicts alone)"
+        )
+    for answer in Answer:
+        count = found.answers.count(answer)
+        noun = answer in CHANGED
+        if count or answer is Answer.REGRESSION:
+            told.append(plural(count, answer.value) if noun else f"{count} {answer.value}")
+    return ", ".join(told)
+
+
+def notes(found: Comparison) -> Iterator[str]:
+    """What has to be known to read the answers, a sentence or two each."""
+    floor, drift = f"{100 * found.floor:.3g} %", f"{100 * math.expm1(found.drift.usual):.2g} %"
+    yield (
+        f"{len(found.series)} series and {plural(len(found.tests), 'test')}. A change of a series "
+        f"counts above {floor} and beyond chance among {plural(found.comparisons, 'comparison')}; "
+        f"drift between runs {drift} ({found.drift.source})."
+    )
+    if not found.same_machine:
+        told = "; ".join(f"{name} on {side.machine}" for name, side in _sides(found))
+        yield f"Different machines, so no number can be told: {told}."
+    differs = found.base.measured_otherwise(found.new)
+    if differs:
+        yield f"Measured otherwise, so no number can be told: {differs}."
+    if not found.series:
+        yield "No number was compared: neither run has any with a better direction."
+    if found.new_tests or found.new_series:
+        yield (
+            f"Only in NEW, and compared with nothing: {plural(len(found.new_tests), 'test')}, "
+            f"{len(found.new_series)} series."
+        )
+
+
+def changes(found: Comparison) -> list[Table]:
+    """Regressions and improvements."""
+    series = [(item.answer.value, item) for item in found.series if item.answer in CHANGED]
+    tests = [(item.answer.value, item) for item in found.tests if item.answer in CHANGED]
+    return _tables("changed", series, tests)
+
+
+def untold(found: Comparison) -> list[Table]:
+    """Group what cannot be told by reason, with counts and, if reasons differ, examples."""
+    series = [(item.reason, item) for item in found.series if item.answer is Answer.CANNOT_TELL]
+    tests = [
+        (item.reason, replace(item, reason=""))
+        for item in found.tests
+        if item.answer is Answer.CANNOT_TELL
+    ]
+    return [_by_reason(table) for table in _tables("cannot tell", series, tests)]
+
+
+def _by_reason(table: Table) -> Table:
+    title = f"{table.title} ({len(table.rows):,})"
+    reasons = sorted(table.groups(), key=lambda group: -len(group[1]))
+    if len(reasons) == 1 and len(table.rows) > EXAMPLES:
+        listed = f"{title}: {reasons[0][0]} (listed in --format json)"
+        return replace(table, title=listed, rows=())
+    rows = [
+        Row(f"{reason} ({len(listed):,})", cells)
+        for reason, listed in reasons
+        for cells in listed[:EXAMPLES]
+    ]
+    left = f" Of each reason at most {EXAMPLES} are shown, all in --format json."
+    note = table.note + (left if len(rows) < len(table.rows) else "")
+    return replace(table, title=title, rows=tuple(rows), note=note)
+
+
+def as_text(found: Comparison, console: Console) -> None:
+    """Print it, the answer last, where the eye is."""
+    out = Printer(console)
+    for name, side in _sides(found):
+        out.line(f"{name}: {_called(side)}")
+    for table in (*untold(found), *changes(found)):
+        if table.rows:
+            terminal.one_table(table, console)
+        else:
+            out.line()
+            out.line(table.title)
+    out.line()
+    for note in notes(found):
+        out.line(note, "dim")
+    out.line(headline(found), "bold red" if found.exit_code() else "bold green")
+
+
+def as_markdown(found: Comparison, exit_code: int) -> str:
+    """A comment on a pull request: the answer, the changes, the rest to unfold."""
+    return "\n".join(_markdown(found, exit_code)).rstrip("\n") + "\n"
+
+
+def as_json(found: Comparison, exit_code: int) -> str:
+    """For programs; what is not known is null, and keys are only ever added.
+
+    exit_code, regression (true or false), counts (answer: how many); base, new, confirm: run_ids,
+    tensorflow, keras, python, machine (confirm may be null); floor, confidence, drift: relative,
+    drift_source; comparisons; series: test, trainer, keras (flavour), backend, workers, replicas,
+    fault, variant, metric, unit, better, answer, reason, collective_base, collective_new, base,
+    new (geometric means over processes), processes_base, processes_new, ratio, low, high, p;
+    tests: test, answer, reason, base, new (verdicts in words); only_in_new: tests, series (with
+    the columns of a series' key).
+    """
+    content = {
+        "exit_code": exit_code,
+        "regression": Answer.REGRESSION in found.answers,
+        "counts": {answer.value: found.answers.count(answer) for answer in Answer},
+        **{name: _side(side) for name, side in (("base", found.base), ("new", found.new))},
+        "confirm": _side(found.confirm) if found.confirm else None,
+        "floor": found.floor,
+        "confidence": CONFIDENCE,
+        "drift": math.expm1(found.drift.usual),
+        "drift_source": found.drift.source,
+        "comparisons": found.comparisons,
+        "series": [_series(item) for item in found.series],
+        "tests": [{**vars(item), "answer": item.answer.value} for item in found.tests],
+        "only_in_new": {
+            "tests": list(found.new_tests),
+            "series": [dict(key) for key in found.new_series],
+        },
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _sides(found: Comparison) -> Iterator[tuple[str, Side]]:
+    yield "BASE", found.base
+    yield "NEW", found.new
+    if found.confirm:
+        yield "confirming", found.confirm
+
+
+def _called(side: Side) -> str:
+    info = side.runs[0].info
+    ids = side.run_ids
+    runs = ids[0] if len(ids) == 1 else f"{len(ids)} runs, {ids[0]} to {ids[-1]}"
+    return f"TensorFlow {info['versions'].get('tensorflow')}, {run_facts.keras(info)}: run {runs}"
+
+
+def _tables(
+    what: str,
+    series: Iterable[tuple[str, SeriesAnswer]],
+    tests: Iterable[tuple[str, TestAnswer]],
+) -> list[Table]:
+    """Answers with the headings that they stand under; a table without rows is left out."""
+    rows = [Row(heading, _series_cells(item)) for heading, item in series]
+    others = [Row(heading, _test_cells(item)) for heading, item in tests]
+    tables = (
+        Table(f"Series: {what}", SERIES, _by_heading(rows), SERIES_NOTE),
+        Table(f"Tests: {what}", TESTS, _by_heading(others), TESTS_NOTE),
+    )
+    return [table.without_empty_columns() for table in tables if table.rows]
+
+
+def _by_heading(rows: Iterable[Row]) -> tuple[Row, ...]:
+    order = [answer.value for answer in Answer]  # a regression before an improvement
+
+    def place(row: Row) -> tuple[int, str]:
+        return (order.index(row.group) if row.group in order else 0), row.group
+
+    return tuple(sorted(rows, key=place))
+
+
+def _series_cells(item: SeriesAnswer) -> tuple[str, ...]:
+    key, effect = item.key, item.effect
+    workers = plural(key["workers"], "worker") if key["workers"] else ""
+    parts = (
+        key["metric"],
+        approach(key["trainer"], key["keras"]) if key["trainer"] else "",
+        backends(key["backend"], item.collectives[1] or item.collectives[0]),
+        workers,
+        key["variant"],
+        key["fault"],
+    )
+    return (
+        ", ".join(part for part in parts if part),
+        figure(item.base),
+        figure(item.new),
+        f"{effect.ratio:.3f}" if effect else MISSING,
+        f"{effect.low:.3f} to {effect.high:.3f}" if effect and effect.known else MISSING,
+        " / ".join(map(str, item.processes)),
+    )
+
+
+def _test_cells(item: TestAnswer) -> tuple[str, ...]:
+    reason = one_line(item.reason)
+    reason = reason[:REASON] + " …" if len(reason) > REASON else reason
+    return (item.test, item.base, item.new or MISSING, reason)
+
+
+def _markdown(found: Comparison, exit_code: int) -> Iterator[str]:
+    yield f"## {EMOJI[exit_code]} {headline(found)}"
+    yield ""
+    for name, side in _sides(found):
+        yield f"- {name}: {markdown.escape(_called(side))}"
+    yield ""
+    for table in changes(found):
+        yield markdown.one_table(_shortened(table))
+    for table in untold(found):
+        if table.rows:
+            rows = [markdown.one_table(_shortened(table), titled=False)]
+            yield from markdown.folded(table.title, rows)
+        else:
+            yield from (markdown.escape(table.title), "")
+    listed = [markdown.escape(note) for note in notes(found)]
+    yield from markdown.folded("How this was judged", [*_bullets(listed), ""])
+
+
+def _bullets(lines: Iterable[str]) -> Iterator[str]:
+    yield from (f"- {line}" for line in lines)
+
+
+def _shortened(table: Table) -> Table:
+    left = len(table.rows) - MOST
+    if left <= 0:
+        return table
+    note = f"{table.note} {left} more are in --format text and json."
+    return replace(table, rows=table.rows[:MOST], note=note.strip())
+
+
+def _side(side: Side) -> dict[str, Any]:
+    versions = side.runs[0].info["versions"]
+    told = {name: versions.get(name) for name in ("tensorflow", "keras", "python")}
+    return {"run_ids": side.run_ids, **told, "machine": side.machine}
+
+
+def _series(item: SeriesAnswer) -> dict[str, Any]:
+    effect = item.effect
+    return {
+        **item.key,
+        "answer": item.answer.value,
+        "reason": item.reason,
+        **_both("collective", item.collectives),
+        "base": item.base,
+        "new": item.new,
+        **_both("processes", item.processes),
+        **{
+            name: _number(getattr(effect, name, math.nan)) for name in ("ratio", "low", "high", "p")
+        },
+    }
+
+
+def _both(name: str, values: Sequence[Any]) -> Mapping[str, Any]:
+    return dict(zip((f"{name}_base", f"{name}_new"), values, strict=True))
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

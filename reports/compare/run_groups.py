@@ -1,0 +1,185 @@
+"""One side of a comparison: a run, or several runs of the same thing, as series and verdicts.
+
+A series is what would be measured again if the same were done again. The versions of TensorFlow,
+Keras and Python are no part of its key: they are what is compared. The Keras flavour is, as Keras 2
+and 3 are two ways to train. The collective that did the work stands beside the key: one request may
+be served in several ways, and that has to be said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pandas as pd
+
+from reports.ab import pairs
+from reports.core.verdicts import worst
+from reports.rundir import conditions, frame
+from reports.rundir.frame import BadInput, RunFrames
+
+KEYS = (
+    "test",
+    "trainer",
+    "keras",
+    "backend",
+    "workers",
+    "replicas",
+    "fault",
+    "variant",
+    "metric",
+    "unit",
+    "better",
+)
+# The same Keras under another name since TensorFlow 2.16; no run has both.
+FLAVOURS = {"tf_keras": "keras2"}
+
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Series:
+    """What the processes of a side gave: `by_run` has for each run one value a process."""
+
+    key: Mapping[str, Any]  # by KEYS, as this side calls them
+    collectives: tuple[str, ...]
+    by_run: Mapping[str, Sequence[float]]
+
+    @property
+    def values(self) -> list[float]:
+        return [value for values in self.by_run.values() for value in values]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a test came to in the runs of a side; `verdicts` without repetition."""
+
+    test: str  # as this side calls it
+    verdicts: tuple[str, ...]
+    reason: str  # of the worst
+
+
+@dataclass(frozen=True)
+class Side:
+    """Runs of one thing on one machine, their series and what their tests came to."""
+
+    runs: tuple[RunFrames, ...]
+    series: Mapping[Key, Series]
+    tests: Mapping[str, Judged]
+
+    @property
+    def machine(self) -> str:
+        return _machine(self.runs[0])
+
+    @property
+    def versions(self) -> str:
+        return _versions(self.runs[0])
+
+    def measured_otherwise(self, other: Side) -> str:
+        """What differs in how its runs and those of another side were measured; else empty."""
+        return conditions.differing(self.runs[0].info, other.runs[0].info)
+
+    @property
+    def run_ids(self) -> list[str]:
+        return [run.run_id for run in self.runs]
+
+    def without_numbers(self) -> Side:
+        """The same runs, of which only verdicts count."""
+        return replace(self, series={})
+
+
+def load(path: Path) -> Side:
+    """A run directory, or a directory of run directories; BadInput where it is neither."""
+    if (path / "run.json").is_file() or not path.is_dir():
+        return of([frame.load_complete(path)])
+    # A link among them (`latest`) would count a run twice; what has no run.json was killed.
+    found = sorted(p.parent for p in path.glob("*/run.json") if not p.parent.is_symlink())
+    if not found:
+        raise BadInput(f"{path} is neither a run (no run.json) nor a directory of runs")
+    return of([frame.load_complete(directory) for directory in found])
+
+
+def of(runs: Sequence[RunFrames]) -> Side:
+    """Runs as one side; BadInput unless versions, machine and conditions are the same."""
+    for what, told in (("versions", _versions), ("machines", _machine)):
+        kinds = sorted({told(run) for run in runs})
+        if len(kinds) > 1:
+            where = runs[0].directory.parent
+            raise BadInput(f"{where} holds runs of different {what}: {'; '.join(kinds)}")
+    for run in runs[1:]:
+        differs = conditions.differing(runs[0].info, run.info)
+        if differs:
+            where = runs[0].directory.parent
+            raise BadInput(f"{where} holds runs that were measured otherwise: {differs}")
+    measurements, verdicts = frame.tidy(runs)
+    return Side(tuple(runs), _series(measurements), _tests(verdicts))
+
+
+def _versions(run: RunFrames) -> str:
+    versions = run.info["versions"]
+    return ", ".join(f"{name} {versions.get(name)}" for name in ("tensorflow", "keras", "python"))
+
+
+def _machine(run: RunFrames) -> str:
+    machine = run.info["machine"]
+    return ", ".join(str(machine.get(name, "")) for name in ("host", "cpu", "cores"))
+
+
+def _series(measurements: pd.DataFrame) -> dict[Key, Series]:
+    # Turns that two sides took next to each other are compared within their run, by `ab`.
+    judged = (measurements["better"] != "none") & (measurements["metric"] != pairs.TIME)
+    found: dict[Key, dict[tuple[str, Any], list[float]]] = {}
+    collectives: dict[Key, set[str]] = {}
+    called: dict[Key, dict[str, Any]] = {}
+    for row in _records(measurements.loc[judged]):
+        row["keras"] = row["keras"].split(" ")[0]
+        same = {**row, "test": same_test(row["test"]), "keras": same_flavour(row["keras"])}
+        key = tuple(same[name] for name in KEYS)
+        found.setdefault(key, {}).setdefault((row["run_id"], row["repeat"]), []).append(
+            row["value"]
+        )
+        collectives.setdefault(key, set()).add(row["collective"])
+        called.setdefault(key, {name: row[name] for name in KEYS})
+    return {
+        key: Series(called[key], tuple(sorted(collectives[key])), _by_run(found[key]))
+        for key in sorted(found, key=str)
+    }
+
+
+def _by_run(processes: Mapping[tuple[str, Any], Sequence[float]]) -> dict[str, list[float]]:
+    """Several values of one process are one: within it they say nothing of other processes."""
+    found: dict[str, list[float]] = {}
+    for (run_id, _), values in processes.items():
+        found.setdefault(run_id, []).append(median(values))
+    return found
+
+
+def _records(rows: pd.DataFrame) -> Iterable[dict[str, Any]]:
+    for row in rows.to_dict("records"):
+        yield {str(name): None if value is pd.NA else value for name, value in row.items()}
+
+
+def _tests(verdicts: pd.DataFrame) -> dict[str, Judged]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in _records(verdicts):
+        found.setdefault(same_test(row["test"]), []).append(row)
+    judged = {}
+    for key, rows in found.items():
+        given = tuple(sorted({row["verdict"] for row in rows}))
+        reason = next(row["reason"] for row in rows if row["verdict"] == worst(given).name)
+        judged[key] = Judged(rows[0]["test"], given, reason)
+    return judged
+
+
+def same_flavour(flavour: str) -> str:
+    """The name under which a Keras flavour is compared."""
+    return FLAVOURS.get(flavour, flavour)
+
+
+def same_test(test: str) -> str:
+    """A test id with the Keras flavour, a part of its case, as it is compared."""
+    return re.sub(r"(?<=[\[-])\w+(?=[\]-])", lambda found: same_flavour(found[0]), test)

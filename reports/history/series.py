@@ -1,0 +1,299 @@
+"""Many runs in one place: how each figure went from run to run, where it changed, and what with it.
+
+A series is one figure of one set-up, with a value a run: what a person would draw as one line.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from reports.ab import pairs
+from reports.core.grouping import backends, circumstances, grouped, whole
+from reports.core.text import plural
+from reports.rundir import conditions, frame
+from reports.rundir.event_files import EVENTS
+from reports.rundir.frame import BadInput, RunFrames
+from reports.sections.conformance import SEPARATOR, approach, short_name
+from reports.stats import changepoints as changes
+from reports.stats.changepoints import Change
+
+# Half of a comparison: its values mean something beside their partners only.
+LEFT_OUT = (pairs.TIME,)
+KEYS = (
+    "metric",
+    "unit",
+    "trainer",
+    "flavour",
+    "backend",
+    "collective",
+    "variant",
+    "fault",
+    "workers",
+    "replicas",
+    "test",
+)
+# What of a name is told only where names would be the same without it.
+TELLING = (
+    lambda key: whole(key["replicas"]) and plural(int(key["replicas"]), "replica"),
+    lambda key: short_name(key["test"]),
+)
+Versions = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What is another from the run at `place` on: `TensorFlow 2.20.0 → 2.21.0`."""
+
+    place: int
+    name: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.before} → {self.after}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """The runs below a directory, and those that were interrupted, or killed: without run.json.
+
+    `damaged`: why each of the others cannot be read.
+    """
+
+    runs: tuple[RunFrames, ...]
+    interrupted: tuple[Path, ...]
+    damaged: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a series: the median over its repeats, and what it ran with."""
+
+    run_id: str
+    start: datetime
+    value: float
+    versions: Versions
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points in the order of their runs' starts, at least two."""
+
+    key: Mapping[str, Any]
+    name: str  # its circumstances: what tells it from others below the same heading
+    better: str  # higher or lower
+    points: tuple[Point, ...]
+    changes: tuple[Change, ...]
+
+    @property
+    def heading(self) -> str:
+        """Metric, unit, which way is better, and the approach."""
+        unit = f"{self.key['unit']}, " if self.key["unit"] not in ("", "1") else ""
+        trainer, flavour = self.key["trainer"], self.key["flavour"]
+        whose = SEPARATOR + approach(trainer, flavour) if trainer else ""
+        return f"{self.key['metric']} ({unit}{self.better} is better){whose}"
+
+    @property
+    def values(self) -> list[float]:
+        return [point.value for point in self.points]
+
+    def judged(self, ratio: float) -> str:
+        """`better` or `worse`, for a level that is that many times the one before."""
+        return "better" if (ratio > 1) == (self.better == "higher") else "worse"
+
+    def marks(self) -> list[Mark]:
+        """Where the runs of this series changed their versions."""
+        return marks([point.versions for point in self.points])
+
+    def changed_with(self, change: Change) -> str:
+        """What else changed at that run."""
+        found = [str(mark) for mark in self.marks() if mark.place == change.place]
+        return ", ".join(found) or "same versions"
+
+
+@dataclass(frozen=True)
+class History:
+    """All runs in the order of their starts, and the series in them."""
+
+    runs: tuple[RunFrames, ...]
+    interrupted: int
+    damaged: int
+    series: tuple[Series, ...]
+    single: int  # series with one run only, which have no history
+
+    def outcome(self) -> str:
+        """What was read and found, in one sentence."""
+        first, last = (f"{started(run):%Y-%m-%d}" for run in (self.runs[0], self.runs[-1]))
+        told = [f"{plural(len(self.runs), 'run')} from {first} to {last}"]
+        for state in ("interrupted", "damaged"):
+            if count := getattr(self, state):
+                told.append(f"{plural(count, f'{state} run')} left out")
+        told.append(f"{len(self.series)} series")
+        if self.single:
+            told.append(f"{self.single} more with one run only")
+        judged = Counter(s.judged(one.ratio) for s in self.series for one in s.changes)
+        counts = ", ".join(f"{judged[word]} {word}" for word in ("worse", "better") if judged[word])
+        found = plural(judged.total(), "change point")
+        return ", ".join(told) + f"; {found}" + (f": {counts}" if counts else "")
+
+
+def load(directory: Path) -> Found:
+    """All runs below a directory, itself included; BadInput, in one line, when it is none."""
+    if not directory.is_dir():
+        state = "is not a directory" if directory.exists() else "does not exist"
+        raise BadInput(f"{directory} {state}")
+    runs, interrupted, damaged = [], [], []
+    for path, inner, files in os.walk(directory, onerror=_refuse):
+        inner.sort()
+        if "run.json" in files:
+            try:
+                run = frame.load(path)
+            except (BadInput, OSError) as error:
+                damaged.append(str(error))
+            else:
+                if run.interrupted:
+                    interrupted.append(run.directory)
+                else:
+                    runs.append(run)
+        elif EVENTS in inner:
+            interrupted.append(Path(path))
+        else:
+            continue
+        inner.clear()  # what lies in a run is of that run
+    return Found(tuple(runs), tuple(interrupted), tuple(damaged))
+
+
+def _refuse(error: OSError) -> None:
+    raise error
+
+
+def of(found: Iterable[Found], metrics: Sequence[str] = ()) -> History:
+    """The history of these runs, of these metrics only if any are named.
+
+    BadInput when fewer than two runs are left, two have the same id, a metric is not among those
+    of the runs, or nothing was measured in two of them.
+    """
+    listed = list(found)
+    # The same directory may have been named twice: by itself and by the one around it.
+    distinct = {run.directory.resolve(): run for each in listed for run in each.runs}
+    broken = {path.resolve() for each in listed for path in each.interrupted}
+    damaged = {reason for each in listed for reason in each.damaged}
+    runs = sorted(distinct.values(), key=lambda run: (started(run), run.run_id))
+    if len(runs) < 2:
+        without = f" ({len(broken)} more interrupted)" if broken else ""
+        raise BadInput(f"a history needs at least 2 runs, here {_are(len(runs))}{without}")
+    measurements, _ = frame.tidy(runs)
+    followed = measurements.loc[
+        measurements["better"].isin(("higher", "lower")) & ~measurements["metric"].isin(LEFT_OUT)
+    ]
+    _check_metrics(metrics, followed)
+    if metrics:
+        followed = followed.loc[followed["metric"].isin(metrics)]
+    series = list(_series(followed, runs))
+    lasting = [each for each in series if len(each.points) > 1]
+    if not lasting:
+        raise BadInput("nothing that is better higher or lower was measured in two of these runs")
+    named = tuple(_named(lasting))
+    return History(tuple(runs), len(broken), len(damaged), named, len(series) - len(lasting))
+
+
+def _are(count: int) -> str:
+    return {0: "is none", 1: "is one"}[count]
+
+
+def _check_metrics(metrics: Sequence[str], followed: pd.DataFrame) -> None:
+    known = sorted(set(followed["metric"]))
+    strange = [name for name in metrics if name not in known]
+    if strange:
+        raise BadInput(
+            f"no metric {strange[0]!r} in these runs; there is {', '.join(known) or 'none'}"
+        )
+
+
+def started(run: RunFrames) -> datetime:
+    return frame.moment(run.info["start"])
+
+
+def versions(info: Mapping[str, Any]) -> Versions:
+    """What a change may have come with, by its name; what run.json lacks is left out."""
+    told, machine, git = info["versions"], info["machine"], info.get("git") or {}
+    flavours = told.get("keras")
+    commit = str(git.get("commit") or "")[:10]
+    cores = f", {machine['cores']} cores" if machine.get("cores") else ""
+    named = {
+        "TensorFlow": told.get("tensorflow"),
+        **(flavours if isinstance(flavours, Mapping) else {}),
+        "Python": told.get("python"),
+        "CPU": machine.get("cpu") and f"{machine['cpu']}{cores}",
+        **conditions.of(info),
+        "commit": commit and commit + (" with local changes" if git.get("dirty") else ""),
+    }
+    # A flavour's version may be told with its name before it.
+    return {name: str(value).removeprefix(f"{name} ") for name, value in named.items() if value}
+
+
+def marks(listed: Sequence[Versions]) -> list[Mark]:
+    """Every version that is another than in the run before, as far as it is known of both."""
+    return [
+        Mark(place, name, before[name], value)
+        for place, (before, after) in enumerate(pairwise(listed), start=1)
+        for name, value in after.items()
+        if before.get(name, value) != value
+    ]
+
+
+def _series(followed: pd.DataFrame, runs: Sequence[RunFrames]) -> Iterator[Series]:
+    """All of them, also with a single point; their names are not told apart yet."""
+    # A flavour goes on when its version changes.
+    flavour = followed["keras"].str.split().str[0].fillna("")
+    listed = list(grouped(followed.assign(flavour=flavour), KEYS))
+    enough = sum(rows["run_id"].nunique() >= changes.FEWEST for _, rows in listed)
+    for key, rows in listed:
+        medians = rows.groupby("run_id")["value"].median().to_dict()
+        points = tuple(
+            Point(run.run_id, started(run), medians[run.run_id], _own(run, key["flavour"]))
+            for run in runs
+            if run.run_id in medians
+        )
+        better = rows["better"].iloc[-1]
+        found = tuple(changes.find([point.value for point in points], max(1, enough)))
+        yield Series(key, _name(key), better, points, found)
+
+
+def _own(run: RunFrames, flavour: str) -> Versions:
+    """The versions that a series of this Keras flavour ran with."""
+    others = set(run.info["versions"].get("keras") or ()) - {flavour}
+    return {name: value for name, value in versions(run.info).items() if name not in others}
+
+
+def _name(key: Mapping[str, Any]) -> str:
+    parts = [backends(key["backend"], key["collective"]), circumstances(key)]
+    parts.append(whole(key["workers"]) and plural(int(key["workers"]), "worker"))
+    return SEPARATOR.join(part for part in parts if part)
+
+
+def _named(listed: Sequence[Series]) -> Iterator[Series]:
+    """The same with names that tell them apart."""
+    named = list(listed)
+    for telling in TELLING:
+        count = Counter((series.heading, series.name) for series in named)
+        named = [
+            replace(series, name=_with(series.name, telling(series.key)))
+            if count[series.heading, series.name] > 1 or not series.name
+            else series
+            for series in named
+        ]
+    return iter(named)
+
+
+def _with(name: str, more: str) -> str:
+    return SEPARATOR.join(part for part in (name, more) if part)

@@ -1,0 +1,86 @@
+"""Whether many whole runs in a row were all the same: no flake, no leak, nothing made easier.
+
+Reads run.json only, so that the evidence of a soak can be kept without the runs themselves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from reports.core.text import plural
+from reports.core.verdicts import VERDICTS, is_red
+from reports.rundir.frame import BadInput, duration_s, read_info, refuse_interrupted
+
+NEEDED = ("leaks", "quarantined", "retries", "deadline_scale", "git", "data")
+COLUMNS = ("run", "seed", "exit", "verdicts", "leaks", "took")
+
+
+def verdicts(info: Mapping[str, Any]) -> str:
+    counts = info["counts"]
+    return ", ".join(row.counted(counts[row.name]) for row in VERDICTS if counts[row.name])
+
+
+def problems(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What voids a soak, one line each; empty when every run stood on its own feet."""
+    found = []
+    for info in runs:
+        run = info["run_id"]
+        if info["exit_code"] or is_red(info["counts"]):
+            found.append(f"{run}: exit code {info['exit_code']}, {verdicts(info)}")
+        found += [f"{run}: left behind {leak}" for leak in info["leaks"]]
+        found += [f"{run}: quarantined {test}" for test in info["quarantined"]]
+        if info["retries"]:
+            found.append(f"{run}: retries: {info['retries']}")
+        if info["deadline_scale"] != 1:
+            found.append(f"{run}: deadlines times {info['deadline_scale']:g}")
+    seeds = Counter(info["seed"] for info in runs)
+    found += [f"seed {seed} came {count} times" for seed, count in seeds.items() if count > 1]
+    for what in ("counts", "versions", "git", "data"):
+        kinds = {repr(sorted(info[what].items(), key=str)) for info in runs}
+        if len(kinds) > 1:
+            found.append(f"{len(kinds)} different {what}: these are not runs of the same thing")
+    return found
+
+
+def render(runs: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each run, then what they come to; plain text."""
+    rows = [
+        (
+            info["run_id"],
+            str(info["seed"]),
+            str(info["exit_code"]),
+            verdicts(info),
+            str(len(info["leaks"])),
+            f"{duration_s(info):.0f} s",
+        )
+        for info in sorted(runs, key=lambda info: info["start"])
+    ]
+    widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in (COLUMNS, *rows)
+    ]
+    seconds = sum(duration_s(info) for info in runs)
+    void = problems(runs)
+    lines += ["", *void]
+    lines.append(
+        f"{plural(len(runs), 'run')} in {seconds / 60:.0f} min: "
+        + (f"void, {plural(len(void), 'problem')}" if void else "no flake, no leak, no retry")
+    )
+    return "\n".join(lines)
+
+
+def load(name: Path) -> dict[str, Any]:
+    """The facts of one run, from its run.json or the directory that holds it."""
+    path = name / "run.json" if name.is_dir() else name
+    if not path.is_file():
+        raise BadInput(f"{name} is neither a run.json nor a directory that holds one")
+    info = read_info(path)
+    refuse_interrupted(info, path)
+    missing = [key for key in NEEDED if key not in info]
+    if missing:
+        raise BadInput(f"{path} has no {missing[0]!r}: not from a run of this suite")
+    return info

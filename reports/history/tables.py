@@ -1,0 +1,123 @@
+"""The history in tables: each series with its trend, where it changed, where versions did."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from statistics import median
+
+from reports.core.table import Column, Row, Table
+from reports.core.text import figure
+from reports.history.series import History, Series, marks, started, versions
+from reports.render.terminal_layout import BARS
+from reports.stats import changepoints
+
+TREND_WIDTH = 20  # signs
+FLATTEST = 1.1  # the most over the least that a trend's whole height stands for, or more
+SERIES_COLUMNS = (
+    Column("series"),
+    Column("runs", right=True),
+    Column("trend"),
+    Column("first", right=True),
+    Column("last", right=True),
+    Column("ratio", right=True),
+    Column("changed"),
+)
+SERIES_NOTE = (
+    "One value a run: the median over its repeats. ratio: the last run's over the first's. "
+    f"changed: the change points, which need at least {changepoints.FEWEST} runs."
+)
+CHANGES_COLUMNS = (
+    Column("series"),
+    Column("since"),
+    Column("from → to", right=True),
+    Column("ratio", right=True),
+    Column("with it"),
+)
+CHANGES_NOTE = (
+    "From a run on for good: medians of the runs before and after, up to the next change point. By "
+    "PELT, of which at most 1 in 20 series of noise has one; a change below "
+    f"{100 * changepoints.FLOOR:g} % is not told. with it: what else changed with that run."
+)
+VERSIONS_NOTE = "Where a run has another version than the run before."
+VERSIONS_COLUMNS = (Column("since"), Column("from → to"))
+
+
+def tables(history: History) -> list[Table]:
+    """In the order of a terminal, where the last is seen first."""
+    return [series_table(history), versions_table(history), changes_table(history)]
+
+
+def series_table(history: History) -> Table:
+    """A line for each series."""
+    lines = []
+    for series in history.series:
+        first, last = series.values[0], series.values[-1]
+        cells = (
+            series.name,
+            str(len(series.points)),
+            trend(series.values),
+            figure(first),
+            figure(last),
+            told(last / first if first else math.nan),
+            ", ".join(f"{_date(series, one.place)}: {told(one.ratio)}" for one in series.changes),
+        )
+        lines.append(Row(series.heading, cells))
+    return Table("Series", SERIES_COLUMNS, tuple(lines), SERIES_NOTE)
+
+
+def changes_table(history: History) -> Table:
+    """A line for each change point."""
+    lines = [
+        Row(series.heading, (series.name, *cells))
+        for series in history.series
+        for cells in _changes(series)
+    ]
+    note = CHANGES_NOTE if lines else f"No series changed its level. {CHANGES_NOTE}"
+    return Table("Change points", CHANGES_COLUMNS, tuple(lines), note)
+
+
+def _changes(series: Series) -> Iterator[tuple[str, ...]]:
+    for change in series.changes:
+        yield (
+            f"{_date(series, change.place)} {series.points[change.place].run_id}",
+            f"{figure(change.before)} → {figure(change.after)}",
+            f"{told(change.ratio)} {series.judged(change.ratio)}",
+            series.changed_with(change),
+        )
+
+
+def versions_table(history: History) -> Table:
+    """A line for each version that is another than in the run before."""
+    found = marks([versions(run.info) for run in history.runs])
+    lines = []
+    for mark in sorted(found, key=lambda mark: mark.name):  # stable
+        run = history.runs[mark.place]
+        cells = (f"{started(run):%Y-%m-%d} {run.run_id}", f"{mark.before} → {mark.after}")
+        lines.append(Row(mark.name, cells))
+    note = VERSIONS_NOTE if lines else "All runs have the same versions."
+    return Table("Versions", VERSIONS_COLUMNS, tuple(lines), note)
+
+
+def _date(series: Series, place: int) -> str:
+    return f"{series.points[place].start:%Y-%m-%d}"
+
+
+def told(ratio: float) -> str:
+    """`1.104`: a thousandth can be seen where changes are small."""
+    return f"{ratio:.3f}" if 0.1 <= ratio < 10 else figure(ratio)
+
+
+def trend(values: Sequence[float]) -> str:
+    """A bar for each value or, of many, for the median of neighbours; noise alone looks flat."""
+    size = min(len(values), TREND_WIDTH)
+    ends = [len(values) * i // size for i in range(size + 1)]
+    shown = [median(values[a:b]) for a, b in pairwise(ends)]
+    least, most = min(shown), max(shown)
+    middle = (least + most) / 2
+    half = max((most - least) / 2, abs(middle) * (FLATTEST - 1) / 2)
+    if half == 0:
+        return BARS[len(BARS) // 2] * size
+    shares = ((value - middle + half) / (2 * half) for value in shown)
+    return "".join(BARS[min(int(share * len(BARS)), len(BARS) - 1)] for share in shares)

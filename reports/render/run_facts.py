@@ -1,0 +1,137 @@
+"""The facts of a run that every report opens with, in words; what run.json lacks says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from reports.core.text import one_line, plural
+from reports.core.verdicts import VERDICTS, is_red
+from reports.rundir import conditions, frame
+from reports.rundir.conditions import MALLOC, SPAWN, THREADS
+from reports.rundir.frame import RunFrames, duration_s, moment
+
+MISSING = "not recorded"
+# What was examined; of a page the other facts are the end.
+EXAMINED = ("TensorFlow", "Keras", "Python", "Data", "Started", "Took")
+CONDITIONS = (THREADS, MALLOC, SPAWN)  # of data there is more to tell
+
+
+def passed(run: RunFrames) -> bool:
+    """Whether the run is green: complete, no red verdict, nothing leaked, exit code 0."""
+    ended = run.info["exit_code"] == 0 and not run.interrupted
+    return ended and not is_red(run.counts) and not run.info.get("leaks")
+
+
+def state(run: RunFrames) -> str:
+    """Return `interrupted`, `passed` or `failed`."""
+    if run.interrupted:
+        return frame.INTERRUPTED
+    return "passed" if passed(run) else "failed"
+
+
+def outcome(run: RunFrames) -> str:
+    """The run in one line: `failed: 1 failed, 1 harness error`, or `passed: 12 passed`."""
+    counts = [row.counted(run.counts[row.name]) for row in VERDICTS if run.counts[row.name]]
+    leaks = len(run.info.get("leaks") or ())
+    if leaks:
+        counts.append(plural(leaks, "leak"))
+    if not passed(run) and not is_red(run.counts) and not leaks:
+        counts.append(f"exit code {run.info['exit_code']}")
+    return f"{state(run)}: {', '.join(counts) or 'no test gave a verdict'}"
+
+
+def facts(run: RunFrames) -> list[tuple[str, str]]:
+    """Label and value of everything that a reader needs to judge the numbers."""
+    info = run.info
+    versions, machine, data = info["versions"], info["machine"], info["data"]
+    measured = conditions.of(info)
+    return [
+        ("TensorFlow", _text(versions, "tensorflow")),
+        ("Keras", keras(info)),
+        ("Python", _text(versions, "python")),
+        ("pytest", _text(versions, "pytest")),
+        ("Machine", _machine(machine)),
+        ("Kernel", _text(machine, "kernel")),
+        ("Processors", _list(machine, "processors")),
+        *((name, measured.get(name, MISSING)) for name in CONDITIONS),
+        ("Load at the start", _text(machine, "load_1m")),
+        ("Network", network(info)),
+        ("Data", _data(data)),
+        ("SHA-256 of the data", _text(data, "sha256")[:16]),
+        ("Seed", _text(info, "seed")),
+        ("Deadlines", _times(info.get("deadline_scale"))),
+        ("pytest workers (-n)", _text(info, "xdist_workers")),
+        ("Retries", _text(info, "retries")),
+        ("Quarantined tests", _list(info, "quarantined")),
+        ("Leaks", _list(info, "leaks")),
+        ("Commit", _commit(info.get("git"))),
+        ("Started", f"{moment(info['start']):%Y-%m-%d %H:%M:%S} UTC"),
+        ("Took", took(info)),
+        ("Exit code", str(info["exit_code"])),
+        ("Command", info["command"]),
+    ]
+
+
+def keras(info: Mapping[str, Any]) -> str:
+    """Flavours with their versions."""
+    flavours = info["versions"].get("keras")
+    if not isinstance(flavours, Mapping) or not flavours:
+        return str(flavours or MISSING)
+    named = (
+        str(version) if str(version).startswith(f"{name} ") else f"{name} {version}"
+        for name, version in flavours.items()
+    )
+    return ", ".join(named)
+
+
+def network(info: Mapping[str, Any]) -> str:
+    """The kind of network, with the reason where it was not the first choice, and open ports."""
+    kind = _text(info["network"], "kind")
+    reason = one_line(str(info["network"].get("reason") or ""))
+    opened = "; ports open to others" if info["network"].get("open_ports") else ""
+    return (f"{kind} ({reason})" if reason else kind) + opened
+
+
+def took(info: Mapping[str, Any]) -> str:
+    """The run's duration: `4 min 10 s`."""
+    minutes, seconds = divmod(round(duration_s(info)), 60)
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+
+
+def _text(info: Mapping[str, Any], key: str) -> str:
+    value = info.get(key)
+    return MISSING if value in (None, "") else str(value)
+
+
+def _list(info: Mapping[str, Any], key: str) -> str:
+    if key not in info:
+        return MISSING
+    return ", ".join(str(item) for item in info[key]) or "none"
+
+
+def _machine(machine: Mapping[str, Any]) -> str:
+    parts = [_text(machine, "host"), _text(machine, "cpu")]
+    for key, unit in (("cores", "cores"), ("memory_gib", "GiB")):
+        parts.append(f"{machine[key]} {unit}" if key in machine else f"{unit} {MISSING}")
+    return ", ".join(parts)
+
+
+def _data(data: Mapping[str, Any]) -> str:
+    sizes = [
+        f"{data[key]:,} to {use}" if isinstance(data.get(key), int) else f"{key} size {MISSING}"
+        for key, use in (("train", "train"), ("test", "test"))
+    ]
+    return f"{_text(data, 'name')} ({_text(data, 'path_name')}), {', '.join(sizes)}"
+
+
+def _times(scale: Any) -> str:
+    if not isinstance(scale, (int, float)):
+        return MISSING
+    return "as designed" if scale == 1 else f"times {scale:g}"
+
+
+def _commit(git: Any) -> str:
+    if not isinstance(git, Mapping) or not git.get("commit"):
+        return MISSING
+    return str(git["commit"])[:12] + (" with local changes" if git.get("dirty") else "")

@@ -1,0 +1,347 @@
+"""A run directory as DataFrames: the columns, and the reader that refuses a damaged one.
+
+Everything that reports, compares or plots starts from `load`. The writer (`writer`) uses
+the same columns and types, so that what is written can be read. Works with pandas 2 and 3.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from reports.core import text, verdicts
+
+STRING, INTEGER, NUMBER = pa.string(), pa.int64(), pa.float64()
+TIME = pa.timestamp("us", tz="UTC")
+VERSIONS = [("tensorflow", STRING), ("keras", STRING), ("python", STRING), ("host", STRING)]
+
+MEASUREMENTS = pa.schema(
+    [
+        *((name, STRING) for name in ("run_id", "test", "trainer", "backend", "collective")),
+        ("workers", INTEGER),
+        ("replicas", INTEGER),
+        ("fault", STRING),
+        ("variant", STRING),
+        ("repeat", INTEGER),
+        ("metric", STRING),
+        ("value", NUMBER),
+        ("unit", STRING),
+        ("better", STRING),  # higher, lower or none
+        *VERSIONS,
+        ("time", TIME),
+    ]
+)
+VERDICTS = pa.schema(
+    [
+        *((name, STRING) for name in ("run_id", "test", "trainer", "backend")),
+        ("workers", INTEGER),
+        ("fault", STRING),
+        ("variant", STRING),
+        ("repeat", INTEGER),
+        ("claims", pa.list_(STRING)),
+        ("verdict", STRING),
+        ("reason", STRING),
+        ("url", STRING),
+        ("duration_s", NUMBER),
+        ("reproduce", STRING),
+        *VERSIONS,
+        ("time", TIME),
+        # The scenario that the test judged, which other tests may judge as well; "" for none.
+        ("scenario", STRING),
+        ("scenario_start", TIME),
+        ("scenario_s", NUMBER),
+    ]
+)
+# Columns that older runs do not have; they read as null, texts as "".
+APPENDED = ("scenario", "scenario_start", "scenario_s")
+MEASUREMENT_COLUMNS = tuple(MEASUREMENTS.names)
+VERDICT_COLUMNS = tuple(VERDICTS.names)
+BETTER = ("higher", "lower", "none")
+
+# What no report can do without in run.json, and of which type; other keys are welcome.
+NEEDED: Mapping[str, type] = {
+    "run_id": str,
+    "command": str,
+    "start": str,
+    "end": str,
+    "seed": int,
+    "versions": dict,
+    "machine": dict,
+    "network": dict,
+    "data": dict,
+    "counts": dict,
+    "exit_code": int,
+}
+
+# `status` in run.json; without it, the run is from before it was recorded, and complete.
+COMPLETE, INTERRUPTED = "complete", "interrupted"
+
+# Which clusters each test judged or started.
+HISTORIES = "histories.json"
+
+
+class BadInput(Exception):
+    """What the user named cannot be read; the message is one line, exit code 2."""
+
+
+@dataclass(frozen=True)
+class RunFrames:
+    """One run: its run.json and the two tables, with the columns above."""
+
+    directory: Path
+    info: Mapping[str, Any]
+    measurements: pd.DataFrame
+    verdicts: pd.DataFrame
+
+    @property
+    def run_id(self) -> str:
+        return self.info["run_id"]
+
+    @property
+    def interrupted(self) -> bool:
+        """Return True if the run was ended by a signal or an error before all its tests."""
+        return is_interrupted(self.info)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How often each of the six verdicts was given."""
+        return verdicts.count(self.verdicts["verdict"])
+
+    def diagnosis(self, test: str) -> str:
+        """What the harness found out about a failure; empty when it left nothing."""
+        path = diagnosis_path(self.directory, test)
+        return text.bounded(path.read_text("utf-8", "replace")) if path.is_file() else ""
+
+    def histories(self) -> Mapping[str, list[str]]:
+        """Directories below events/ of each test's clusters; empty in a run that has kept none."""
+        path = self.directory / HISTORIES
+        return _read_histories(path) if path.is_file() else {}
+
+
+def diagnosis_path(directory: Path, test: str) -> Path:
+    """Where the diagnosis of one test lies."""
+    return directory / "diagnosis" / f"{text.slug(test)}.txt"
+
+
+def measurement_row(**columns: Any) -> dict[str, Any]:
+    """One complete row of measurements; ValueError says what is wrong with it.
+
+    `test`, `metric`, `value` (a finite number) and `unit` must be there, what else is left out
+    becomes empty. Call it where the number is taken, so that a bad row fails its own test.
+    """
+    row = _row(MEASUREMENTS, columns, needed=("test", "metric", "value", "unit"))
+    if row["value"] - row["value"] != 0:
+        raise ValueError(f"{row['metric']} of {row['test']} is {row['value']}, not a finite number")
+    row["better"] = row["better"] or "none"
+    if row["better"] not in BETTER:
+        raise ValueError(f"better is {row['better']!r}, not one of {', '.join(BETTER)}")
+    return row
+
+
+def verdict_row(**columns: Any) -> dict[str, Any]:
+    """One complete row of verdicts; ValueError says what is wrong with it.
+
+    `test` and `verdict` (one of the six) must be there, what else is left out becomes empty.
+    """
+    row = _row(VERDICTS, columns, needed=("test", "verdict"))
+    if row["verdict"] not in verdicts.NAMES:
+        raise ValueError(f"verdict {row['verdict']!r} of {row['test']} is none of the six")
+    return row
+
+
+def _row(schema: pa.Schema, columns: Mapping[str, Any], needed: Iterable[str]) -> dict[str, Any]:
+    unknown = sorted(set(columns) - set(schema.names))
+    missing = [name for name in needed if columns.get(name) in (None, "")]
+    if unknown or missing:
+        problem = f"unknown column {unknown[0]!r}" if unknown else f"no {missing[0]!r}"
+        raise ValueError(f"{problem} in the row of {columns.get('test', 'a test without a name')}")
+    return {field.name: _value(field, columns.get(field.name)) for field in schema}
+
+
+def _value(field: pa.Field, value: Any) -> Any:
+    if field.type == STRING:
+        return "" if value is None else text.bounded(str(value), text.MAX_CELL_BYTES)
+    if field.type == pa.list_(STRING):
+        listed = value.split() if isinstance(value, str) else (value or ())
+        return [text.bounded(str(item), text.MAX_CELL_BYTES) for item in listed]
+    if value is None or value == "":
+        return None
+    if field.type == TIME:
+        return moment(value.isoformat() if isinstance(value, datetime) else str(value))
+    return int(value) if field.type == INTEGER else float(value)
+
+
+def moment(written: str) -> datetime:
+    """A time in ISO 8601 with its zone, as UTC; ValueError for any other text."""
+    # Python 3.10 does not read the Z that ISO 8601 allows.
+    iso = written[:-1] + "+00:00" if written.endswith("Z") else written
+    found = datetime.fromisoformat(iso)
+    if found.tzinfo is None:
+        raise ValueError(f"has a time without a zone: {written}")
+    return found.astimezone(timezone.utc)
+
+
+def table(schema: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Complete rows as an Arrow table with exactly these columns and types."""
+    return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+
+
+def data_frame(data: pa.Table) -> pd.DataFrame:
+    """An Arrow table as a DataFrame; whole numbers stay whole where some are missing."""
+    return data.to_pandas(types_mapper={INTEGER: pd.Int64Dtype()}.get)
+
+
+def checked_info(info: Any) -> dict[str, Any]:
+    """run.json's content when it has what every report needs; ValueError names what is missing."""
+    if not isinstance(info, dict):
+        raise ValueError("does not hold a JSON object")
+    for key, kind in NEEDED.items():
+        if key not in info:
+            raise ValueError(f"has no {key!r}")
+        if not isinstance(info[key], kind) or isinstance(info[key], bool):
+            raise ValueError(f"has a {key!r} that is not {_called(kind)}")
+    for key in ("start", "end"):
+        moment(info[key])
+    if info.get("status", COMPLETE) not in (COMPLETE, INTERRUPTED):
+        raise ValueError(f"has a 'status' that is neither {COMPLETE} nor {INTERRUPTED}")
+    missing = [name for name in verdicts.NAMES if not isinstance(info["counts"].get(name), int)]
+    if missing:
+        raise ValueError(f"has no count of {missing[0]!r}")
+    return info
+
+
+def is_interrupted(info: Mapping[str, Any]) -> bool:
+    """Return True if run.json's content says that the run was ended before all its tests."""
+    return info.get("status", COMPLETE) == INTERRUPTED
+
+
+def _called(kind: type) -> str:
+    return {str: "a text", int: "a whole number", dict: "an object"}[kind]
+
+
+def duration_s(info: Mapping[str, Any]) -> float:
+    """Seconds from the run's start to its end."""
+    return (moment(info["end"]) - moment(info["start"])).total_seconds()
+
+
+def load(directory: Path | str) -> RunFrames:
+    """Read one run directory; BadInput, in one line, when it is damaged or no run.
+
+    An interrupted run is read as well; see `load_complete`.
+    """
+    directory = Path(directory)
+    if not directory.is_dir():
+        state = "is not a directory" if directory.exists() else "does not exist"
+        raise BadInput(f"{directory} {state}")
+    info = read_info(directory / "run.json")
+    tables = {
+        name: _read_table(directory / f"{name}.parquet", schema)
+        for name, schema in (("measurements", MEASUREMENTS), ("verdicts", VERDICTS))
+    }
+    for name, rows in tables.items():
+        strangers = set(rows["run_id"]) - {info["run_id"]}
+        if strangers:
+            raise BadInput(
+                f"{directory / name}.parquet holds rows of another run: {strangers.pop()}"
+            )
+    found = verdicts.count(tables["verdicts"]["verdict"])
+    if found != {name: info["counts"][name] for name in found}:
+        raise BadInput(f"{directory}: verdicts.parquet and the counts in run.json disagree")
+    return RunFrames(directory, info, tables["measurements"], tables["verdicts"])
+
+
+def load_complete(directory: Path | str) -> RunFrames:
+    """Read one run directory as `load` does; BadInput also for an interrupted run."""
+    run = load(directory)
+    refuse_interrupted(run.info, run.directory)
+    return run
+
+
+def refuse_interrupted(info: Mapping[str, Any], path: Path) -> None:
+    """Raise BadInput for a run that does not have all its tests, so cannot be judged."""
+    if is_interrupted(info):
+        raise BadInput(
+            f"{path} is an interrupted run, without all its tests; `show` and `html` read it"
+        )
+
+
+def read_info(path: Path) -> dict[str, Any]:
+    """The facts of a run; BadInput, in one line, when the file is not what it must be."""
+    if not path.is_file():
+        raise BadInput(f"{path.parent} has no run.json: not a run, or one that was killed")
+    return _read_json(path, checked_info)
+
+
+def _read_histories(path: Path) -> dict[str, list[str]]:
+    def checked(found: Any) -> dict[str, list[str]]:
+        listed = found.values() if isinstance(found, dict) else [None]
+        if not all(isinstance(v, list) and all(isinstance(x, str) for x in v) for v in listed):
+            raise ValueError("does not hold a list of names for each test")
+        return found
+
+    return _read_json(path, checked)
+
+
+def _read_json(path: Path, checked: Callable[[Any], Any]) -> Any:
+    try:
+        return checked(text.clean(json.loads(path.read_text("utf-8"))))
+    except json.JSONDecodeError as error:
+        raise BadInput(f"{path} is not JSON (line {error.lineno}: {error.msg})") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInput(f"{path} {_reason(error)}") from error
+
+
+def _read_table(path: Path, schema: pa.Schema) -> pd.DataFrame:
+    if not path.is_file():
+        raise BadInput(f"{path} is missing")
+    try:
+        # From bytes: given a path, pyarrow would take `x=1` in a folder's name for a column.
+        data = pq.ParquetFile(pa.BufferReader(path.read_bytes())).read()
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise BadInput(f"{path} cannot be read: {_reason(error)}") from error
+    missing = [name for name in schema.names if name not in data.column_names]
+    for name in missing:
+        if name not in APPENDED:
+            raise BadInput(f"{path} lacks the column {name!r}")
+        data = data.append_column(name, pa.nulls(len(data), schema.field(name).type))
+    try:
+        rows = data_frame(data.select(schema.names).cast(schema))
+    except (ValueError, TypeError, pa.ArrowException) as error:
+        raise BadInput(f"{path} has a column of another type: {_reason(error)}") from error
+    for name in schema.names:
+        if schema.field(name).type == STRING:
+            rows[name] = rows[name].fillna("")
+    strange = set(rows["verdict"] if schema is VERDICTS else ()) - set(verdicts.NAMES)
+    if strange:
+        raise BadInput(f"{path} holds a verdict that is none of the six: {strange.pop()!r}")
+    return rows
+
+
+def _reason(error: Exception) -> str:
+    found = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text.one_line(found)[:200] or type(error).__name__
+
+
+def tidy(runs: Iterable[RunFrames]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Measurements and verdicts of several runs under each other; `run_id` tells them apart.
+
+    BadInput when two runs have the same.
+    """
+    listed = list(runs)
+    seen: dict[str, Path] = {}
+    for run in listed:
+        if run.run_id in seen:
+            raise BadInput(f"{seen[run.run_id]} and {run.directory} are both run {run.run_id!r}")
+        seen[run.run_id] = run.directory
+    return (
+        pd.concat([run.measurements for run in listed], ignore_index=True),
+        pd.concat([run.verdicts for run in listed], ignore_index=True),
+    )

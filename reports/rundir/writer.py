@@ -1,0 +1,162 @@
+"""Writes a run directory so that nothing half-written ever looks whole.
+
+Each file is written beside its place and moved there; run.json, without which no reader takes the
+directory for a run, comes after the data, and an old one goes first. The pages, which can be
+rendered again at any time, come last. The suite writes through this module, so that writer and
+reader share one set of columns.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from reports.core import text
+from reports.core import verdicts as six
+from reports.rundir import frame
+
+if TYPE_CHECKING:
+    from reports.sections.registry import Failures
+
+
+def write(
+    run_dir: Path | str,
+    run_info: Mapping[str, Any],
+    measurements: Sequence[Mapping[str, Any]],
+    verdicts: Sequence[Mapping[str, Any]],
+) -> frame.RunFrames:
+    """Write measurements and verdicts (.parquet and .csv), then run.json; see `write_pages`.
+
+    Rows hold the columns of `frame`; what they leave out becomes empty, `run_id` comes from
+    `run_info`. A verdict may carry a `diagnosis` and, as `events`, the names of its clusters'
+    directories, which go to files of their own. `counts` are counted here. Returns what
+    `frame.load` would read. ValueError: a row or `run_info` is not what it must be, nothing
+    written. OSError, with the file's name: it could not be written.
+    """
+    directory = Path(run_dir)
+    run_id = str(run_info.get("run_id", ""))
+    numbers = [frame.measurement_row(**{"run_id": run_id, **row}) for row in measurements]
+    judged = [frame.verdict_row(**{"run_id": run_id, **_columns(row)}) for row in verdicts]
+    counts = six.count(row["verdict"] for row in judged)
+    info = frame.checked_info(text.clean({**run_info, "counts": counts}))
+    tables = {
+        "measurements": frame.table(frame.MEASUREMENTS, numbers),
+        "verdicts": frame.table(frame.VERDICTS, judged),
+    }
+    _make(directory)
+    _forget(directory / "run.json")
+    for row in verdicts:
+        if row.get("diagnosis"):
+            path = frame.diagnosis_path(directory, str(row["test"]))
+            _make(path.parent)
+            write_file(path, text.bounded(str(row["diagnosis"])))
+    histories = {text.clean(row["test"]): row["events"] for row in verdicts if row.get("events")}
+    write_file(directory / frame.HISTORIES, json.dumps(histories, indent=1) + "\n")
+    for name, data in tables.items():
+        write_file(directory / f"{name}.parquet", _parquet(data))
+        write_file(directory / f"{name}.csv", _csv(data))
+    write_file(directory / "run.json", json.dumps(info, indent=2, ensure_ascii=False) + "\n")
+    return frame.RunFrames(directory, info, *map(frame.data_frame, tables.values()))
+
+
+def write_pages(run: frame.RunFrames) -> Failures:
+    """Write report.md and report.html; return what of them could not be rendered.
+
+    OSError, with the file's name: it could not be written.
+    """
+    # Matplotlib and Jinja take a second to import, which xdist's workers never need.
+    from markupsafe import escape
+
+    from reports.render import html, markdown
+    from reports.sections.registry import Failures
+
+    failures = Failures()
+    for name, render in (("report.md", markdown.render), ("report.html", html.render)):
+        attempt = functools.partial(render, run, failures)
+        page = failures.attempt(name, attempt, lambda note: f"{escape(note)}\n")
+        write_file(run.directory / name, page)
+    return failures
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Put a file in its place whole or not at all; OSError names it and the reason."""
+    data = content.encode("utf-8", "replace") if isinstance(content, str) else content
+    target = path.resolve()
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        if target.exists() and not target.is_file():
+            target.write_bytes(data)  # a device or a pipe, which must not be replaced
+            return
+        try:
+            with part.open("wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(part, target)
+        except BaseException:
+            with suppress(OSError):
+                part.unlink()
+            raise
+    except OSError as error:
+        raise _named(path, error) from error
+
+
+def _named(path: Path, error: OSError) -> OSError:
+    named = OSError(f"cannot write {path}: {error.strerror or error}")
+    named.errno = error.errno
+    return named
+
+
+def _make(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _named(directory, error) from error
+
+
+def _forget(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise _named(path, error) from error
+
+
+def _columns(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key not in ("diagnosis", "events")}
+
+
+def _parquet(data: pa.Table) -> bytes:
+    buffer = io.BytesIO()
+    pq.write_table(data, buffer)
+    return buffer.getvalue()
+
+
+def _csv(data: pa.Table) -> str:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(data.column_names)
+    writer.writerows([_cell(value) for value in row.values()] for row in _rows(data))
+    return buffer.getvalue()
+
+
+def _rows(data: pa.Table) -> Iterable[Mapping[str, Any]]:
+    return data.to_pylist()
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return " ".join(value)
+    return value.isoformat() if isinstance(value, datetime) else str(value)

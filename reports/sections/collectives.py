@@ -1,0 +1,275 @@
+"""Collectives: time and bandwidth by size, what plain TCP and memcpy do beside, settings, links.
+
+busbw is comparable with the speed of one link, so each stands as a share of what plain TCP did over
+the same path in the same run. `variant` says which operation, size, link and setting a value is of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from statistics import median
+from typing import Any
+
+import pandas as pd
+
+from reports.core.grouping import grouped
+from reports.core.table import Column, Row, Table
+from reports.core.text import MISSING, figure, plural
+from reports.rundir.frame import RunFrames
+from reports.sections.conformance import approach
+from reports.stats.intervals import CONFIDENCE, Estimate, geometric
+
+PREFIXES = ("collective_", "limit_", "shaped_")
+SETTING = "collective_times_default"
+SHARES = ("share", "share_of_gpu_copy")  # of VALUES
+LOOPBACK, WHOLE = "loopback", "whole"
+OF = r"(?:(?P<op>\w+) (?P<size_bytes>\d+) B ?)?(?:over (?P<link>\S+) ?)?(?:with (?P<setting>.+))?"
+OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
+LINKS = (LOOPBACK, WHOLE, "10gbit", "1gbit", "200mbit", "delay", "loss")
+KEYS = ("op", "workers", "link", "size_bytes", "backend", "collective")
+# short name -> metric
+VALUES = {
+    "p50_s": "collective_time_p50_s",
+    "p99_s": "collective_time_p99_s",
+    "cv": "collective_time_cv",
+    "skew_s": "collective_skew_p50_s",
+    "algbw": "collective_algbw_gb_per_s",
+    "busbw": "collective_busbw_gb_per_s",
+    "iterations": "collective_iterations",
+    "share": "collective_share_of_tcp",
+    "share_of_gpu_copy": "collective_share_of_gpu_copy",
+}
+# What the path can do: metric -> what is told of it.
+SPEEDS = {
+    "limit_tcp_gb_per_s": "TCP",
+    "limit_memcpy_gb_per_s": "memcpy",
+    "limit_gpu_copy_gb_per_s": "GPU copy",
+}
+NOTE = (
+    "asked, got: backend (tree: how broadcast goes on CPU). n: clusters; medians over them, of "
+    "busbw the geometric mean ± 95 % interval. iterations: timed, of each. Time: from the last "
+    "rank's begin to the last one's end. skew: between the ranks' ends. Sizes: of the whole "
+    "tensor; GB/s: 1e9 bytes. busbw as in nccl-tests; of TCP: its share of one plain TCP stream "
+    "over the same path; of GPU copy: NCCL's in a plain copy from one GPU to another."
+)
+COLUMNS = (
+    Column("size"),
+    Column("asked"),
+    Column("got"),
+    Column("n", right=True),
+    Column("iterations", right=True),
+    Column("p50 ms", right=True),
+    Column("p99 ms", right=True),
+    Column("CV %", right=True),
+    Column("skew ms", right=True),
+    Column("algbw GB/s", right=True),
+    Column("busbw GB/s", right=True),
+    Column("of TCP %", right=True),
+    Column("of GPU copy %", right=True),
+)
+
+
+def rows(measurements: pd.DataFrame) -> pd.DataFrame:
+    """The measurements that this report shows, with what `variant` says in columns of their own."""
+    shown = measurements.loc[measurements["metric"].str.startswith(PREFIXES)]
+    parts = shown["variant"].fillna("").str.extract(f"^{OF}$").fillna("")
+    sizes = parts["size_bytes"].replace("", "0").astype(int)
+    return shown.assign(
+        op=parts["op"],
+        size_bytes=sizes,
+        link=parts["link"].replace("", LOOPBACK),
+        setting=parts["setting"],
+    )
+
+
+def summarise(measurements: pd.DataFrame) -> list[dict[str, Any]]:
+    """One row per operation, workers, link, size and backend: KEYS, `clusters`, VALUES' medians.
+
+    `reached`: busbw of each cluster, GB/s.
+    """
+    shown = rows(measurements)
+    shown = shown.loc[shown["metric"].isin(VALUES.values())]
+    found = []
+    for key, case in grouped(shown, KEYS):
+        values = {name: list(part["value"]) for name, part in case.groupby("metric")}
+        middles = {s: median(values[n]) if n in values else None for s, n in VALUES.items()}
+        clusters = max(len(listed) for listed in values.values())
+        reached = values.get(VALUES["busbw"], [])
+        found.append({**key, "clusters": clusters, "reached": reached, **middles})
+    return sorted(found, key=_order)
+
+
+def _order(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    size, asked = row["size_bytes"], (row["backend"], row["collective"])
+    return _place(OPS, row["op"]), row["workers"], _place(LINKS, row["link"]), size, asked
+
+
+def _place(known: tuple[str, ...], name: str) -> tuple[int, str]:
+    return (known.index(name) if name in known else len(known)), name
+
+
+def size(count: float) -> str:
+    """`1 KiB`, `64 MiB`: in the unit that makes the number least, if it is whole."""
+    for unit, name in ((1024**2, "MiB"), (1024, "KiB")):
+        if count >= unit and count % unit == 0:
+            return f"{int(count // unit)} {name}"
+    return f"{int(count):,} B"
+
+
+def heading(row: Mapping[str, Any]) -> str:
+    """`all_reduce, 2 workers`, and over which link if they have links of their own."""
+    over = f", over {row['link']}" if row["link"] != LOOPBACK else ""
+    return f"{row['op']}, {plural(int(row['workers']), 'worker')}{over}"
+
+
+def tables(run: RunFrames) -> list[Table]:
+    """All that there are, of four: by size, limits, settings, training over shaped links."""
+    made = (table(run), limits(run), settings(run), training(run))
+    return [shown for shown in made if shown.rows]
+
+
+def table(run: RunFrames) -> Table:
+    """Every operation and size."""
+    lines = tuple(_lines(summarise(run.measurements)))
+    return Table("Collectives", COLUMNS, lines, NOTE).without_empty_columns()
+
+
+def brief(run: RunFrames) -> Table:
+    """The largest size of each operation alone, for a page where room is short."""
+    largest: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in summarise(run.measurements):
+        largest[tuple(row[key] for key in KEYS if key != "size_bytes")] = row
+    kept = ("size", "asked", "got", "p50 ms", "busbw GB/s", "of TCP %", "of GPU copy %")
+    places = [i for i, column in enumerate(COLUMNS) if column.name in kept]
+    lines = (Row(r.group, tuple(r.cells[i] for i in places)) for r in _lines(largest.values()))
+    note = "The largest size of each. asked, got: backend. of TCP: share of one plain TCP stream."
+    columns = tuple(COLUMNS[i] for i in places)
+    return Table("Collectives", columns, tuple(lines), note).without_empty_columns()
+
+
+def _lines(summary: Any) -> Iterator[Row]:
+    for row in summary:
+        cells = (
+            size(row["size_bytes"]),
+            row["backend"] or MISSING,
+            row["collective"] or MISSING,
+            str(row["clusters"]),
+            "" if row["iterations"] is None else figure(row["iterations"]),
+            _scaled(row["p50_s"], 1e3),
+            _scaled(row["p99_s"], 1e3),
+            _scaled(row["cv"], 100, 2),
+            _scaled(row["skew_s"], 1e3, 2),
+            _scaled(row["algbw"], 1),
+            geometric(row["reached"]).plus_minus() if row["clusters"] > 1 else figure(row["busbw"]),
+            # One or the other: what goes from GPU to GPU is not held against sockets.
+            *("" if row[s] is None else _scaled(row[s], 100, 2) for s in SHARES),
+        )
+        yield Row(heading(row), cells)
+
+
+def _scaled(value: float | None, factor: float, digits: int = 3) -> str:
+    return figure(None if value is None else factor * value, digits)
+
+
+# --- what the path and the memory can do ------------------------------------------------------
+
+
+def by_link(measurements: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Link -> metric -> median of the limits of its path, the known links in their order."""
+    shown = rows(measurements)
+    return _by_link(shown.loc[shown["metric"].str.startswith("limit_")])
+
+
+def _by_link(shown: pd.DataFrame) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for link in sorted(shown["link"].unique(), key=lambda name: _place(LINKS, name)):
+        own = shown.loc[shown["link"] == link]
+        found[link] = {str(n): median(part["value"]) for n, part in own.groupby("metric")}
+    return found
+
+
+def limits(run: RunFrames) -> Table:
+    """Plain TCP, memcpy and copies between GPUs, and the speed that a link was held to."""
+    lines = []
+    for link, values in by_link(run.measurements).items():
+        held = values.get("limit_link_gb_per_s")
+        if tcp := values.get("limit_tcp_gb_per_s"):
+            cells = (
+                link,
+                figure(held) if held else "",
+                figure(tcp),
+                _scaled(tcp / held, 100) if held else "",
+                _scaled(values.get("limit_tcp_ping_p50_s"), 1e6),
+                figure(values.get("limit_memcpy_gb_per_s")),
+                figure(copy) if (copy := values.get("limit_gpu_copy_gb_per_s")) else "",
+            )
+            lines.append(Row("plain TCP between two workers, and memcpy", cells))
+    names = ("link", "held to GB/s", "TCP GB/s", "of it %", "round trip µs", "memcpy GB/s")
+    columns = (*names, "GPU copy GB/s")
+    note = "Medians of the run. Of a shaped link TCP's headers take 4.4 %."
+    heads = tuple(Column(name, right=name != "link") for name in columns)
+    return Table("Limits", heads, tuple(lines), note).without_empty_columns()
+
+
+# --- settings ---------------------------------------------------------------------------------
+
+
+def compared(measurements: pd.DataFrame) -> list[tuple[str, str, Estimate]]:
+    """(what, setting, times the default's busbw) from the fastest on.
+
+    One round is one value; the intervals together hold with 95 %, by Bonferroni's correction.
+    """
+    shown = rows(measurements)
+    shown = shown.loc[shown["metric"] == SETTING]
+    count = max(1, shown["setting"].nunique())
+    confidence = 1 - (1 - CONFIDENCE) / count
+    found = []
+    for key, values in grouped(shown, (*KEYS[:4], "setting")):
+        what = f"{heading(key)}, {size(key['size_bytes'])}"
+        found.append((what, key["setting"], geometric(values["value"], confidence)))
+    return sorted(found, key=lambda row: (row[0], -row[2].centre))
+
+
+def settings(run: RunFrames) -> Table:
+    """Each setting against the default; the note says which was best here, if any was."""
+    found = compared(run.measurements)
+    lines = [Row(what, (name, str(e.count), e.plus_minus())) for what, name, e in found]
+    better = [(name, e) for _, name, e in found if e.known and e.low > 1]
+    best = max(better, key=lambda pair: pair[1].centre, default=None)
+    told = "No setting is told apart from the default by being faster."
+    if best:
+        told = f"Best here: {best[0]}, {best[1].plus_minus()} times the default."
+    note = "n: rounds, interleaved. The 95 % intervals hold for all settings together."
+    columns = (Column("setting"), Column("n", right=True), Column("times the default", right=True))
+    return Table("Settings of collectives", columns, tuple(lines), f"{told} {note}")
+
+
+# --- training over shaped links ---------------------------------------------------------------
+
+
+def trained(measurements: pd.DataFrame) -> dict[str, dict[str, dict[str, float]]]:
+    """Approach -> link -> metric -> median, of training and of what the link leaves room for."""
+    shown = rows(measurements)
+    shown = shown.loc[shown["metric"].str.startswith("shaped_")]
+    return {
+        approach(key["trainer"], key["keras"]): _by_link(own)
+        for key, own in grouped(shown, ("trainer", "keras"))
+    }
+
+
+def training(run: RunFrames) -> Table:
+    """Steps per second by link, and how many its bandwidth allows."""
+    lines = []
+    for name, links in trained(run.measurements).items():
+        for link, values in links.items():
+            steps, most = values["shaped_steps_per_s"], values.get("shaped_steps_limit_per_s")
+            allowed = (figure(most), _scaled(steps / most, 100)) if most else ("", "")
+            lines.append(Row(name, (link, figure(steps), *allowed)))
+    columns = (
+        Column("link"),
+        Column("steps/s", right=True),
+        Column("allowed steps/s", right=True),
+        Column("of it %", right=True),
+    )
+    note = "allowed: all gradients are reduced in each step, at the link's speed and nothing else."
+    return Table("Training over shaped links", columns, tuple(lines), note)

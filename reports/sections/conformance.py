@@ -1,0 +1,186 @@
+"""Which approach keeps which property: the verdicts as a matrix, and the list of what did not pass.
+
+A property is the test file's name, so that tests of one property stand in one column; the worst
+verdict speaks for a cell, with its count.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+import pandas as pd
+
+from reports.core.text import plural
+from reports.core.verdicts import BY_NAME, NAMES, VERDICTS, Verdict, worst
+
+SEPARATOR = " · "
+DURATIONS = (
+    "s: set-up and call of the test. The first test of a scenario includes the scenario, which may "
+    "have run ahead, beside others: the sum may be more than the run took."
+)
+FOLDERS = ("conformance", "faults", "benchmarks")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The verdicts of one approach on one property."""
+
+    counts: Mapping[str, int]
+
+    @property
+    def worst(self) -> Verdict:
+        return worst(self.counts)
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    def figures(self) -> str:
+        """`3` when all are alike, else `1 of 3`."""
+        count = self.counts[self.worst.name]
+        return str(count) if count == self.total else f"{count} of {self.total}"
+
+    def words(self) -> str:
+        """Every verdict with its count, the worst first."""
+        found = [row for row in VERDICTS if self.counts.get(row.name)]
+        return ", ".join(row.counted(self.counts[row.name]) for row in found)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Rows and columns by name; a pair that no test covers has no cell."""
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: Mapping[tuple[str, str], Cell]
+
+    def cell(self, row: str, column: str) -> Cell | None:
+        return self.cells.get((row, column))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Tests that did not pass, with one verdict for one reason, of all approaches it applies to."""
+
+    verdict: Verdict
+    reason: str
+    url: str
+    by_approach: Mapping[str, tuple[str, ...]]  # the tests of each
+    reproduce: tuple[str, ...]
+
+    @property
+    def approaches(self) -> tuple[str, ...]:
+        return tuple(self.by_approach)
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        return tuple(test for tests in self.by_approach.values() for test in tests)
+
+    def properties(self, approach: str) -> str:
+        """`checkpoint (2), export`: where the tests of that approach belong."""
+        counts = Counter(property_of(test) for test in self.by_approach[approach])
+        return ", ".join(f"{name} ({n})" if n > 1 else name for name, n in counts.items())
+
+    def heading(self) -> str:
+        """`known deviation, 2 tests: keras_multi_worker_mirrored · keras 3.15.1`."""
+        told = f"{self.verdict.words}, {plural(len(self.tests), 'test')}"
+        if len(self.by_approach) > 1:
+            return f"{told} of {len(self.by_approach)} approaches"
+        return f"{told}: {self.approaches[0]}"
+
+
+def approach(trainer: str, keras: str) -> str:
+    """A trainer and, where it makes a difference, the Keras flavour."""
+    name = trainer or "no trainer"
+    return name if keras in ("", "none") else name + SEPARATOR + keras
+
+
+def property_of(test: str) -> str:
+    """The property that a test id belongs to: its file's name, in words."""
+    stem = PurePosixPath(test.split("::")[0]).stem
+    return stem.removeprefix("test_").replace("_", " ") or test
+
+
+def short_name(test: str) -> str:
+    """A test id without its file."""
+    return test.split("::", 1)[-1]
+
+
+def _folder(test: str) -> tuple[int, str]:
+    folder = PurePosixPath(test.split("::")[0]).parent.name
+    return FOLDERS.index(folder) if folder in FOLDERS else len(FOLDERS), folder
+
+
+def matrix(verdicts: pd.DataFrame) -> Matrix:
+    """Approach x property."""
+    order: dict[str, tuple] = {}
+    entries = []
+    for test, trainer, keras, verdict in _values(verdicts, "test", "trainer", "keras", "verdict"):
+        name = property_of(test)
+        order[name] = min(order.get(name, (len(FOLDERS) + 1,)), (*_folder(test), name))
+        entries.append((approach(trainer, keras), name, verdict))
+    return _matrix(entries, sorted(order, key=order.__getitem__))
+
+
+def by_folder(verdicts: pd.DataFrame) -> dict[str, Matrix]:
+    """A matrix for each folder of tests; one of everything has too many columns for a page."""
+    folders = [_folder(test) for test in verdicts["test"]]
+    return {
+        own[1]: matrix(verdicts.loc[[folder == own for folder in folders]])
+        for own in sorted(set(folders))
+    }
+
+
+def claims(verdicts: pd.DataFrame) -> Matrix:
+    """Claim x approach; a test counts for each claim that it names."""
+    entries = [
+        (claim, approach(trainer, keras), verdict)
+        for trainer, keras, verdict, named in _values(
+            verdicts, "trainer", "keras", "verdict", "claims"
+        )
+        for claim in (() if named is None else named)
+    ]
+    return _matrix(entries, sorted({column for _, column, _ in entries}))
+
+
+def _matrix(entries: Iterable[tuple[str, str, str]], columns: list[str]) -> Matrix:
+    found: dict[tuple[str, str], Counter] = {}
+    for row, column, verdict in entries:
+        found.setdefault((row, column), Counter())[verdict] += 1
+    rows = sorted({row for row, _ in found})
+    return Matrix(tuple(rows), tuple(columns), {key: Cell(value) for key, value in found.items()})
+
+
+def findings(verdicts: pd.DataFrame) -> list[Finding]:
+    """Everything that did not pass, the worst first; equal reasons with equal links are one entry.
+
+    A red verdict (failed, harness_error, unexpected_pass) without a reason is one by itself.
+    """
+    found: dict[tuple[str, str, str, str], list[tuple[str, str, str]]] = {}
+    names = ("verdict", "trainer", "keras", "reason", "url", "test", "reproduce")
+    for verdict, trainer, keras, reason, url, test, reproduce in _values(verdicts, *names):
+        if verdict != "passed":
+            alone = test if BY_NAME[verdict].red and not reason else ""
+            key = (verdict, reason, url, alone)
+            found.setdefault(key, []).append((approach(trainer, keras), test, reproduce))
+    listed = [
+        _finding(verdict, reason, url, sorted(tests))
+        for (verdict, reason, url, _), tests in found.items()
+    ]
+    return sorted(listed, key=lambda f: (NAMES.index(f.verdict.name), f.approaches, f.tests))
+
+
+def _finding(verdict: str, reason: str, url: str, tests: Sequence[tuple[str, str, str]]) -> Finding:
+    by_approach: dict[str, tuple[str, ...]] = {}
+    for name, test, _ in tests:
+        by_approach[name] = (*by_approach.get(name, ()), test)
+    commands = tuple(command for _, _, command in tests if command)
+    said = reason or "no reason was recorded"
+    return Finding(BY_NAME[verdict], said, url, by_approach, commands)
+
+
+def _values(frame: pd.DataFrame, *columns: str) -> Iterable[tuple]:
+    return zip(*(frame[column] for column in columns), strict=True)

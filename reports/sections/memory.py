@@ -1,0 +1,63 @@
+"""The most memory that each task of a cluster had: a parameter server's is not a worker's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from statistics import median
+from typing import Any
+
+import pandas as pd
+
+from reports.core.grouping import backends, grouped, whole
+from reports.core.table import Column, Row, Table
+from reports.core.text import MISSING, figure
+from reports.rundir.frame import RunFrames
+from reports.sections.conformance import approach
+
+METRIC = "task_peak_memory_mib"
+KEYS = ("trainer", "keras", "backend", "collective", "workers", "how", "job")
+COLUMNS = (
+    Column("of"),
+    Column("backend"),
+    Column("workers", right=True),
+    Column("n", right=True),
+    Column("job"),
+    Column("MiB of each task"),
+)
+NOTE = (
+    "Peak resident set of each task of a job, in the order of their numbers: median over n fresh "
+    "clusters. Pages that tasks share, as the zygote's, count for each."
+)
+
+
+def rows(measurements: pd.DataFrame) -> pd.DataFrame:
+    """The measurements that this report shows."""
+    return measurements.loc[measurements["metric"] == METRIC]
+
+
+def summarise(measurements: pd.DataFrame) -> Iterator[Mapping[str, Any]]:
+    """A row for each job of each figure: KEYS, n, and mib: one number for each task, in order."""
+    own = rows(measurements)
+    # The variant ends with the task: "mlp, batch 32, worker/0".
+    named = own["variant"].str.extract(r"^(?:(?P<how>.*), )?(?P<job>\w+)/(?P<number>\d+)$")
+    named["number"] = named["number"].astype(int)
+    for key, job in grouped(own.join(named.fillna({"how": ""})), KEYS):
+        by_task = [list(own["value"]) for _, own in job.groupby("number")]
+        yield {**key, "n": max(map(len, by_task)), "mib": list(map(median, by_task))}
+
+
+def table(run: RunFrames) -> Table:
+    """One line for each job; no rows where nothing was measured."""
+    lines = []
+    for row in summarise(run.measurements):
+        cells = (
+            row["how"],
+            backends(row["backend"], row["collective"]) or MISSING,
+            whole(row["workers"]),
+            str(row["n"]),
+            row["job"],
+            ", ".join(map(figure, row["mib"])),
+        )
+        lines.append(Row(approach(row["trainer"], row["keras"]), cells))
+    note = NOTE if lines else "Not measured in this run."
+    return Table("Memory of each task", COLUMNS, tuple(lines), note).without_empty_columns()

@@ -1,0 +1,59 @@
+"""Every number that has no report of its own: median, interval and count by metric and case.
+
+Nothing that a test recorded may be missing from the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from reports.core.grouping import backends, circumstances, grouped, whole
+from reports.core.table import Column, Row, Table
+from reports.core.text import figure
+from reports.rundir.frame import RunFrames
+from reports.sections.conformance import approach
+from reports.stats.intervals import middle
+
+COLUMNS = (
+    Column("approach"),
+    Column("backend"),
+    Column("variant"),
+    Column("workers", right=True),
+    Column("n", right=True),
+    Column("median", right=True),
+    Column("95 % interval", right=True),
+)
+KEYS = (
+    "metric",
+    "unit",
+    "trainer",
+    "keras",
+    "backend",
+    "collective",
+    "variant",
+    "fault",
+    "workers",
+)
+
+
+def table(run: RunFrames, shown: Collection[str]) -> Table:
+    """Median, interval and count of every metric but those `shown` elsewhere."""
+    lines = []
+    others = run.measurements.loc[~run.measurements["metric"].isin(shown)]
+    for key, rows in grouped(others, KEYS):
+        estimate = middle(rows["value"])
+        cells = (
+            approach(key["trainer"], key["keras"]) if key["trainer"] else "",
+            backends(key["backend"], key["collective"]),
+            circumstances(key),
+            whole(key["workers"]),
+            str(estimate.count),
+            figure(estimate.centre),
+            estimate.interval(),
+        )
+        unit = f" ({key['unit']})" if key["unit"] not in ("", "1") else ""
+        lines.append(Row(key["metric"] + unit, cells))
+    note = "n: values. The interval of a median needs six of them."
+    if not lines:
+        note = "No other measurement was recorded."
+    return Table("Other measurements", COLUMNS, tuple(lines), note).without_empty_columns()

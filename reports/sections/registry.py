@@ -1,0 +1,170 @@
+"""What a report shows of a run's numbers, a row each; terminal, Markdown and page lay it out.
+
+A new report is a module with a table and a row here. Charts are named, not imported: Matplotlib
+takes a second to import, and only the page draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TypeVar
+
+import pandas as pd
+
+from reports.ab import pairs
+from reports.core.table import Table
+from reports.core.text import one_line
+from reports.rundir.frame import RunFrames
+from reports.sections import (
+    collectives,
+    fault_matrix,
+    interference,
+    memory,
+    other_metrics,
+    published_figures,
+    scaling,
+    startup,
+    throughput,
+    training_curves,
+)
+
+MAX_REASON_CHARS = 300
+T = TypeVar("T")
+Tables = Callable[[RunFrames], Sequence[Table]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One report: `name` is its anchor on the page, `title` its heading there.
+
+    `tables`: what it shows; `brief`: what of it stands in the summary of a run, and in full view in
+    Markdown, none if empty. `rows`: the measurements that it shows; the last section has what is in
+    none. `charts`: a function in this package, of a run, that gives heading and SVG of each, and
+    `caption` what all of them draw. `always`: there also without rows, to say why.
+    """
+
+    name: str
+    title: str
+    tables: Tables
+    brief: Tables = lambda _: ()
+    rows: Callable[[pd.DataFrame], pd.DataFrame] = lambda measurements: measurements.iloc[:0]
+    charts: str = ""
+    caption: str = ""
+    always: bool = True
+
+    def shown(self, run: RunFrames, brief: bool = False) -> list[Table]:
+        """Its tables that have rows, or say why they have none."""
+        tables = self.brief(run) if brief else self.tables(run)
+        return [table for table in tables if table.rows or self.always]
+
+    def drawn(self, run: RunFrames) -> Iterable[tuple[str, str]]:
+        """Heading, "" where there is only one, and SVG of each chart."""
+        if not self.charts:
+            return []
+        module, _, function = self.charts.rpartition(".")
+        return getattr(import_module(f"reports.{module}"), function)(run)
+
+
+class Failures(list[str]):
+    """Parts of a run's pages that could not be rendered, one line each.
+
+    An exception is caught here only, so that a defect of one section leaves the others in place.
+    """
+
+    def attempt(self, part: str, render: Callable[[], T], otherwise: Callable[[str], T]) -> T:
+        """Return what `render` gives, or, when it raises, `otherwise` of a note that says so."""
+        try:
+            return render()
+        except Exception as error:  # noqa: BLE001 - whatever a section raises
+            reason = one_line(f"{type(error).__name__}: {error}")[:MAX_REASON_CHARS]
+            note = f"{part} could not be rendered: {reason}"
+            if note not in self:  # a section is on several pages
+                self.append(note)
+            return otherwise(note)
+
+    def tables(self, section: Section, run: RunFrames, brief: bool = False) -> list[Table]:
+        """Return the section's tables, or one with a note instead of rows."""
+        return self.attempt(
+            f"section {section.title}",
+            lambda: section.shown(run, brief),
+            lambda note: [Table(section.title, (), note=note)],
+        )
+
+
+def elsewhere(measurements: pd.DataFrame) -> Collection[str]:
+    """Metrics that have a section of their own."""
+    return {metric for row in SECTIONS for metric in row.rows(measurements)["metric"].unique()}
+
+
+def one(table: Callable[[RunFrames], Table]) -> Tables:
+    return lambda run: (table(run),)
+
+
+THROUGHPUT, SCALING = one(throughput.table), one(scaling.table)
+PAIRED, FAULTS = one(pairs.of_run), one(fault_matrix.table)
+SECTIONS = (
+    Section(
+        "throughput",
+        "Throughput",
+        THROUGHPUT,
+        THROUGHPUT,
+        throughput.rows,
+        "charts.section_charts.throughput_chart",
+        "Bar: mean over separate processes. Whisker: 95 % interval. Dots: the processes.",
+    ),
+    Section(
+        "scaling",
+        "Scaling",
+        SCALING,
+        SCALING,
+        scaling.rows,
+        "charts.section_charts.scaling_chart",
+        "Speed-up over one process without a strategy. Upright stroke: 95 % interval over passes. "
+        "Grey: as many times as there are workers.",
+        always=False,
+    ),
+    Section(
+        "collectives",
+        "Collectives",
+        collectives.tables,
+        one(collectives.brief),
+        collectives.rows,
+        "charts.collective_charts.drawn",
+        always=False,
+    ),
+    Section("paired", "In turns", PAIRED, PAIRED, pairs.rows, always=False),
+    Section("faults", "Faults", FAULTS, FAULTS, fault_matrix.rows, always=False),
+    Section(
+        "curves",
+        "Training curves",
+        one(lambda run: training_curves.table(training_curves.of(run))),
+        charts="charts.section_charts.curves_charts",
+    ),
+    Section(
+        "published", "Published figures", one(published_figures.table), rows=published_figures.rows
+    ),
+    Section(
+        "machine",
+        "Machine while timing",
+        one(interference.table),
+        one(interference.warning),
+        interference.rows,
+        always=False,
+    ),
+    Section(
+        "startup",
+        "Start-up, saving and memory",
+        one(startup.table),
+        rows=startup.rows,
+        charts="charts.section_charts.startup_chart",
+        caption="Dots: single values. Upright stroke: median. Line: its 95 % interval.",
+    ),
+    Section("memory", "Memory of each task", one(memory.table), rows=memory.rows, always=False),
+    Section(
+        "measured",
+        "Other measurements",
+        one(lambda run: other_metrics.table(run, elsewhere(run.measurements))),
+    ),
+)

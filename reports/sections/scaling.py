@@ -1,0 +1,118 @@
+"""Strong and weak scaling: rate, speed-up and efficiency by workers and size of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean
+from typing import Any
+
+import pandas as pd
+
+from reports.core.grouping import backends, grouped, whole
+from reports.core.table import Column, Row, Table
+from reports.core.text import MISSING, figure
+from reports.rundir.frame import RunFrames
+from reports.sections.conformance import approach
+from reports.stats.intervals import mean
+
+PREFIX, RATE = "scaling_", "examples_per_s"
+KEYS = ("trainer", "keras", "backend", "workers", "variant")
+ALONE, TOGETHER = "alone", "together"  # of the ways in which its processes train
+PHASES_AND_USE = ("formation_s", "first_step_s", "tracing_s", "cpu_s", "peak_memory_mib")
+COLUMNS = (
+    Column("model"),
+    Column("scaling"),
+    Column("batch", right=True),
+    Column("workers", right=True),
+    Column("n", right=True),
+    Column("step ms", right=True),
+    Column("p99 ms", right=True),
+    Column("examples/s", right=True),
+    Column("speed-up", right=True),
+    Column("efficiency", right=True),
+    Column("communication %", right=True),
+    Column("formed s", right=True),
+    Column("first step s", right=True),
+    Column("tracing s", right=True),
+    Column("CPU s", right=True),
+    Column("peak MiB", right=True),
+)
+NOTE = (
+    "batch: of a worker. n: passes, minutes apart; ±: 95 % interval of their mean (Student's t, "
+    "wide of two). p99: of fewer than 100 steps about the slowest. speed-up: over one "
+    "process without a strategy in the same pass, by examples/s, efficiency: that by the workers; "
+    "all of them share this machine. communication: what a step takes longer than that of as many "
+    "processes that train side by side without a word. formed: from the last task's start until "
+    "all have joined; first step: from there until all have made one; tracing: what that takes "
+    "longer than a warm step. CPU: of all tasks, from their start on; peak: the resident set of "
+    "the task that had the most."
+)
+
+
+def rows(measurements: pd.DataFrame) -> pd.DataFrame:
+    """The measurements that this report shows."""
+    return measurements.loc[measurements["metric"].str.startswith(PREFIX)]
+
+
+def summarise(measurements: pd.DataFrame) -> list[dict[str, Any]]:
+    """A row for each figure of a cluster: KEYS, what the variant says, values by metric, speed-up.
+
+    values: metric, without PREFIX, -> pass -> value. speed_up: an Estimate over the passes, each of
+    which has a base of its own; None where none has a process alone with that model.
+    """
+    found = []
+    for key, case in grouped(rows(measurements), KEYS):
+        model, scaling, batch, way = key["variant"].split(", ")
+        values = {
+            str(metric)[len(PREFIX) :]: dict(zip(own["repeat"], own["value"], strict=True))
+            for metric, own in case.groupby("metric")
+        }
+        parts = {"model": model, "scaling": scaling, "batch": int(batch.split()[1]), "way": way}
+        collective = case["collective"].iloc[0]
+        found.append({**key, **parts, "collective": collective, "values": values})
+    alone = {
+        (*_approach(row), row["model"]): row["values"][RATE] for row in found if row["way"] == ALONE
+    }
+    clusters = [row for row in found if row["way"] == TOGETHER]
+    # A cluster of one has nobody to reduce with, and stands with the others of its approach.
+    several = {_approach(row): row["collective"] for row in clusters if row["workers"] > 1}
+    for row in clusters:
+        row["collective"] = several.get(_approach(row), row["collective"])
+        base = alone.get((*_approach(row), row["model"]), {})
+        rates = row["values"][RATE]
+        ratios = [rates[repeat] / base[repeat] for repeat in rates if repeat in base]
+        row["speed_up"] = mean(ratios) if ratios else None
+    return sorted(clusters, key=_place)
+
+
+def _approach(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    return row["trainer"], row["keras"], row["backend"]
+
+
+def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (*_approach(row), row["model"], row["scaling"] != "weak", row["workers"])
+
+
+def table(run: RunFrames) -> Table:
+    """One line for each figure; no rows where scaling was not measured."""
+    lines = []
+    for row in summarise(run.measurements):
+        values = {metric: list(of.values()) for metric, of in row["values"].items()}
+        rate, speed_up = mean(values[RATE]), row["speed_up"]
+        share = [100 * value for value in values.get("communication_share", ())]
+        cells = (
+            row["model"],
+            row["scaling"],
+            str(row["batch"]),
+            whole(row["workers"]),
+            str(rate.count),
+            *(figure(1000 * fmean(values[name])) for name in ("step_s", "step_p99_s")),
+            rate.plus_minus(),
+            speed_up.plus_minus() if speed_up else MISSING,
+            f"{100 * speed_up.centre / row['workers']:.0f} %" if speed_up else MISSING,
+            mean(share).plus_minus() if share else MISSING,
+            *(figure(fmean(values[name])) for name in PHASES_AND_USE),
+        )
+        heading = approach(row["trainer"], row["keras"])
+        lines.append(Row(f"{heading}, {backends(row['backend'], row['collective'])}", cells))
+    return Table("Scaling", COLUMNS, tuple(lines), NOTE if lines else "Not measured in this run.")

@@ -1,0 +1,91 @@
+"""How long a cluster takes to form, to save and to restore, and what a worker costs in memory.
+
+The comparison of ways to start (forked from a zygote, plain processes, TensorFlow's own runner)
+stands side by side, the zygote's import apart, since it is paid once and not per cluster.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+
+from reports.core.grouping import circumstances, grouped, whole
+from reports.core.table import Column, Row, Table
+from reports.core.text import MISSING, figure
+from reports.rundir.frame import RunFrames
+from reports.stats.intervals import Estimate, middle
+
+PREFIXES = ("cluster_", "zygote_", "worker_memory_", "saving_")
+BASE = "fork"  # the variant that the others are compared with
+KEYS = ("metric", "unit", "workers", "trainer", "variant", "fault")
+COLUMNS = (
+    Column("how"),
+    Column("workers", right=True),
+    Column("n", right=True),
+    Column("median", right=True),
+    Column("95 % interval", right=True),
+    Column(f"times {BASE}", right=True),
+)
+NOTE = (
+    f"n: fresh clusters or processes. The interval of a median needs six; that of a ratio is over "
+    f"the clusters of both. times {BASE}: medians."
+)
+ENDS = ("_low", "_high")  # what the ends of an interval are called beside what they are of
+
+
+def rows(measurements: pd.DataFrame) -> pd.DataFrame:
+    """The measurements that this report shows."""
+    return measurements.loc[measurements["metric"].str.startswith(PREFIXES)]
+
+
+def summarise(measurements: pd.DataFrame) -> pd.DataFrame:
+    """One row per sample, the shortest first: KEYS, estimate, times_base (NaN: no base)."""
+    found = []
+    for key, values in grouped(rows(measurements), KEYS):
+        estimate = middle(values["value"])
+        found.append({**key, "estimate": estimate, "times_base": math.nan})
+    found = _with_ends(found)
+    found.sort(key=lambda row: (row["metric"], row["estimate"].centre))
+    summary = pd.DataFrame(found, columns=[*KEYS, "estimate", "times_base"])
+    for _, same in summary.groupby(["metric", "workers", "trainer"], dropna=False):
+        base = [estimate.centre for estimate in same.loc[same["variant"] == BASE, "estimate"]]
+        if len(base) == 1 and base[0] and len(same) > 1:
+            times = [estimate.centre / base[0] for estimate in same["estimate"]]
+            summary.loc[same.index, "times_base"] = times
+    return summary
+
+
+def _with_ends(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same samples less those that are ends of another's interval, which gets them."""
+    by_key = {(row["metric"], *(str(row[key]) for key in KEYS[1:])): row for row in found}
+    ends = set()
+    for key, row in by_key.items():
+        own = [(key[0] + end, *key[1:]) for end in ENDS]
+        if all(end in by_key for end in own):
+            low, high = (by_key[end]["estimate"].centre for end in own)
+            row["estimate"] = replace(row["estimate"], low=low, high=high)
+            ends.update(own)
+    return [row for key, row in by_key.items() if key not in ends]
+
+
+def table(run: RunFrames) -> Table:
+    """Start-up and memory; the note says so when nothing was measured."""
+    lines = []
+    for row in summarise(run.measurements).to_dict("records"):
+        estimate: Estimate = row["estimate"]
+        times = row["times_base"]
+        cells = (
+            circumstances(row) or row["trainer"] or MISSING,
+            whole(row["workers"]),
+            str(estimate.count),
+            figure(estimate.centre),
+            estimate.interval(),
+            figure(times) if math.isfinite(times) else "",
+        )
+        unit = "" if row["unit"] == "1" else f" ({row['unit']})"
+        lines.append(Row(row["metric"] + unit, cells))
+    note = NOTE if lines else "No start-up time or memory was measured in this run."
+    return Table("Start-up and memory", COLUMNS, tuple(lines), note).without_empty_columns()

@@ -1,0 +1,107 @@
+"""How fast each approach trains, by the backend that was asked for and the one really used.
+
+One value is one process's, so the interval covers what differs from process to process, which
+repeating inside one process would hide. A requested backend alone proves nothing: see collective.
+"""
+
+from __future__ import annotations
+
+from statistics import median
+
+import pandas as pd
+
+from reports.core.grouping import circumstances, grouped, whole
+from reports.core.table import Column, Row, Table
+from reports.core.text import MISSING, figure
+from reports.rundir.frame import RunFrames
+from reports.sections.conformance import SEPARATOR, approach
+from reports.stats.intervals import mean
+
+RATES = {"throughput_steps_per_s": "steps_per_s", "throughput_examples_per_s": "examples_per_s"}
+TIMES = {"step_time_p50_s": "p50_s", "step_time_p90_s": "p90_s", "step_time_p99_s": "p99_s"}
+USED = {"training_cpu_s": "cpu_s", "training_peak_memory_mib": "peak_memory_mib"}
+MEDIANS = TIMES | USED
+METRICS = (*RATES, *MEDIANS)
+KEYS = ("trainer", "keras", "variant", "fault", "workers", "backend", "collective")
+COLUMNS = (
+    Column("asked"),
+    Column("got"),
+    Column("workers", right=True),
+    Column("n", right=True),
+    Column("steps/s", right=True),
+    Column("examples/s", right=True),
+    Column("p50 ms", right=True),
+    Column("p90 ms", right=True),
+    Column("p99 ms", right=True),
+    Column("CPU s", right=True),
+    Column("MiB", right=True),
+)
+NOTE = (
+    "asked, got: backend. n: separate processes. Rates: mean over them ± 95 % interval (Student's "
+    "t). p50, p90, p99: step time, of each process's steps; of fewer than 100 the p99 is about the "
+    "slowest. CPU: of all tasks from their start on, tracing included; MiB: peak resident set of "
+    "the largest task. All but the rates are medians over the processes. Where a step is given "
+    "back before it is computed (DTensor; on GPUs also loops of one's own), its time is the "
+    "dispatch's."
+)
+
+
+def rows(measurements: pd.DataFrame) -> pd.DataFrame:
+    """The measurements that this report shows."""
+    return measurements.loc[measurements["metric"].isin(METRICS)]
+
+
+def summarise(measurements: pd.DataFrame) -> pd.DataFrame:
+    """One row per case (the columns KEYS).
+
+    processes: how many. steps_per_s, examples_per_s: an Estimate over them, or None. p50_s, p90_s,
+    p99_s, cpu_s: seconds, or None; peak_memory_mib: or None. values_per_s: metric -> what each
+    process reached.
+    """
+    found = []
+    for key, case in grouped(rows(measurements), KEYS):
+        values = {name: list(part["value"]) for name, part in case.groupby("metric")}
+        found.append(
+            {
+                **key,
+                "processes": max(len(listed) for listed in values.values()),
+                "values_per_s": {short: values.get(name, []) for name, short in RATES.items()},
+                **{s: mean(values[n]) if n in values else None for n, s in RATES.items()},
+                **{s: median(values[n]) if n in values else None for n, s in MEDIANS.items()},
+            }
+        )
+    columns = [*KEYS, "processes", "values_per_s", *RATES.values(), *MEDIANS.values()]
+    return pd.DataFrame(found, columns=columns, dtype=object)
+
+
+def heading(case: dict) -> str:
+    """The approach, with fault or variant if there was one."""
+    extra = circumstances(case)
+    return approach(case["trainer"], case["keras"]) + (SEPARATOR + extra if extra else "")
+
+
+def table(run: RunFrames) -> Table:
+    """Rates and step times; the note says why when none were taken."""
+    lines = []
+    for case in summarise(run.measurements).to_dict("records"):
+        rates = (case[name] for name in RATES.values())
+        times = (case[name] for name in TIMES.values())
+        cells = (
+            case["backend"] or MISSING,
+            case["collective"] or MISSING,
+            whole(case["workers"]) or MISSING,
+            str(case["processes"]),
+            *(rate.plus_minus() if rate else MISSING for rate in rates),
+            *(figure(None if time is None else 1000 * time) for time in times),
+            *("" if case[name] is None else figure(case[name]) for name in USED.values()),
+        )
+        lines.append(Row(heading(case), cells))
+    found = Table("Throughput", COLUMNS, tuple(lines), NOTE if lines else _why_none(run))
+    return found.without_empty_columns()
+
+
+def _why_none(run: RunFrames) -> str:
+    workers = run.info.get("xdist_workers")
+    if workers:
+        return f"Timings were not taken: {workers} pytest workers shared the machine (-n)."
+    return "No throughput was measured in this run."

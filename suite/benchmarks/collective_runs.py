@@ -1,0 +1,130 @@
+"""Clusters that time collectives, or plain TCP, over links that are whole or as fast as asked for.
+
+And the settings of TensorFlow's collectives that are tried against the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from suite.harness.cluster.cluster import Cluster
+from suite.harness.core import backends
+from suite.harness.core.errors import Unsupported
+from suite.harness.core.history import Run
+from suite.harness.metrics.collective_bandwidth import Limits, limits
+from suite.harness.scenarios import small_programs
+from suite.harness.session.session import Launch
+
+LOOPBACK = "loopback"  # all tasks on one host; any other link is a state of network_links.py
+KIB, MIB = 1024, 1024**2
+WORKERS = (2, 4)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a user can set about collectives: flags of the program, or environment variables."""
+
+    name: str
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def channel(option: str, value: int) -> Setting:
+    """An option of gRPC's channels, by which a rank asks for what another has (grpc_channel.cc)."""
+    return Setting(f"{option}={value}", env={"TF_GRPC_DEFAULT_OPTIONS": f"{option}={value}"})
+
+
+DEFAULT = Setting("default")
+# Arguments of CommunicationOptions, then of tf.config.threading; the others are read from the
+# environment by the worker cache and the gRPC channels of TensorFlow, once in each process.
+SETTINGS = (
+    Setting("bytes_per_pack=1 MiB", {"bytes-per-pack": MIB}),
+    Setting("bytes_per_pack=4 MiB", {"bytes-per-pack": 4 * MIB}),
+    Setting("timeout_seconds=60", {"timeout-seconds": 60}),
+    Setting("inter_op=1", {"inter-op": 1}),
+    Setting("inter_op=8", {"inter-op": 8}),
+    Setting("intra_op=1", {"intra-op": 1}),
+    Setting("TF_GRPC_WORKER_CACHE_THREADS=8", env={"TF_GRPC_WORKER_CACHE_THREADS": "8"}),
+    channel("grpc.http2.lookahead_bytes", 16 * MIB),
+    channel("grpc.http2.max_frame_size", 16 * MIB - 1),
+)
+
+
+def linked(cluster: Cluster, link: str) -> None:
+    """Put the links of all hosts into this state, where the tasks have hosts of their own."""
+    if link != LOOPBACK:
+        for task in cluster.tasks:
+            cluster.link(task, link)
+
+
+def collected(
+    launch: Launch,
+    op: str,
+    sizes: Sequence[int],
+    *,
+    workers: int = 2,
+    link: str = LOOPBACK,
+    setting: Setting = DEFAULT,
+    backend: str = "",
+    **flags: Any,
+) -> Run:
+    """One fresh cluster times this operation on these sizes in bytes, and checks what it gets.
+
+    `backend`: to ask for, instead of the case's.
+    """
+    trainer = small_programs.program(launch, "collectives", flags=("backend",))
+    given = {
+        **small_programs.NOT_TAKEN,
+        "op": op,
+        "sizes": ",".join(map(str, sizes)),
+        **setting.flags,
+    }
+    given |= {name.replace("_", "-"): value for name, value in flags.items()}
+    how: dict[str, Any] = {"backend": backend} if backend else {}
+    how |= {"jobs": (("worker", workers),), "env": setting.env, "on_hosts": link != LOOPBACK}
+    with launch(trainer, flags=given, **how) as cluster:
+        linked(cluster, link)
+        cluster.start()
+        return cluster.complete()
+
+
+def measured_limits(launch: Launch, link: str = LOOPBACK, seconds: float = 0.5) -> Limits:
+    """What plain TCP does over the same link, memcpy, and a copy between two GPUs of one host."""
+    trainer = small_programs.program(launch, "tcp_limit", keras=False)
+    given = {**small_programs.NOT_TAKEN, "seconds": seconds}
+    jobs, hosts = (("worker", 2),), link != LOOPBACK
+    with launch(trainer, jobs=jobs, flags=given, on_hosts=hosts) as cluster:
+        linked(cluster, link)
+        told = streamed(cluster)
+    between_gpus = not hosts and backends.enough(launch.engine.gpus, 2)
+    return limits(told, copied(launch) if between_gpus else None)
+
+
+def sizes_of_clusters(launch: Launch, backend: str = "") -> list[int]:
+    """Of WORKERS those for which NCCL, where there is any GPU at all, has one for each worker.
+
+    `backend`: which is asked for, default the case's. Unsupported where none is left.
+    """
+    gpus = launch.engine.gpus
+    other = (backend or launch.case.backend) != "nccl"
+    found = [n for n in WORKERS if other or not gpus or backends.enough(gpus, n)]
+    if not found:
+        raise Unsupported(f"no GPU for each of {WORKERS[0]} workers: there is {len(gpus)}")
+    return found
+
+
+def copied(launch: Launch) -> Run:
+    """Copies between two devices of one process, GPUs where there are two."""
+    trainer = small_programs.alone(launch, "device_copy", keras=False, devices=2)
+    return small_programs.complete(launch, trainer, flags=small_programs.NOT_TAKEN)
+
+
+def streamed(cluster: Cluster) -> Run:
+    """Both tasks of tcp_limit.py, the second when the first can be reached."""
+    server, client = cluster.tasks
+    cluster.start(server)
+    cluster.wait_for("serving", server)
+    cluster.start(client)
+    return cluster.complete()

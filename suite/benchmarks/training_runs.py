@@ -1,0 +1,154 @@
+"""Trains for a benchmark: a number of steps in a fresh cluster, and what it used for them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from reference_trainers import Trainer
+from suite.harness.checks.assertions import same
+from suite.harness.cluster.cluster import Cluster
+from suite.harness.core.deadlines import wait_until
+from suite.harness.core.history import Run
+from suite.harness.scenarios import base
+from suite.harness.scenarios.base import Launch
+
+LOOK_S = 0.2
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A history, and what its tasks used, of those that had not ended when it was over.
+
+    cpu_s: of all of them, tracing included, in seconds; 0 where all had ended. peak_memories_mib:
+    the largest resident set of each, by its name.
+    """
+
+    run: Run
+    cpu_s: float
+    peak_memories_mib: Mapping[str, float]
+
+    @property
+    def peak_memory_mib(self) -> float:
+        """Of the task that had the most; 0 where all had ended."""
+        return max(self.peak_memories_mib.values(), default=0.0)
+
+    def measurements(self) -> Iterator[tuple[str, float, str, str]]:
+        """(metric, value, unit, better) of what it used, as far as it is known."""
+        if self.cpu_s:
+            yield "training_cpu_s", self.cpu_s, "s", "lower"
+        if self.peak_memories_mib:
+            yield "training_peak_memory_mib", self.peak_memory_mib, "MiB", "lower"
+
+
+def common_collective(made: Sequence[Trained]) -> str:
+    """Return the implementation that all processes or clusters of one figure chose.
+
+    CheckFailed, with both names, if they differ: to choose is TensorFlow's.
+    """
+    sides = {f"number {i} ({one.run.directory.name})": one for i, one in enumerate(made, start=1)}
+    chosen = {name: one.run.collective for name, one in sides.items()}
+    return same("collective implementation of one figure's processes", chosen)
+
+
+def record_memory(record: Callable[..., None], one: Trained, **columns: Any) -> None:
+    """A row for each task, whose name ends the variant; `columns` as for `record`.
+
+    No direction is better: the largest is judged, and every figure more to be judged takes from
+    what the others can tell.
+    """
+    for task, mib in one.peak_memories_mib.items():
+        variant = ", ".join(filter(None, (columns.get("variant", ""), task)))
+        record("task_peak_memory_mib", mib, "MiB", **{**columns, "variant": variant})
+
+
+def trained(launch: Launch, steps: int, **how: Any) -> Trained:
+    """Train in a fresh cluster; see `side_by_side`."""
+    (one,) = side_by_side(launch, steps, 1, **how)
+    return one
+
+
+def side_by_side(
+    launch: Launch,
+    steps: int,
+    clusters: int,
+    *,
+    trainer: Trainer | None = None,
+    workers: int | None = None,
+    **flags: Any,
+) -> list[Trained]:
+    """Train in so many fresh clusters at once, and end each after its last step.
+
+    What comes after that is not timed. Several go on until all have made so many steps while all of
+    them trained: the last to begin would else find some of the others at their end. Who tells of
+    epochs only makes whole ones.
+    """
+    row = trainer or launch.case.trainer
+    flags.setdefault("model", row.model or None)
+    most = steps if clusters == 1 else base.NEVER
+    epochs, most = (1, most) if row.progress == "step" else (most, base.EPOCH_STEPS)
+    work = base.work(launch, row, epochs=epochs, steps_per_epoch=most, **flags)
+    with contextlib.ExitStack() as entered:
+        started = [
+            entered.enter_context(launch(trainer, workers=workers, flags=work))
+            for _ in range(clusters)
+        ]
+        for cluster in started:
+            cluster.start()
+        over = _over if clusters == 1 else _over_together
+        with contextlib.suppress(TimeoutError):  # looks seldom: it takes CPU from the training
+            wait_until(
+                "the last steps",
+                lambda: over(started, steps),
+                launch.engine.deadlines.run_s,
+                LOOK_S,
+            )
+        return [_ended(cluster, steps) for cluster in started]
+
+
+def _over(clusters: Sequence[Cluster], steps: int) -> bool:
+    (cluster,) = clusters
+    alive = set(cluster.drivers) <= set(cluster.alive())
+    sign = cluster.plan.trainer.progress
+    done = {e.task for e in cluster.history if e.name == sign and e["global_step"] >= steps}
+    return not alive or done == set(cluster.drivers)
+
+
+def _over_together(clusters: Sequence[Cluster], steps: int) -> bool:
+    """Whether each of their workers has made so many steps while all of them trained."""
+    if any(set(cluster.drivers) - set(cluster.alive()) for cluster in clusters):
+        return True
+    made = [
+        [e.time_s for e in cluster.history if e.name == "step" and e.task == driver]
+        for cluster in clusters
+        for driver in cluster.drivers
+    ]
+    if not all(made):
+        return False
+    begin_s, end_s = max(times[0] for times in made), min(times[-1] for times in made)
+    return all(sum(begin_s <= time_s <= end_s for time_s in times) >= steps for times in made)
+
+
+def _ended(cluster: Cluster, steps: int) -> Trained:
+    for driver in cluster.drivers:
+        sign = cluster.plan.trainer.progress
+        cluster.wait_for(sign, driver, where=lambda e: e["global_step"] >= steps)
+    used = {task: _used(cluster.pids[task]) for task in cluster.alive()}
+    memories_mib = {task: mib for task, (_, mib) in used.items() if mib}
+    return Trained(cluster.run(), sum(cpu_s for cpu_s, _ in used.values()), memories_mib)
+
+
+def _used(pid: int) -> tuple[float, float]:
+    """Seconds of CPU and MiB of the resident set at its largest; zeros once it has ended."""
+    try:
+        times = psutil.Process(pid).cpu_times()
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (psutil.NoSuchProcess, OSError):
+        return 0.0, 0.0
+    peak = next((line for line in lines if line.startswith("VmHWM:")), "VmHWM: 0 kB")
+    return times.user + times.system, int(peak.split()[1]) / 1024

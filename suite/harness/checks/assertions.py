@@ -1,0 +1,86 @@
+"""What a check is: a pure function over histories that raises CheckFailed, or says nothing.
+
+A check states one property. What it finds violated it prints from both sides, and it refuses to
+call anything equal that was never there: the helpers below fail on nothing at all. Every check has
+a fake trainer in suite/meta that makes it, and no other, go red.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from suite.harness.core.errors import CheckFailed
+from suite.harness.core.history import Event, Run
+
+CHECKS: dict[str, Callable[..., None]] = {}
+F = TypeVar("F", bound=Callable[..., None])
+T = TypeVar("T")
+
+
+def check(function: F) -> F:
+    """Register a check under its function's name."""
+    CHECKS[function.__name__] = function
+    return function
+
+
+def require(holds: object, message: str) -> None:
+    if not holds:
+        raise CheckFailed(message)
+
+
+def equal(what: str, found: object, wanted: object) -> None:
+    require(found == wanted, f"{what}: {found!r}, not {wanted!r}")
+
+
+def close(what: str, found: float, wanted: float, relative: float) -> None:
+    """Equal up to rounding; two that are not numbers are never close."""
+    require(
+        math.isclose(found, wanted, rel_tol=relative, abs_tol=1e-12),
+        f"{what}: {found!r} against {wanted!r}, more than {relative:g} (relative) apart",
+    )
+
+
+def same(what: str, sides: Mapping[str, Any]) -> Any:
+    """All sides (name -> value) are equal, and there are some; gives the common value."""
+    require(sides, f"{what}: nobody reports it")
+    (first, wanted), *others = sides.items()
+    for name, found in others:
+        require(found == wanted, f"{what}: {name} has {found!r}, {first} has {wanted!r}")
+    return wanted
+
+
+def some(what: str, found: Iterable[T]) -> list[T]:
+    """All of them, when there is at least one."""
+    items = list(found)
+    require(items, f"there is no {what}")
+    return items
+
+
+def only(what: str, found: Iterable[T]) -> T:
+    """The one that there must be."""
+    items = list(found)
+    equal(f"number of {what}", len(items), 1)
+    return items[0]
+
+
+def last_attempt(run: Run, task: str) -> int:
+    """The number of the task's last incarnation."""
+    return max((e.attempt for e in run.events if e.task == task), default=0)
+
+
+def weights(run: Run, when: str, task: str, attempt: int | None = None) -> list[Event]:
+    """The `weights` events of one kind: initial, epoch or final."""
+    return [e for e in run.of("weights", task, attempt) if e["when"] == when]
+
+
+def asked(run: Run, flag: str) -> Any:
+    """What the run was started with."""
+    require(run.flags.get(flag) is not None, f"the run was started without --{flag}")
+    return run.flags[flag]
+
+
+def asked_steps(run: Run) -> int:
+    """Steps that the run was asked for, over all epochs."""
+    return int(asked(run, "epochs")) * int(asked(run, "steps-per-epoch"))

@@ -1,0 +1,185 @@
+"""Saving: every worker saves, only the chief's remains, and what remains can be used."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+from suite.harness.checks.assertions import (
+    asked,
+    asked_steps,
+    check,
+    close,
+    equal,
+    last_attempt,
+    only,
+    require,
+    same,
+    some,
+    weights,
+)
+from suite.harness.core.history import Event, Run
+
+SAVED = ("checkpoint_saved", "exported")
+
+
+def chief(run: Run) -> str:
+    """The task that must be the chief; whether it is, and alone, is for `one_chief` to say."""
+    return run.drivers[0]
+
+
+def _kinds(run: Run) -> list[str]:
+    """Of what can be saved, what this trainer saves."""
+    return some("kind of save", [name for name in SAVED if name in run.trainer.events])
+
+
+def _saves(run: Run, name: str) -> dict[str, Event]:
+    """The last save of every worker."""
+    return {task: some(f"{name} event of {task}", run.of(name, task))[-1] for task in run.workers}
+
+
+def _remains(path: str) -> bool:
+    """Whether a directory, or a checkpoint whose files begin with that path, is there."""
+    wanted = Path(path)
+    return wanted.exists() or any(wanted.parent.glob(wanted.name + ".*"))
+
+
+@check
+def save_paths_distinct(run: Run) -> None:
+    """No two workers ever write to one path, nor one below the other's."""
+    require(len(run.workers) > 1, "one worker alone shares no path")
+    for name in _kinds(run):
+        for (one, a), (other, b) in combinations(_saves(run, name).items(), 2):
+            first, second = Path(a["path"]), Path(b["path"])
+            apart = not first.is_relative_to(second) and not second.is_relative_to(first)
+            require(apart, f"{one} and {other} both write {name} to {first} and {second}")
+
+
+@check
+def only_chief_keeps(run: Run) -> None:
+    """Of all that was saved, what the chief saved to the real path is all that remains."""
+    for name in _kinds(run):
+        saves = _saves(run, name)
+        remaining = {e["path"] for e in saves.values() if _remains(e["path"])}
+        equal(f"paths of {name} that remain", remaining, {saves[chief(run)]["path"]})
+
+
+@check
+def exports_identical(run: Run) -> None:
+    """Every worker's saved model holds the same weights, and they are the trained ones."""
+    exported = _saves(run, "exported")
+    digest = same("weights in the saved model", {t: e["digest"] for t, e in exported.items()})
+    for task in run.workers:
+        final = only(f"final weights of {task}", weights(run, "final", task))
+        equal(f"weights in the saved model, against {task}'s last", digest, final["digest"])
+
+
+@check
+def checkpoint_kept_is_one(run: Run, then: Run) -> None:
+    """After two runs have saved to one directory, it holds one checkpoint: the last."""
+    for which in (run, then):
+        some("checkpoint", which.of("checkpoint_saved", chief(which)))
+    path = Path(then.of("checkpoint_saved", chief(then))[-1]["path"])
+    found = sorted(p.name for p in path.parent.glob("*.index"))
+    equal(f"checkpoints in {path.parent}", found, [path.name + ".index"])
+
+
+@check
+def checkpoint_restores(run: Run, then: Run) -> None:
+    """The run that follows begins with the checkpoint that the first one left, whole."""
+    saved = some("checkpoint", run.of("checkpoint_saved", chief(run)))[-1]
+    final = only(f"final weights of {chief(run)}", weights(run, "final", chief(run)))
+    for task in then.drivers:
+        restored = only(f"`restored` of {task}", then.of("restored", task))
+        equal(f"path that {task} restored", restored["path"], saved["path"])
+        for key in ("digest", "slots_digest", "iterations"):
+            equal(f"{key} that {task} restored", restored[key], final[key])
+        if "step" in then.trainer.events:
+            first = some(f"step of {task}", then.of("step", task))[0]["global_step"]
+            equal(f"first step of {task}", first, restored["global_step"] + 1)
+
+
+@check
+def training_goes_on(run: Run, then: Run) -> None:
+    """The run that follows makes more steps and its loss begins where the first one's ended."""
+    for task in then.drivers:
+        before = some(f"epoch of {task}", run.of("epoch", task))
+        after = some(f"later epoch of {task}", then.of("epoch", task))
+        losses = [before[0]["metrics"]["loss"], after[0]["metrics"]["loss"]]
+        require(losses[1] < losses[0], f"loss of {task}'s first epoch, first and later: {losses}")
+        digests = [e["digest"] for e in some(f"weights of {task}", then.of("weights", task))]
+        require(digests[0] != digests[-1], f"{task} changed no weights: {digests}")
+
+
+@check
+def saves_first_and_last(run: Run) -> None:
+    """The chief saves before the first step of all, and after the last."""
+    task = chief(run)
+    saved = [e["global_step"] for e in some("checkpoint", run.of("checkpoint_saved", task))]
+    equal("step of the first checkpoint", saved[0], 0)
+    equal("step of the last checkpoint", saved[-1], asked_steps(run))
+
+
+@check
+def evaluates_the_latest(run: Run) -> None:
+    """Evaluation restores checkpoints, the last one too, and reports the step of each."""
+    task = chief(run)
+    saved = {
+        e["path"]: e["global_step"]
+        for e in some("checkpoint", run.of("checkpoint_saved", task, last_attempt(run, task)))
+    }
+    evaluated = some("evaluation", run.of("evaluated"))
+    for e in evaluated:
+        require(e["path"] in saved, f"{e['path']} was evaluated, the chief saved {sorted(saved)}")
+        equal(f"global step of {e['path']}", e["global_step"], saved[e["path"]])
+    equal("step of the last evaluation", evaluated[-1]["global_step"], max(saved.values()))
+
+
+@check
+def backup_removed(run: Run) -> None:
+    """Once training has ended normally, the backup that it resumed from is gone."""
+    directory = Path(asked(run, "model-dir")) / "backup"
+    used = [e["path"] for e in run.of("restored") if Path(e["path"]).is_relative_to(directory)]
+    some(f"use of a backup in {directory}", used)
+    left = sorted(str(p.relative_to(directory)) for p in directory.rglob("*") if p.is_file())
+    require(not left, f"files left in {directory}: {left}")
+
+
+@check
+def loaded_export_evaluates_same(run: Run, then: Run) -> None:
+    """The saved model, loaded in one process without a strategy, evaluates as it did before."""
+    _evaluates_same(run, then, "export")
+
+
+@check
+def export_in_scope_evaluates_same(run: Run, then: Run) -> None:
+    """The saved model, loaded in a strategy's scope, evaluates as it did before."""
+    _evaluates_same(run, then, "export in scope")
+
+
+@check
+def latest_checkpoint_evaluates_same(run: Run, then: Run) -> None:
+    """The last checkpoint, loaded into a fresh model, evaluates as the model did."""
+    _evaluates_same(run, then, "checkpoint")
+
+
+def _evaluates_same(run: Run, then: Run, how: str) -> None:
+    before = some("evaluation", run.of("evaluated", chief(run)))[-1]["metrics"]
+    loaded = [e for e in then.of("evaluated") if e["how"] == how]
+    after = only(f"evaluation of the {how}", loaded)["metrics"]
+    equal("names of metrics", sorted(after), sorted(before))
+    for name, value in before.items():
+        # The sum over the examples is taken in another order, in float32.
+        close(f"{name} of the {how}", after[name], value, 1e-5)
+
+
+@check
+def every_epoch_is_saved(run: Run) -> None:
+    """There is a checkpoint for each epoch, named after it, and all of them remain."""
+    task = chief(run)
+    epochs = [e["epoch"] for e in some("epoch", run.of("epoch", task))]
+    paths = [Path(e["path"]) for e in run.of("checkpoint_saved", task)]
+    names = [path.name.split(".")[0] for path in paths]
+    equal("checkpoints", names, [f"ckpt_{epoch}" for epoch in epochs])
+    gone = [path.name for path in paths if not _remains(str(path))]
+    require(not gone, f"checkpoints that are gone: {gone}")

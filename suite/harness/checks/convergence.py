@@ -1,0 +1,82 @@
+"""Learning: the loss falls, the accuracy rises, and several workers get where one gets."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+from suite.harness.checks.assertions import check, require, some
+from suite.harness.core.history import Run
+
+VISIBLE = 0.02  # share by which a loss falls that is not just one batch against another
+# Share by which it falls from the first epoch to the last, at least: of their thousand examples
+# chance makes 0.005 either way, and plain SGD lets it fall by 0.026 to 0.15.
+FALLEN = 0.01
+# What the accuracy gains from the first epoch to the last, at least. Of the thousand examples of an
+# epoch, chance makes about 0.01 either way; the trainers gain 0.12 and more.
+GAINED = 0.05
+
+
+def metric_by_epoch(run: Run, name: str, task: str | None = None) -> list[float]:
+    """A metric after each epoch, as the first driver (or that task) reports it."""
+    epochs = run.of("epoch", task or run.drivers[0])
+    return [e["metrics"][name] for e in epochs if name in e["metrics"]]
+
+
+def _falls(what: str, values: list[float], least: float) -> None:
+    """Each value is lower than the one before, and the last by `least` than the first."""
+    require(len(values) > 1, f"{what}: {values}, too few to tell a direction")
+    require(all(math.isfinite(v) for v in values), f"{what} is not finite: {values}")
+    pairs = pairwise(values)
+    require(all(later < earlier for earlier, later in pairs), f"{what} does not fall: {values}")
+    fallen = values[0] - values[-1]
+    require(fallen >= least, f"{what} falls by {fallen:.4f} only, not {least:.4f}: {values}")
+
+
+@check
+def loss_falls(run: Run) -> None:
+    """The training loss is lower after each epoch than after the one before."""
+    losses = metric_by_epoch(run, "loss")
+    _falls("loss after each epoch", losses, FALLEN * abs(losses[0]) if losses else 0.0)
+
+
+@check
+def accuracy_rises(run: Run) -> None:
+    """The training accuracy is higher after each epoch than after the one before."""
+    accuracy = metric_by_epoch(run, "accuracy")
+    _falls("one minus the accuracy after each epoch", [1.0 - value for value in accuracy], GAINED)
+
+
+@check
+def step_losses_fall(run: Run) -> None:
+    """The batches of all workers cost less in the last third of the steps than in the first."""
+    losses = [e["loss"] for e in run.of("step")]
+    require(len(losses) >= 6, f"there are only {len(losses)} steps: {losses}")
+    third = len(losses) // 3
+    first, last = sum(losses[:third]) / third, sum(losses[-third:]) / third
+    require(
+        last < (1 - VISIBLE) * first,
+        f"mean loss of the first third of the steps {first:.4f}, of the last {last:.4f}: "
+        f"it does not fall by {VISIBLE:.0%}",
+    )
+
+
+@check
+def converges_to_baseline(run: Run, reference: Run, share: float = 0.25) -> None:
+    """After the last epoch the loss has fallen as far as one process' loss, give or take `share`.
+
+    From that of the first step, of fresh weights: a first epoch may already have done most of it.
+    Two-sided: a run that learns much more than the baseline did not train on the same thing.
+    """
+    fallen, wanted = _fallen("loss", run), _fallen("loss of the baseline", reference)
+    require(wanted > 0, f"the baseline itself learns nothing: its loss fell by {wanted:.4f}")
+    require(
+        abs(fallen - wanted) <= share * wanted,
+        f"the loss fell by {fallen:.4f} ({metric_by_epoch(run, 'loss')}), the baseline's by "
+        f"{wanted:.4f} ({metric_by_epoch(reference, 'loss')}), more than {share:.0%} apart",
+    )
+
+
+def _fallen(what: str, run: Run) -> float:
+    first = some(f"first {what}", run.of("step", run.drivers[0]))[0]["loss"]
+    return first - some(what, metric_by_epoch(run, "loss"))[-1]

@@ -1,0 +1,34 @@
+"""Mistakes: what is wrong is said in one line, with the exit code for it, and nothing is lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from suite.harness.checks.assertions import check, equal, require, some
+from suite.harness.core.history import Run
+
+if TYPE_CHECKING:
+    from suite.harness.scenarios.misconfiguration import Mistaken
+
+BAD_INPUT = 2
+
+
+@check
+def refused_in_one_line(run: Run) -> None:
+    """Every task ends with exit code 2 and one line of its own that says why; no traceback."""
+    name = f"{run.trainer.name}: "
+    for task in some("task", run.tasks):
+        exited = some(f"end of {task}", run.of("exited", task))[-1]
+        equal(f"exit code of {task}", exited["code"], BAD_INPUT)
+        log = run.log(task)
+        said = [line for line in log.splitlines() if line.startswith(name)]
+        equal(f"number of lines in which {task} says why", len(said), 1)
+        require("Traceback" not in log, f"{task} explains {said[0]!r} with a traceback")
+
+
+@check
+def nothing_overwritten(mistaken: Mistaken) -> None:
+    """All files of the directory are there afterwards, and are what they were."""
+    some("file", mistaken.before)
+    changed = [k for k, v in mistaken.before.items() if mistaken.after.get(k) != v]
+    require(not changed, f"files that were changed or removed: {changed}")

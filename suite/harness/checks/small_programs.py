@@ -1,0 +1,190 @@
+"""What the small programs of suite/programs show: promises that no trainer shows in passing."""
+
+from __future__ import annotations
+
+from suite.harness.checks.assertions import (
+    asked,
+    check,
+    close,
+    equal,
+    last_attempt,
+    only,
+    require,
+    same,
+    some,
+    weights,
+)
+from suite.harness.core.history import Run
+
+
+@check
+def files_sharded(run: Run) -> None:
+    """Each file is read by one worker alone, and whole; record r stands in file r // records."""
+    records, files = asked(run, "records"), asked(run, "files")
+    reader: dict[int, str] = {}
+    for task in run.workers:
+        seen = {i for e in some(f"input of {task}", run.of("input", task)) for i in e["ids"]}
+        own = {record // records for record in seen}
+        whole = {f * records + r for f in own for r in range(records)}
+        require(seen == whole, f"{task} read parts of files only; missing {sorted(whole - seen)}")
+        for file in own:
+            other = reader.setdefault(file, task)
+            require(other == task, f"file {file} was read by {other} and by {task}")
+    equal("files that were read", sorted(reader), list(range(files)))
+
+
+@check
+def too_few_files_refused(run: Run) -> None:
+    """With fewer files than workers nobody ends well, and TensorFlow says why."""
+    for task in run.workers:
+        exited = only(f"end of {task}", run.of("exited", task))
+        require(exited["code"] != 0, f"{task} ended as if it had had files to read")
+    errors = [e["error"] for e in some("refusal", run.of("refused"))]
+    said = [text for text in errors if "FILE" in text and "not enough" in text]
+    require(said, f"no error says that there are not enough files: {errors}")
+
+
+@check
+def outside_scope_is_not_in_step(run: Run) -> None:
+    """A model from outside the scope is refused, or trains on each worker apart: never in step."""
+    refused = {task: only(f"answer to {task}", run.of("refused", task)) for task in run.workers}
+    if not all(e["error"] for e in refused.values()):
+        digests = {
+            task: only(f"weights of {task}", weights(run, "final", task))["digest"]
+            for task in run.workers
+        }
+        apart = len(set(digests.values())) == len(digests)
+        require(apart, f"a model from outside the scope was kept in step: {digests}")
+
+
+@check
+def inside_scope_is_in_step(run: Run) -> None:
+    """The control: a model from inside the scope is the same on all workers."""
+    for task in run.workers:
+        equal(f"answer to {task}", only("answer", run.of("refused", task))["error"], "")
+    same(
+        "final weights",
+        {task: only("weights", weights(run, "final", task))["digest"] for task in run.workers},
+    )
+
+
+@check
+def local_server_answers(run: Run) -> None:
+    """A local server answers its own process, and another one that knows only its grpc target."""
+    own, other = (only(f"answer to {who}", run.of("answered", who)) for who in PROCESSES)
+    target = only("address", run.of("serving"))["target"]
+    require(target.startswith("grpc://"), f"the address is {target!r}, not grpc://...")
+    equal("address that the other process used", other["target"], target)
+    equal("answer to the other process", other["value"], own["value"])
+
+
+PROCESSES = ("server/0", "client/0")
+
+
+@check
+def fresh_gradients_are_averaged(run: Run) -> None:
+    """A step subtracts the mean of the gradients made for it; what an older step made is dropped.
+
+    Gradients and values are small whole numbers or halves, which float32 holds exactly; the rate
+    is 1, so what is subtracted is what was aggregated.
+    """
+    value, step, gradients, stale = 0.0, 0, [], []
+    for event in run.events:
+        if event.name == "contributed":
+            fresh = event["local_step"] >= step
+            (gradients if fresh else stale).append(event["gradient"])
+        elif event.name == "applied":
+            equal("gradients of one step", len(gradients), asked(run, "replicas-to-aggregate"))
+            mean = sum(gradients) / len(gradients)
+            require(mean != sum(gradients), f"mean and sum of {gradients} are the same")
+            wanted = value - mean
+            what = f"value {value} less the mean of {gradients}, without the stale {stale}"
+            equal(what, event["value"], wanted)
+            equal("global step", event["global_step"], step + 1)
+            value, step, gradients = event["value"], step + 1, []
+    require(step > 1 and stale, f"{step} steps and {len(stale)} stale gradients tell too little")
+
+
+@check
+def model_checkpoint_does_not_resume(run: Run, then: Run) -> None:
+    """ModelCheckpoint has saved, yet the run that follows begins with fresh weights at step 0."""
+    some("checkpoint", run.of("checkpoint_saved"))
+    for task in run.workers:
+        fresh, trained = (only(f"{w} weights", weights(run, w, task)) for w in ("initial", "epoch"))
+        require(fresh["digest"] != trained["digest"], f"{task} learnt nothing that could be saved")
+        again = only(f"initial weights of {task}, later", weights(then, "initial", task))
+        equal(f"step at which {task} began again", again["global_step"], 0)
+        equal(f"weights with which {task} began again", again["digest"], fresh["digest"])
+
+
+@check
+def shared_backup_collides(run: Run, then: Run) -> None:
+    """Where another manager saves to the backup's directory, the backup is lost."""
+    equal("how the first run ended", only("end", run.of("collided"))["error"], "interrupted")
+    restored = then.of("restored")
+    failed = [e["error"] for e in then.of("collided") if e["error"]]
+    found = [e["global_step"] for e in restored]
+    require(failed or found == [0], f"the backup survived: resumed at {found} without an error")
+
+
+@check
+def separate_backup_resumes(run: Run, then: Run) -> None:
+    """The control: with a directory of its own the backup brings the run back to where it was."""
+    equal("how the first run ended", only("end", run.of("collided"))["error"], "interrupted")
+    equal("how the second run ended", only("end", then.of("collided"))["error"], "")
+    step = only("`restored`", then.of("restored"))["global_step"]
+    require(step > 0, f"the backup was not found: resumed at {step}")
+
+
+@check
+def side_evaluator_agrees(run: Run, reference: Run) -> None:
+    """A task beside the cluster (`reference`) restores what was saved and measures the same."""
+    task = run.drivers[0]
+    own = some(f"evaluation by {task}", run.of("evaluated", task))[-1]
+    other = some("evaluation beside the cluster", reference.of("evaluated"))[-1]
+    equal("global step that was evaluated", other["global_step"], own["global_step"])
+    restored = some("`restored` beside the cluster", reference.of("restored"))[-1]
+    final = only(f"final weights of {task}", weights(run, "final", task))
+    equal("weights that were evaluated", restored["digest"], final["digest"])
+    for name, value in own["metrics"].items():
+        close(f"{name} beside the cluster", other["metrics"][name], value, 1e-5)
+    ended = reference.exit_of(reference.workers[0], last_attempt(reference, reference.workers[0]))
+    require(ended and ended["code"] == 0, f"the evaluator did not end well: {ended}")
+
+
+@check
+def eager_execution_is_refused(run: Run) -> None:
+    """Where eager execution was not disabled, no task trains, and TensorFlow says what to do."""
+    for task in run.workers:
+        error = only(f"answer to {task}", run.of("refused", task))["error"]
+        require(error, f"{task} trained {len(run.of('step', task))} steps with eager execution")
+        told = "pickle" in error or "disable_eager_execution" in error
+        require(told, f"{task} was refused for another reason: {error}")
+
+
+@check
+def predictions_agree(run: Run) -> None:
+    """Evaluation in one process, evaluation by a strategy and predictions come to the same."""
+    by = {e["by"]: e for e in run.of("evaluated")}
+    equal("ways to evaluate", sorted(by), ["eval_distribute", "evaluate", "predict"])
+    same("global step that was evaluated", {how: e["global_step"] for how, e in by.items()})
+    for how, event in by.items():
+        for name, value in event["metrics"].items():
+            close(f"{name} by {how}", value, by["evaluate"]["metrics"][name], 1e-5)
+
+
+@check
+def mode_is_required(run: Run) -> None:
+    """The document's own EstimatorSpec is refused, also when all that it lacks is the mode."""
+    errors = [e["error"] for e in some("answer to a specification", run.of("refused"))]
+    require(all(errors), f"a specification without a mode was taken: {errors}")
+    require("'mode'" in errors[-1], f"the last error does not name the mode: {errors}")
+
+
+@check
+def there_or_gone(run: Run, gone: bool) -> None:
+    """What a program looked for is missing where it must be, and found everywhere else."""
+    version = only("start", run.of("started"))["tensorflow"]
+    error = only("answer", run.of("refused"))["error"]
+    equal(f"gone in TensorFlow {version} ({error or 'found'})", bool(error), gone)
+    require(not gone or "no attribute" in error, f"it is not missing, but fails: {error}")

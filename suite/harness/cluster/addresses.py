@@ -1,0 +1,234 @@
+"""Where clusters get their addresses: a private network each, or leased ports where that is not.
+
+In a namespace of its own (namespaces.py) every cluster has the same addresses and none can meet
+another. Where the kernel forbids it, ports are leased by locking a file, outside the range from
+which the kernel gives ports to everybody else. No test may ever meet a port in use. Tasks connect
+to 127.0.0.1, but TensorFlow listens on every interface: leased ports are closed to other users and
+machines where the rights allow it (firewall.py), and connections are checked (connections.py).
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from suite.harness.cluster import connections, firewall, virtual_hosts
+from suite.harness.core.errors import HarnessError, Unsupported
+from suite.harness.core.paths import TASK_SIDE, private_directory
+
+HOST = "127.0.0.1"
+FIRST_PORT = 2222  # in a namespace: the port of the documents' examples
+ISOLATION = TASK_SIDE / "namespaces.py"
+PROBE_S = 20.0
+
+# Ports that may be leased: above those of well-known services, below those that Linux gives out
+# by itself (it starts at 32768 unless an administrator says otherwise).
+LOWEST, HIGHEST = 10_000, 65_535
+EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+FEWEST = 1_000  # fewer free ports than this below the ephemeral ones: take those above
+
+
+NAMESPACE, LEASED_PORTS = "namespace", "leased-ports"
+REMEDY = (
+    "allow user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0, "
+    "docker run --security-opt seccomp=unconfined), or run as root with nft or iptables"
+)
+
+
+@dataclass(frozen=True)
+class Network:
+    """How clusters are kept apart here, and why; both stand in run.json and pytest's header."""
+
+    kind: str  # NAMESPACE or LEASED_PORTS
+    reason: str
+    firewall: str = ""  # what closes leased ports to others, see firewall.py; "" where nothing does
+    why_open: str = ""  # why nothing does
+
+    @property
+    def open_ports(self) -> bool:
+        """Return True if other users and machines can reach the tasks."""
+        return self.kind == LEASED_PORTS and not self.firewall
+
+    @property
+    def warning(self) -> str:
+        """Return what a user must know of open ports, in one line; "" if there are none."""
+        if not self.open_ports:
+            return ""
+        return (
+            "open ports: tasks listen on every interface without authentication, other users and "
+            f"machines can reach them; remedy: {REMEDY}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the part of run.json about the network."""
+        return {
+            "kind": self.kind,
+            "reason": self.reason,
+            "open_ports": self.open_ports,
+            "firewall": self.firewall,
+            "remedy": REMEDY if self.open_ports else "",
+            "connections_checked": self.kind == LEASED_PORTS and connections.is_reliable(),
+        }
+
+    def with_closed_ports(self, session: str) -> Network:
+        """Find out, by trying, what can close leased ports here; return a network that uses it."""
+        if self.kind == NAMESPACE:
+            return self
+        found, reasons = firewall.probe(session)
+        return replace(self, firewall=found, why_open=reasons)
+
+    def watch(self, addresses: Mapping[str, str]) -> connections.PortWatch | None:
+        """Return a watch on leased ports; None in a namespace, or if owners cannot be found."""
+        if self.kind == NAMESPACE or not connections.is_reliable():
+            return None
+        return connections.PortWatch(addresses)
+
+    def addresses(
+        self,
+        tasks: Sequence[str],
+        on_hosts: bool = False,
+        on_disk: bool = False,
+        session: str = "",
+    ) -> tuple[dict[str, str], Callable[[], None]]:
+        """Task to address for one cluster, and what to call when the cluster has ended.
+
+        `session` names the firewall's rules, where there are any.
+        Unsupported for hosts or a disk of their own where clusters are kept apart by ports only.
+        """
+        if (on_hosts or on_disk) and self.kind != NAMESPACE:
+            wanted = "hosts" if on_hosts else "a disk"
+            raise Unsupported(f"{wanted} of their own need namespaces: {self.reason}")
+        if on_hosts:
+            return virtual_hosts.addresses(tasks), lambda: None
+        if self.kind == NAMESPACE:
+            return addresses(tasks), lambda: None
+        with ExitStack() as stack:
+            leases = PortLeases()
+            stack.callback(leases.release)
+            ports = leases.lease(len(tasks))
+            if self.firewall:
+                stack.callback(firewall.Firewall(self.firewall, session, ports).close)
+            return addresses(tasks, ports), stack.pop_all().close
+
+
+@cache
+def probe(python: str = sys.executable) -> Network:
+    """Try, in a process of its own, what a cluster would do; found once per interpreter."""
+    command = [python, str(ISOLATION)]
+    try:
+        tried = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=PROBE_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Network(LEASED_PORTS, f"private networks could not be tried: {error}")
+    if tried.returncode == 0:
+        return Network(NAMESPACE, "each cluster has a user, network and PID namespace of its own")
+    said = tried.stderr.strip().splitlines() or [f"exit {tried.returncode}"]
+    return Network(
+        "leased-ports", f"this kernel or container allows no private network: {said[-1]}"
+    )
+
+
+@cache
+def has_netem(python: str = sys.executable) -> bool:
+    """Whether links of a cluster's hosts can be given delay and loss; tried, once, when asked."""
+    try:
+        tried = subprocess.run(
+            [python, str(virtual_hosts.PROGRAM)], capture_output=True, timeout=PROBE_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return tried.returncode == 0
+
+
+def addresses(tasks: Sequence[str], ports: Sequence[int] | None = None) -> dict[str, str]:
+    """Task to "127.0.0.1:port"; without leased ports those of a private network."""
+    chosen = ports if ports is not None else range(FIRST_PORT, FIRST_PORT + len(tasks))
+    return {task: f"{HOST}:{port}" for task, port in zip(tasks, chosen, strict=True)}
+
+
+def candidates() -> range:
+    """Ports outside the range that the kernel hands out by itself."""
+    try:
+        low, high = (int(part) for part in EPHEMERAL.read_text().split())
+    except (OSError, ValueError):
+        low, high = 32_768, 60_999
+    below, above = range(LOWEST, low), range(max(high + 1, LOWEST), HIGHEST + 1)
+    return below if len(below) >= FEWEST else max(below, above, key=len)
+
+
+def lock_directory() -> Path:
+    """A directory of this user's alone; somebody else's, or one open to others, is refused."""
+    return private_directory("port leases")
+
+
+@dataclass
+class PortLeases:
+    """Ports of which no other suite of this user takes one; the kernel frees them if we die."""
+
+    directory: Path = field(default_factory=lock_directory)
+    held: dict[int, FileLock] = field(default_factory=dict)
+
+    def lease(self, count: int) -> tuple[int, ...]:
+        """So many ports that nobody has leased and nothing listens on; HarnessError if too few."""
+        taken: list[int] = []
+        for port in self._in_random_order():
+            if len(taken) < count and self._take(port):
+                taken.append(port)
+            if len(taken) == count:
+                return tuple(taken)
+        self.release(taken)
+        raise HarnessError(f"{count} free ports were wanted, {len(taken)} were found")
+
+    def release(self, ports: Sequence[int] | None = None) -> None:
+        """Give these ports back, or all."""
+        for port in tuple(self.held) if ports is None else ports:
+            self.held.pop(port).release()
+
+    def _in_random_order(self) -> Iterator[int]:
+        """Starting anywhere, so that suites side by side seldom try the same port."""
+        ports = candidates()
+        start = random.randrange(len(ports))
+        yield from (ports[(start + i) % len(ports)] for i in range(len(ports)))
+
+    def _take(self, port: int) -> bool:
+        if port in self.held:
+            return False
+        # Not bound to a thread: a test may time out in one and be cleaned up in another.
+        lock = FileLock(self.directory / f"{port}.lock", timeout=0, thread_local=False)
+        try:
+            lock.acquire()
+        except Timeout:
+            return False
+        if not is_free(port):
+            lock.release()
+            return False
+        self.held[port] = lock
+        return True
+
+
+FAMILIES: Mapping[socket.AddressFamily, str] = {socket.AF_INET: "0.0.0.0", socket.AF_INET6: "::"}
+
+
+def is_free(port: int) -> bool:
+    """Whether the port can be bound on every interface, as TensorFlow's server will."""
+    for family, anywhere in FAMILIES.items():
+        try:
+            with socket.socket(family, socket.SOCK_STREAM) as tried:
+                tried.bind((anywhere, port))
+        except OSError as error:
+            # A machine without IPv6 has no such family or no such address.
+            if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):
+                return False
+    return True

@@ -1,0 +1,120 @@
+"""What a person needs when a run failed: which task did what, where it hangs, what it said last."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from reports.core import text
+from suite.harness.core.history import Event, Run
+from suite.harness.core.paths import ROOT
+
+LOG_LINES = 50
+LOG_BYTES = 16_000  # of these lines, at most
+ALL_LOGS_BYTES = 96_000  # of those of all logs of a cluster: 32 workers have 3,000 each
+ERROR_BYTES = 1_200
+EVENT_BYTES = 160
+STACK_BYTES = 16_000  # of one task
+STACK_S = 20.0
+ERROR_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt|error)\b.*")
+NATIVE_LOG = re.compile(r"^(?:[IWE]\d{4}|\d{4}-\d\d-\d\d)\s")
+
+
+def last_error(log: str) -> str:
+    """The line in which a program says why it ended: the last exception, else the last line."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    errors = [i for i, line in enumerate(lines) if ERROR_LINE.match(line)]
+    if errors:
+        first = errors[-1]
+        # TensorFlow's messages go on below a generic first line.
+        return text.bounded(" ".join(lines[first : first + 3]), ERROR_BYTES)
+    said = [line for line in lines if not NATIVE_LOG.match(line)] or lines
+    return text.bounded(said[-1], ERROR_BYTES) if said else "it said nothing"
+
+
+def describe_exit(exited: Event | None) -> str:
+    """`exit 1`, `signal 9 (by the harness)` or `alive`."""
+    if exited is None:
+        return "alive"
+    how = f"exit {exited['code']}" if exited["signal"] is None else f"signal {exited['signal']}"
+    return how + (" (by the harness)" if exited.get("ended_by_harness") else "")
+
+
+def task_table(run: Run) -> str:
+    """One line for each task: how it ended and what it wrote last."""
+    rows = []
+    for task in run.tasks:
+        own = [e for e in run.events if e.task == task and e.name not in ("spawned", "exited")]
+        started = run.of("spawned", task)
+        state = describe_exit(run.exit_of(task)) if started else "not started"
+        last = f"{own[-1].name} {dict(own[-1].data)}" if own else "nothing"
+        rows.append((task, str(len(started)), state, text.bounded(last, EVENT_BYTES)))
+    widths = [max(len(row[i]) for row in [*rows, ("task", "starts", "", "")]) for i in range(3)]
+    header = ("task", "starts", "state", "last event")
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, [*widths, 0], strict=True)).rstrip()
+        for row in [header, *rows]
+    )
+
+
+def stacks(pid: int, *options: str) -> str:
+    """Python stacks of a living process, by py-spy."""
+    program = Path(sysconfig.get_path("scripts")) / "py-spy"
+    try:
+        done = subprocess.run(
+            [str(program), "dump", "--pid", str(pid), *options],
+            capture_output=True,
+            text=True,
+            timeout=STACK_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"no stacks: {error}"
+    return done.stdout.strip() or f"no stacks: {done.stderr.strip()}"
+
+
+def waits_in(pid: int) -> str:
+    """The call in which a process's main thread is, and the line of ours that led there."""
+    told = stacks(pid, "--json", "--nonblocking")
+    try:
+        threads = {thread["thread_name"]: thread["frames"] for thread in json.loads(told)}
+        frames = threads["MainThread"]
+        innermost = frames[0]
+    except (ValueError, LookupError, TypeError):
+        return told.splitlines()[0]
+    ours = next((f for f in frames if Path(f["filename"]).is_relative_to(ROOT)), innermost)
+    return " from ".join(dict.fromkeys(_place(frame) for frame in (innermost, ours)))
+
+
+def _place(frame: Mapping[str, Any]) -> str:
+    name = frame["short_filename"] or frame["filename"]
+    return f"{frame['name']} ({Path(name).name}:{frame['line']})"
+
+
+def hangs(run: Run) -> str:
+    """Who hung, in which call, and who was missing; "" when nobody did."""
+    told = run.of("hung")
+    if not told:
+        return ""
+    missing = ", ".join(dict.fromkeys(name for e in told for name in e["missing"])) or "nobody"
+    lines = [f"{e.task} waits in {e['waits_in']}" for e in told]
+    return "\n".join([f"missing: {missing}", *lines])
+
+
+def describe(run: Run, living: Mapping[str, int] | None = None) -> str:
+    """The whole diagnosis: tasks, commands, stacks of `living` (task -> pid), ends of the logs."""
+    parts = ["tasks:", task_table(run), "", "to run one task alone:"]
+    parts += [f"  {task}: {command}" for task, command in run.commands.items()]
+    parts += ["", hangs(run)] if run.of("hung") else []
+    for task, pid in (living or {}).items():
+        parts += ["", f"stacks of {task}:", text.bounded(stacks(pid), STACK_BYTES)]
+    each = min(LOG_BYTES, ALL_LOGS_BYTES // max(1, len(run.logs)))
+    for (task, attempt), path in sorted(run.logs.items()):
+        parts += ["", f"last {LOG_LINES} lines of {task}, attempt {attempt} ({path}):"]
+        parts += text.last_lines(path, LOG_LINES, each)
+    return text.bounded("\n".join(parts))

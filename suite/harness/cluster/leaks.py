@@ -1,0 +1,32 @@
+"""Whether a session left anything behind: processes (and so namespaces), socket directories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+from suite.harness.cluster.zygote_client import SESSION_VARIABLE
+
+
+def processes(session: str) -> list[str]:
+    """Living processes that carry the session's variable, each as one line."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            carried = process.environ().get(SESSION_VARIABLE)
+            if carried != session:
+                continue
+            if process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            namespace = Path(f"/proc/{process.pid}/ns/net").readlink()
+            found.append(f"process {process.pid} in {namespace}: {' '.join(process.cmdline())}")
+        except (psutil.NoSuchProcess, psutil.AccessDenied, FileNotFoundError, PermissionError):
+            continue  # it ended meanwhile, or it is not ours
+    return found
+
+
+def directories(started: Iterable[Path]) -> list[str]:
+    """Socket directories that should have gone with their zygote."""
+    return [f"directory {path}" for path in started if path.exists()]

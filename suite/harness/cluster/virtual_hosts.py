@@ -1,0 +1,120 @@
+"""Hosts of a cluster's own: each task behind a link of its own, which can be cut or made slow.
+
+A host is a network namespace that the cluster's keeper holds. A program (network_links.py)
+joins them by veth pairs and a bridge, inside the cluster's private network, and does to a link what
+it is told; it ends when its standard input does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from suite.harness.cluster.zygote_client import Keeper, end_of
+from suite.harness.core.deadlines import Deadlines, wait_until
+from suite.harness.core.errors import HarnessError, Unsupported
+from suite.harness.core.paths import TASK_SIDE
+
+PROGRAM = TASK_SIDE / "network_links.py"
+SUBNET = "10.77.0."
+PORT = 2222  # of every task: each has all ports of its host to itself
+WHOLE = "whole"  # the state of a link to which nothing is done; the others are network_links.py's
+
+
+def addresses(tasks: Sequence[str]) -> dict[str, str]:
+    """Task to "10.77.0.N:2222"; HarnessError for more than the subnet takes."""
+    if len(tasks) > 254:
+        raise HarnessError(f"{len(tasks)} hosts were wanted, a bridge joins at most 254")
+    return {task: f"{SUBNET}{number}:{PORT}" for number, task in enumerate(tasks, 1)}
+
+
+class Hosts:
+    """The hosts of one cluster, a task on each."""
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        addresses: Mapping[str, str],
+        deadlines: Deadlines,
+        env: Mapping[str, str],
+    ) -> None:
+        """Make and join them; Unsupported, with the reason, where the kernel does not let us.
+
+        `env`: of the cluster, with the session's mark.
+        """
+        self.deadlines = deadlines
+        self.process: subprocess.Popen[str] | None = None
+        for task in addresses:
+            keeper.send(op="host", host=task)
+        came: list[dict[str, Any]] = []
+        wait_until(
+            "hosts",
+            lambda: came.extend(keeper.receive()) or len(came) >= len(addresses),
+            deadlines.exit_s,
+        )
+        self.pids = {message["host"]: message["pid"] for message in came}
+        for message in came:
+            if not message["pid"]:
+                raise Unsupported(f"hosts of their own: {message['error']}")
+        self.process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), str(keeper.pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=env,
+            start_new_session=True,  # Ctrl-C is pytest's alone
+        )
+        try:
+            for task, address in addresses.items():
+                host = address.split(":")[0]
+                self._ask(op="join", task=task, pid=self.pids[task], address=host)
+        except BaseException:
+            self.close()
+            raise
+
+    def set(self, task: str, state: str) -> None:
+        """Put the task's link into this state; it is in it when this returns.
+
+        Unsupported, with the reason, for a state that this kernel was not built for.
+        """
+        self._ask(op="set", task=task, state=state)
+
+    def close(self) -> None:
+        if self.process:
+            for stream in (self.process.stdin, self.process.stdout):
+                if stream:
+                    with contextlib.suppress(BrokenPipeError):  # a request to one that is dead
+                        stream.close()
+            try:
+                self.process.wait(self.deadlines.exit_s)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+    def _ask(self, **request: Any) -> None:
+        assert self.process
+        assert self.process.stdin
+        assert self.process.stdout
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it says why on the other pipe, or nothing
+        ready, _, _ = select.select([self.process.stdout], [], [], self.deadlines.exit_s)
+        answer = self.process.stdout.readline() if ready else ""
+        if not answer:
+            problem = end_of(self.process) or f"does not answer to {request}"
+            raise HarnessError(f"the network helper of the cluster (network_links.py) {problem}")
+        told = json.loads(answer)
+        if lacking := told.get("unsupported"):
+            raise Unsupported(f"link of {request['task']}: {lacking}")
+        problem = told.get("error")
+        if problem and request["op"] == "join":
+            raise Unsupported(f"hosts of their own: {problem}")
+        if problem:
+            raise HarnessError(f"link of {request['task']}: {problem}")

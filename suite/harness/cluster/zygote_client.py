@@ -1,0 +1,247 @@
+"""The pytest side of the zygotes: one per (interpreter, environment), started early.
+
+A zygote imports TensorFlow while pytest still collects; a Keeper is the connection to the process
+that keeps one cluster. Neither outlives pytest: see zygote.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from reports.core import text
+from suite.harness.core.deadlines import Deadlines, wait_until
+from suite.harness.core.errors import HarnessError
+from suite.harness.core.paths import ROOT, TASK_SIDE, short_directory
+
+# Every process of a session carries it, so that a leak can be told from somebody else's process.
+SESSION_VARIABLE = "TFDC_SESSION"
+ENDING_S = 1.0  # between the end of a connection and that of its process
+LOG_TAIL_BYTES = 4096
+
+
+class ZygoteDied(HarnessError):
+    """A zygote that had imported, or was killed while it did, is gone, and its clusters with it."""
+
+
+def end_of(process: subprocess.Popen[Any]) -> str:
+    """ "was killed by signal 9" or "ended with exit code 1"; "" for a process that lives on."""
+    try:
+        code = process.wait(ENDING_S)
+    except subprocess.TimeoutExpired:
+        return ""
+    return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+
+
+@dataclass
+class Zygote:
+    """A process that has imported what the tasks need and forks a keeper for each connection."""
+
+    python: str
+    env: Mapping[str, str]
+    spawn: str
+    preload: Sequence[str]
+    directory: Path
+    socket_path: Path
+    process: subprocess.Popen[bytes]
+    log: Path | None = None
+    log_from: int = 0  # byte of the log at which this zygote's begins
+    replaces_dead: bool = False  # started in place of one that died
+    worked: bool = False  # outlived a cluster
+    ready: dict[str, Any] = field(default_factory=dict)
+    began_s: float = field(default_factory=time.monotonic)
+    failure: str = ""  # why it did not import
+    importing: Lock = field(default_factory=Lock)  # of the thread that reads what it says
+
+    @classmethod
+    def start(
+        cls,
+        python: str,
+        env: Mapping[str, str],
+        *,
+        spawn: str = "fork",
+        preload: Sequence[str] = (),
+        log: Path | None = None,
+        replaces_dead: bool = False,
+    ) -> Zygote:
+        """Start it and return at once; `connect` waits until it has imported."""
+        directory = short_directory()
+        socket_path = directory / "zygote.sock"
+        command = [python, str(TASK_SIDE / "zygote.py")]
+        command += ["--socket", str(socket_path), "--root", str(ROOT), "--spawn", spawn]
+        if spawn == "fork":
+            command += [part for module in preload for part in ("--preload", module)]
+        stderr = open(log or os.devnull, "ab")  # noqa: SIM115 - closed below, after the fork
+        log_from = stderr.tell()
+        try:
+            process = subprocess.Popen(
+                command,
+                # Of the tasks, too: one that is killed leaves what it had there (AutoGraph's
+                # sources, a thousand in a run of the suite).
+                env={**env, "TMPDIR": str(directory)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,  # Ctrl-C is pytest's alone; it then ends the tasks in order
+            )
+        except OSError as error:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise HarnessError(f"cannot start {python}: {error}") from error
+        finally:
+            stderr.close()
+        return cls(
+            python, env, spawn, preload, directory, socket_path, process, log, log_from,
+            replaces_dead,
+        )  # fmt: skip
+
+    def wait_ready(self, deadlines: Deadlines) -> dict[str, Any]:
+        """What it says once it has imported: pid, import_s, versions."""
+        with self.importing:
+            if not self.ready and not self.failure:
+                self.ready = self._first_words(deadlines)
+        if self.has_died():
+            raise ZygoteDied(self.failure or self.end())
+        if self.failure:
+            raise HarnessError(self.failure)
+        return self.ready
+
+    def _first_words(self, deadlines: Deadlines) -> dict[str, Any]:
+        """Return its first line, sent after the import; {} if it ended, see `failure`."""
+        wanted = f"{self.python} did not import {', '.join(self.preload) or 'nothing'}"
+        if self.process.stdout is None or self.process.stdout.closed:
+            raise HarnessError(f"{wanted}: it was stopped")
+        readable, _, _ = select.select([self.process.stdout], [], [], deadlines.ready_s)
+        if not readable:
+            raise HarnessError(f"{wanted} within {deadlines.ready_s:.0f} s; see {self.log}")
+        line = self.process.stdout.readline()
+        if not line:
+            within_s = time.monotonic() - self.began_s
+            self.failure = f"{wanted}; within {within_s:.0f} s {self.end()}"
+        return json.loads(line) if line else {}
+
+    def has_died(self) -> bool:
+        """Return True if the process ended by itself, other than by an error of an import."""
+        code = self.process.poll()
+        return code is not None and (bool(self.ready) or code < 0)
+
+    def end(self) -> str:
+        """How it ended, with its last words; "" while it lives."""
+        how = end_of(self.process)
+        return how and f"the zygote {how}{self._last_words()}; see {self.log}"
+
+    def _last_words(self) -> str:
+        """The last line of its log, if it has written any; one that was killed had no time to."""
+        if self.log is None or self.process.returncode < 0:
+            return ""
+        end = text.end_of(self.log, LOG_TAIL_BYTES, self.log_from)
+        said = [line.strip() for line in end.split("\n") if line.strip()]
+        return f" ({said[-1]})" if said else ""
+
+    def connect(self, deadlines: Deadlines, *, isolate: bool) -> Keeper:
+        """A new cluster's keeper, in namespaces of its own when `isolate`."""
+        self.wait_ready(deadlines)
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.connect(str(self.socket_path))
+        except OSError as error:
+            connection.close()
+            if end := self.end():
+                raise ZygoteDied(end) from error
+            raise HarnessError(f"zygote {self.process.pid} does not answer: {error}") from error
+        keeper = Keeper(connection, self)
+        try:
+            keeper.send(isolate=isolate)
+            first = wait_until("the keeper of a cluster", keeper.receive, deadlines.exit_s)[0]
+            if first["op"] != "ready":
+                raise HarnessError(first["message"])
+        except BaseException:
+            connection.close()
+            raise
+        keeper.pid = first["pid"]
+        return keeper
+
+    def stop(self, deadlines: Deadlines) -> None:
+        """End it and everything that it forked."""
+        if not self.ready:
+            self.process.kill()  # it imports, so it looks at nothing yet, and has forked nothing
+        if self.process.stdin:
+            self.process.stdin.close()
+        try:
+            self.process.wait(deadlines.exit_s)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        with self.importing:  # another thread may read from it, until it has ended
+            if self.process.stdout:
+                self.process.stdout.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Keeper:
+    """The connection to the process that keeps one cluster; not blocking, see zygote.py."""
+
+    def __init__(self, connection: socket.socket, zygote: Zygote) -> None:
+        self.connection = connection
+        self.zygote = zygote
+        self.connection.setblocking(False)
+        self.partial = b""
+        self.pid = 0
+
+    def send(self, **message: Any) -> None:
+        try:
+            self.connection.setblocking(True)
+            self.connection.sendall((json.dumps(message) + "\n").encode())
+            self.connection.setblocking(False)
+        except OSError as error:
+            raise self._gone(f"is gone: {error}") from error
+
+    def receive(self) -> list[dict[str, Any]]:
+        """Messages that have arrived; HarnessError when the keeper ended by itself."""
+        messages: list[dict[str, Any]] = []
+        while True:
+            try:
+                data = self.connection.recv(65536)
+            except BlockingIOError:
+                return messages
+            except OSError as error:
+                raise self._gone(f"is gone: {error}") from error
+            if not data:
+                if messages:
+                    return messages
+                raise self._gone("ended by itself")
+            *complete, self.partial = (self.partial + data).split(b"\n")
+            messages += [json.loads(line) for line in complete]
+
+    def _gone(self, how: str) -> HarnessError:
+        """The error for a connection that broke: a keeper ends with its zygote."""
+        end = self.zygote.end()
+        return ZygoteDied(end) if end else HarnessError(f"the keeper of the cluster {how}")
+
+    def close(self, deadlines: Deadlines) -> None:
+        """Close the connection, which ends the cluster, and wait until its keeper has ended."""
+        self.connection.close()
+        self.zygote.worked |= not self.zygote.has_died()
+        try:
+            wait_until(f"keeper {self.pid} to end", self._has_ended, deadlines.exit_s)
+        except TimeoutError as error:
+            os.kill(self.pid, signal.SIGKILL)  # its namespace, or its tasks' death signal, follows
+            raise HarnessError(str(error)) from error
+
+    def _has_ended(self) -> bool:
+        """Return True if it has ended; without a zygote, nothing may reap it."""
+        try:
+            stat = Path(f"/proc/{self.pid}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        return stat.rpartition(")")[2].split()[0] in ("Z", "X")

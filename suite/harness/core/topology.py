@@ -1,0 +1,165 @@
+"""Who is in a cluster, and how each task is told: jobs and counts to roles. Pure, starts nothing.
+
+A task is named "job/index". A single process is a cluster without jobs whose only task is
+"worker/0", so that everything else can treat it as any other cluster.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from suite.harness.core.errors import BadInput
+
+ALONE = "worker/0"  # the task of a single process
+# At most one of these makes sense; of the others there may be any number.
+SINGLE = ("chief", "evaluator")
+JOBS = ("chief", "worker", "ps", "evaluator")
+
+# How a task may learn its role. The launcher removes all of them from what it inherited: a
+# TF_CONFIG left over in a shell would turn a single process into a cluster that waits for ever.
+ROLE_VARIABLES = (
+    "TF_CONFIG",
+    "DTENSOR_CLIENT_ID",
+    "DTENSOR_NUM_CLIENTS",
+    "DTENSOR_JOB_NAME",
+    "DTENSOR_JOBS",
+)
+
+Addresses = Mapping[str, str]  # task -> "host:port"
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Jobs with their numbers of tasks, in order; () is a single process."""
+
+    jobs: tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse, in one line, what cannot be a cluster."""
+        names = [job for job, _ in self.jobs]
+        for job, count in self.jobs:
+            if job not in JOBS:
+                raise BadInput(f"unknown job {job!r}; choose from {', '.join(JOBS)}")
+            if count < 1:
+                raise BadInput(f"a cluster needs at least 1 task of job {job}, not {count}")
+            if job in SINGLE and count > 1:
+                raise BadInput(f"a cluster has one {job}, not {count}")
+        if len(set(names)) != len(names):
+            raise BadInput(f"a job is named twice: {', '.join(names)}")
+        if self.jobs and not self.workers:
+            raise BadInput(f"nothing trains in a cluster of {', '.join(names)}")
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """All tasks, job by job."""
+        if not self.jobs:
+            return (ALONE,)
+        return tuple(f"{job}/{index}" for job, count in self.jobs for index in range(count))
+
+    @property
+    def training_jobs(self) -> tuple[str, ...]:
+        """A chief trains as the first worker does, except beside ps: there it coordinates."""
+        return ("worker",) if "ps" in dict(self.jobs) else ("chief", "worker")
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """The tasks that train, in order, the chief first."""
+        training = [task for task in self.tasks if task.split("/")[0] in self.training_jobs]
+        return tuple(sorted(training, key=lambda task: task.split("/")[0] != "chief"))
+
+    @property
+    def drivers(self) -> tuple[str, ...]:
+        """The tasks that run the training loop and tell of it."""
+        return drivers(self.tasks, self.workers)
+
+    def with_workers(self, count: int) -> Topology:
+        """The same cluster with so many training tasks; a single process stays what it is."""
+        if count < 1:
+            raise BadInput(f"a cluster needs at least 1 worker, not {count}")
+        if not self.jobs:
+            return self
+        chiefs = sum(task.startswith("chief/") for task in self.workers)
+        left = max(count - chiefs, 0)
+        jobs = [(job, left if job == "worker" else n) for job, n in self.jobs]
+        if left and "worker" not in dict(self.jobs):
+            jobs.append(("worker", left))
+        return Topology(tuple((job, n) for job, n in jobs if n))
+
+    def cluster(self, addresses: Addresses) -> dict[str, list[str]]:
+        """Job to addresses, the same for every task; {} for a single process.
+
+        An evaluator is no member: it reads checkpoints, and the others must not wait for it.
+        """
+        spec: dict[str, list[str]] = {}
+        for task in self.tasks if self.jobs else ():
+            job = task.split("/")[0]
+            if job != "evaluator":
+                spec.setdefault(job, []).append(addresses[task])
+        return spec
+
+    def environment(self, role: str, task: str, addresses: Addresses) -> dict[str, str]:
+        """The variables that tell `task` its role, where the trainer learns it from variables."""
+        return self._told(role, task, addresses)[0]
+
+    def arguments(self, role: str, task: str, addresses: Addresses) -> list[str]:
+        """The flags that tell `task` its role, where the trainer learns it from flags."""
+        return self._told(role, task, addresses)[1]
+
+    def _told(self, role: str, task: str, addresses: Addresses) -> tuple[dict[str, str], list[str]]:
+        if role not in ROLES:
+            raise ValueError(f"unknown role {role!r}; choose from {', '.join(ROLES)}")
+        if task not in self.tasks:
+            raise ValueError(f"{task} is not in this cluster: {', '.join(self.tasks)}")
+        if not self.jobs:
+            return {}, []
+        job, index = task.split("/")
+        return ROLES[role](self.cluster(addresses), job, index)
+
+
+def drivers(tasks: tuple[str, ...], workers: tuple[str, ...]) -> tuple[str, ...]:
+    """Of a cluster's tasks those that run the training loop, in order, the chief first.
+
+    They are the workers; but a chief that does not train itself runs it alone, and the workers are
+    servers that do what it sends them.
+    """
+    coordinators = tuple(t for t in tasks if t.startswith("chief/") and t not in workers)
+    return coordinators or workers
+
+
+Cluster = Mapping[str, list[str]]
+Told = tuple[dict[str, str], list[str]]
+
+
+def _nothing(*_: object) -> Told:
+    return {}, []
+
+
+def _tf_config(cluster: Cluster, job: str, index: str) -> Told:
+    config = {"cluster": cluster, "task": {"type": job, "index": int(index)}}
+    return {"TF_CONFIG": json.dumps(config)}, []
+
+
+def _host_flags(cluster: Cluster, job: str, index: str) -> Told:
+    hosts = [f"--{name}_hosts={','.join(members)}" for name, members in cluster.items()]
+    return {}, [*hosts, f"--job_name={job}", f"--task_index={index}"]
+
+
+def _dtensor(cluster: Cluster, job: str, index: str) -> Told:
+    """Read by tensorflow/dtensor/python/config.py; all clients are tasks of one job."""
+    clients = cluster[job]
+    return {
+        "DTENSOR_CLIENT_ID": index,
+        "DTENSOR_NUM_CLIENTS": str(len(clients)),
+        "DTENSOR_JOB_NAME": job,
+        "DTENSOR_JOBS": ",".join(clients),
+    }, []
+
+
+ROLES: Mapping[str, Callable[[Cluster, str, str], Told]] = {
+    "none": _nothing,
+    "tf_config": _tf_config,
+    "host_flags": _host_flags,
+    "dtensor": _dtensor,
+}

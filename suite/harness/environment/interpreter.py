@@ -1,0 +1,174 @@
+"""The interpreter that runs the tasks: its versions, and the Keras flavours that it has.
+
+It need not be pytest's own (`--python`), and pytest never imports TensorFlow: the interpreter is
+asked for what is installed, which takes a fraction of an import's time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from suite.harness.core.errors import BadInput
+from suite.harness.core.versions import FLAVOURS, NO_KERAS, version_in
+
+ASKED_S = 30.0  # takes a fraction of a second, and longer on a cold file system
+
+# The module `tensorflow` comes from distributions of several names.
+TENSORFLOW = (
+    "tensorflow",
+    "tensorflow-cpu",
+    "tensorflow-intel",
+    "intel-tensorflow",
+    "tensorflow-cpu-aws",
+    "tensorflow-rocm",
+    "tensorflow-macos",
+    "tf-nightly",
+    "tf-nightly-cpu",
+)
+KERAS = ("keras", "keras-nightly")
+TF_KERAS = ("tf-keras", "tf-keras-nightly")
+NUMPY = ("numpy",)
+
+# From here on tf.keras is Keras 3, and TF_USE_LEGACY_KERAS=1 makes it tf_keras. Before, Keras 2 is
+# tf.keras itself, and the variable ends in a RecursionError where tf_keras is not installed.
+KERAS_3_SINCE = "2.16.0.dev0"
+
+# Runs under the tasks' interpreter: Python 3.8, and nothing but the standard library.
+ASK = """
+import importlib.metadata as metadata, json, platform, sys
+found = {}
+for kind, names in json.loads(sys.argv[1]).items():
+    for name in names:
+        try:
+            found.setdefault(kind, metadata.version(name))
+        except metadata.PackageNotFoundError:
+            continue
+found["python"] = platform.python_version()
+print(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """An interpreter with TensorFlow; versions are "" for what is not installed."""
+
+    python: str
+    python_version: str
+    tensorflow: str
+    keras: str = ""
+    tf_keras: str = ""
+    numpy: str = ""
+
+    @property
+    def flavours(self) -> dict[str, str]:
+        """Keras flavours that are installed and mean something here, with their versions."""
+        if not version_in(self.tensorflow, f">={KERAS_3_SINCE}"):
+            found = {"keras2": self.keras}
+        else:
+            keras_3 = self.keras if self.keras and version_in(self.keras, ">=3.0.dev0") else ""
+            found = {"tf_keras": self.tf_keras, "keras3": keras_3}
+        return {flavour: version for flavour, version in found.items() if version}
+
+    def label(self, flavour: str) -> str:
+        """The flavour with its version, as reports show it: "tf_keras 2.21.0", or "none"."""
+        return flavour if flavour == NO_KERAS else f"{flavour} {self.flavours[flavour]}"
+
+    def environment(self, flavour: str) -> dict[str, str]:
+        """Environment variables that choose the flavour, whatever was inherited."""
+        variables = {"TF_USE_LEGACY_KERAS": "1" if flavour == "tf_keras" else "0"}
+        if flavour == "keras3":
+            variables["KERAS_BACKEND"] = "tensorflow"
+        return variables
+
+    def choose(self, requested: Sequence[str]) -> tuple[str, ...]:
+        """The flavours that were asked for, or all; BadInput for one that is not here."""
+        for flavour in requested:
+            if flavour not in FLAVOURS:
+                raise BadInput(f"--keras {flavour}: unknown; choose from {', '.join(FLAVOURS)}")
+            if flavour not in self.flavours:
+                here = ", ".join(map(self.label, self.flavours)) or "none"
+                raise BadInput(
+                    f"--keras {flavour}: not with TensorFlow {self.tensorflow} of {self.python}; "
+                    f"there is {here}"
+                )
+        return tuple(flavour for flavour in self.flavours if flavour in requested or not requested)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for another process of the same session."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Interpreter:
+        return cls(**values)
+
+
+def describe(python: str | None = None, scale: float = 1.0) -> Interpreter:
+    """Ask an interpreter (default: pytest's own) what it has; BadInput when it cannot serve.
+
+    `scale` (`--deadline-scale`) stretches the time in which it must answer.
+    """
+    path = _resolve(python) if python is not None else sys.executable
+    found = _ask(path, ASKED_S * max(1.0, scale))
+    if "tensorflow" not in found:
+        own = path == sys.executable
+        hint = ": pip install -e '.[tensorflow]', or name another with --python" if own else ""
+        raise BadInput(f"{path} has no TensorFlow{hint}")
+    return Interpreter(
+        python=path,
+        python_version=found["python"],
+        tensorflow=found["tensorflow"],
+        keras=found.get("keras", ""),
+        tf_keras=found.get("tf_keras", ""),
+        numpy=found.get("numpy", ""),
+    )
+
+
+def _resolve(python: str) -> str:
+    """An absolute path that keeps links: a virtual environment's python is a link out of it."""
+    found = shutil.which(python)
+    if found is None:
+        what = "no such program"
+        if os.path.isdir(python):
+            what = "a directory, not a program"
+        elif os.path.exists(python):
+            what = "not executable"
+        raise BadInput(f"--python {python}: {what}; give a Python interpreter with TensorFlow")
+    return os.path.abspath(found)
+
+
+def _ask(path: str, within_s: float) -> Mapping[str, str]:
+    kinds = {"tensorflow": TENSORFLOW, "keras": KERAS, "tf_keras": TF_KERAS, "numpy": NUMPY}
+    try:
+        return dict(json.loads(_answer([path, "-c", ASK, json.dumps(kinds)], within_s)))
+    except subprocess.TimeoutExpired as error:
+        limit = f"{within_s:g} s (--deadline-scale stretches that)"
+        raise BadInput(f"{path} did not say which packages it has within {limit}") from error
+    except (OSError, ValueError, TypeError, IndexError, RecursionError) as error:
+        raise BadInput(f"{path} is not a Python interpreter of 3.8 or later") from error
+
+
+def _answer(command: Sequence[str], within_s: float) -> str:
+    """Return the last line that a command prints, and end what it has started."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # so that its children can be ended with it
+    )
+    try:
+        said, _ = process.communicate(timeout=within_s)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return said.decode().splitlines()[-1]

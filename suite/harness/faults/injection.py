@@ -1,0 +1,234 @@
+"""The scenario of a row of the fault table: who is hurt, what the others are given time to do.
+
+`scene(row)` is judged by suite/faults/test_fault_table.py, for each approach.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from suite.harness.cluster.cluster import Cluster
+from suite.harness.core.history import Run
+from suite.harness.faults.fault import Fault
+from suite.harness.faults.injection_points import MOMENTS
+from suite.harness.faults.matrix import (
+    ALL,
+    ANYTHING,
+    FAULTS,
+    GO_ON,
+    LOST,
+    NOBODY,
+    ONE_FEWER,
+    ROWS,
+    WAIT,
+    Row,
+)
+from suite.harness.faults.process_faults import planted
+from suite.harness.pytest_plugin.parametrization import Case
+from suite.harness.scenarios import crashes, small_programs
+from suite.harness.scenarios.base import (
+    FEW,
+    Launch,
+    give_time,
+    give_time_to_end,
+    quiet_s,
+    wait_started,
+)
+from suite.harness.scenarios.fault_free import chief_and_workers
+
+
+@dataclass(frozen=True)
+class Struck:
+    """A run in which a row of the table happened, and what was promised of it."""
+
+    run: Run
+    row: Row
+    promise: str
+    restarted: str  # who was started again
+    fewer: Run | None = None  # the cluster with one worker fewer that went on, where that was asked
+    reference: Run | None = None  # the same work undisturbed, where it has an end and a like
+
+
+def scene(row: Row) -> Callable[[Launch], Struck]:
+    """The scenario of a row, for those approaches for which it means something."""
+
+    def play(launch: Launch) -> Struck:
+        return _Scene(launch, row).play()
+
+    def means(case: Case) -> bool:
+        return row.means_something(case.trainer)
+
+    play.__name__ = row.name
+    play.row, play.means = row, means  # type: ignore[attr-defined]
+    play.marks = () if row.quick else ("matrix",)  # type: ignore[attr-defined]
+    return play
+
+
+SCENES = tuple(scene(row) for row in ROWS)
+
+
+class _Scene:
+    """One row, played for one approach."""
+
+    def __init__(self, launch: Launch, row: Row) -> None:
+        self.launch, self.row = launch, row
+        self.trainer = launch.case.trainer
+        self.fault: Fault = FAULTS[row.fault]
+        self.promise = row.promise(self.trainer)
+        self.restarted = row.restarted(self.trainer)
+        followed = row.victim == "evaluator"
+        self.jobs = (*chief_and_workers(launch), ("evaluator", 1)) if followed else None
+        self.topology = launch.engine.topology(self.trainer, self.jobs)
+        self.victim = row.task(self.topology)
+        self.others = [task for task in self.topology.drivers if task != self.victim]
+        in_step = self.trainer.synchronous and not row.planted  # which does not wait for us
+        self.hold = MOMENTS[row.moment].hold if in_step else None
+        self.limits = launch.engine.deadlines
+
+    def play(self) -> Struck:
+        how = self._work()
+        with self.launch(self._program(how), **how) as cluster:
+            if self.hold:
+                cluster.hold(self.victim, *self.hold(cluster.plan.flags))
+            cluster.start(*self.others) if self.fault.late else cluster.start()
+            wait = MOMENTS[self.row.moment].wait
+            if wait and not (self.fault.late or self.row.planted):
+                wait(cluster, self.victim)
+            strike = planted if self.row.planted else self.fault.strike
+            if self.fault.harmless:  # over before the context begins, and must meet training
+                cluster.let_go(self.victim)
+            with strike(cluster, self.victim):
+                cluster.let_go(self.victim)
+                if self.fault.at_restart:
+                    cluster.start()
+                elif self.fault.ends and not self.fault.late and self.restarted == LOST:
+                    gone = self._ended(cluster, (self.victim,))
+                    give_time(cluster, self.limits.exit_s, gone)
+                self._watch(cluster)
+                self._explain(cluster)
+            run = self._go_on(cluster)
+        fewer = None
+        if self.restarted == ONE_FEWER:
+            fewer = self._one_fewer(how)
+        reference = None
+        if self.trainer.synchronous and not self.jobs:
+            reference = self.launch.outcome(crashes.undisturbed)
+        return Struck(run, self.row, self.promise, self.restarted, fewer, reference)
+
+    def _work(self) -> dict[str, Any]:
+        """What the trainer does, and on what."""
+        if self.trainer.synchronous:
+            evaluate = self.row.moment == "evaluating"
+            flags = crashes.work_in_epochs(self.launch, order="by-epoch", evaluate=evaluate)
+            how = {"flags": flags, "model_dir": self.launch.directory / crashes.INTERRUPTED}
+        else:
+            how = {**crashes.saving(self.launch)}
+        if self.fault.on_disk or self.fault.at_restart:
+            how["model_dir"].mkdir(parents=True, exist_ok=True)
+        where = {"on_hosts": self.fault.on_hosts, "on_disk": self.fault.on_disk}
+        return {**how, **where, "jobs": self.jobs}
+
+    def _program(self, how: dict[str, Any]) -> Any:
+        """The trainer, or one that hurts itself; `how` gets what that is told."""
+        if not self.row.planted:
+            return None
+        saving = MOMENTS[self.row.moment].planted
+        # Of what is not in step: when it tells of a save (0), or between two of them.
+        first = 0 if saving else crashes.SAVE_EVERY * 3 // 2
+        if self.trainer.synchronous:
+            first = crashes.kill_at(how["flags"])
+        own = {
+            "program": self.trainer.program,
+            "plant": self.row.fault,
+            "when": "saving" if saving else "step",
+            "victim": self.victim,
+            "at-step": first,
+        }
+        how["flags"] = {**how["flags"], **own}
+        return small_programs.program(self.launch, "planted", flags=(*self.trainer.flags, *own))
+
+    def _watch(self, cluster: Cluster) -> None:
+        """Give the others the time in which they must do what is promised."""
+        drivers, limits = cluster.drivers, self.limits
+        if self.fault.at_restart and self.trainer.synchronous:
+            self._let_end(cluster, drivers)
+        elif self.fault.at_restart:  # endless work, so steps show what it was built on
+            give_time(cluster, limits.detect_s, self._gone_on(cluster, drivers))
+        elif self.promise == GO_ON:
+            give_time(cluster, limits.detect_s, self._gone_on(cluster, self.others))
+        elif self.promise == WAIT:
+            ended = self._ended(cluster, self.others)
+            give_time(cluster, quiet_s(self.launch), lambda run: run.of("step") or ended(run))
+        elif self.fault.on_disk:  # of which all suffer, when they save
+            give_time_to_end(cluster, drivers, limits.detect_s)
+        else:
+            patience_s = 2 * quiet_s(self.launch) if self.promise == ANYTHING else limits.detect_s
+            give_time_to_end(cluster, self.others, patience_s)
+
+    def _explain(self, cluster: Cluster) -> None:
+        """Say of those that neither end nor go on what they wait for, while they still do."""
+        still_s = time.monotonic() - quiet_s(self.launch)
+        going = {e.task for e in cluster.run().of(self.trainer.progress) if e.time_s > still_s}
+        stuck = [task for task in self.others if task not in going]
+        if self.promise != WAIT:
+            missing = sorted({self.victim} | (set(cluster.tasks) - set(cluster.alive())))
+            cluster.tell_hangs(*stuck, missing=missing)
+
+    def _let_end(self, cluster: Cluster, tasks: Sequence[str]) -> None:
+        """Until all have done their work; once one has ended, the others must notice or finish."""
+        give_time(cluster, self.limits.run_s, lambda _: set(tasks) - set(cluster.alive()))
+        give_time_to_end(cluster, tasks, self.limits.detect_s)
+
+    @staticmethod
+    def _ended(cluster: Cluster, tasks: Sequence[str]) -> Callable[[Run], bool]:
+        """Whether each of them has ended, in the life in which it is."""
+        return lambda _: not set(tasks) & set(cluster.alive())
+
+    @staticmethod
+    def _gone_on(cluster: Cluster, tasks: Sequence[str]) -> Callable[[Run], bool]:
+        """Whether each of them has made a few steps from now on, or has ended."""
+        since_s = time.monotonic()
+
+        def seen(run: Run) -> bool:
+            going = {task for task in tasks if len(run.made_by(task, since_s)) >= FEW}
+            return not (set(tasks) - going) & set(cluster.alive())
+
+        return seen
+
+    def _go_on(self, cluster: Cluster) -> Run:
+        """Start again whom the document says, and give it time to train."""
+        if self.restarted == NOBODY:
+            return cluster.run()
+        if self.restarted in (ALL, ONE_FEWER):
+            crashes.end_all(cluster)
+        if self.restarted == ONE_FEWER:
+            return cluster.run()
+        if self.restarted == ALL:
+            cluster.start()
+        elif not self.fault.harmless and self.victim not in cluster.alive():
+            attempt = cluster.attempts.get(self.victim, -1) + 1
+            cluster.start(self.victim)
+            wait_started(cluster, [self.victim], attempt=attempt)
+        if self.trainer.synchronous:
+            return cluster.finish()
+        self._let_train(cluster)
+        return cluster.run()
+
+    def _let_train(self, cluster: Cluster) -> None:
+        """Until all of whom it is told have made a few steps more, or ended."""
+        servers_too = cluster.workers if "step" in self.trainer.events else ()
+        told = tuple({*cluster.drivers, *servers_too})
+        give_time(cluster, self.limits.step_s, self._gone_on(cluster, told))
+
+    def _one_fewer(self, how: dict[str, Any]) -> Run:
+        """Another cluster, without the one that was lost, goes on where the last save was."""
+        count = len(self.topology.workers) - 1
+        with self.launch(workers=count, **how) as cluster:
+            cluster.start()
+            if self.trainer.synchronous:
+                return cluster.finish()
+            self._let_train(cluster)
+            return cluster.run()

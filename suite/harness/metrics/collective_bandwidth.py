@@ -1,0 +1,275 @@
+"""From the times of collectives to the numbers that are quoted of them; pure functions over a Run.
+
+algbw and busbw are those of nccl-tests (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md): bytes
+by time, and that times a factor that makes it comparable with the speed of one rank's link. Its
+time of an iteration is the mean over the ranks; here it is from the last rank's begin to the last
+rank's end, on the one clock that all ranks of a machine have: what one rank waits for another to
+set out is not the operation's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from suite.harness.core.errors import CheckFailed
+from suite.harness.core.history import Event, Run
+from suite.harness.metrics.throughput import warm_up
+from suite.harness.task_side.link_rates import Rate
+
+GB = 1e9  # bytes
+AT_LEAST = 5  # timed iterations that must be left when the warm-up is out
+
+# Of n ranks: algbw times this is busbw. Bytes are the whole tensor's: what each rank gives, except
+# of all_gather, where they are what each gets.
+FACTORS: Mapping[str, Callable[[int], float]] = MappingProxyType(
+    {
+        "all_reduce": lambda n: 2 * (n - 1) / n,
+        "all_gather": lambda n: (n - 1) / n,
+        "reduce_scatter": lambda n: (n - 1) / n,
+        "broadcast": lambda _: 1.0,
+    }
+)
+
+# What TensorFlow calls its implementations in the log, in front of the operation's own name.
+NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "all_reduce": "Reduce",
+        "all_gather": "Gather",
+        "reduce_scatter": "ReduceScatter",
+        "broadcast": "Broadcast",
+    }
+)
+IMPLEMENTATIONS: Mapping[str, str] = MappingProxyType(
+    {"Ring": "ring", "Nccl": "nccl", "HierarchicalTree": "tree"}
+)
+
+# Of one that reduces several tensors at once, when it is traced.
+PACKED = re.compile(r"Collective all_reduce tensors: (\d+) all_reduces,.* num_packs = (\d+)")
+
+
+def packs(run: Run) -> set[int]:
+    """Into how many packs TensorFlow says that it put several tensors; empty where it reduced none.
+
+    More than one number where it was not the same each time.
+    """
+    told = [PACKED.findall(run.log(worker)) for worker in run.workers]
+    return {int(number) for found in told for tensors, number in found if int(tensors) > 1}
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One operation on one size over `ranks` ranks, warm-up left out.
+
+    Arrays are float64 [iterations], in seconds. `times_s`: from the last begin to the last end.
+    `whole_s`: from the first begin, when data may first have moved. `skews_s`: from the first
+    rank's end to the last one's. `warm_up`: how many iterations were left out before.
+    """
+
+    op: str
+    size_bytes: int
+    ranks: int
+    times_s: np.ndarray
+    whole_s: np.ndarray
+    skews_s: np.ndarray
+    warm_up: int
+
+    @property
+    def moved_bytes(self) -> float:
+        """What the busiest rank has to send, or to take, in one iteration."""
+        return FACTORS[self.op](self.ranks) * self.size_bytes
+
+    @property
+    def algbw_gb_per_s(self) -> float:
+        return self.size_bytes / float(np.median(self.times_s)) / GB
+
+    @property
+    def busbw_gb_per_s(self) -> float:
+        return self.moved_bytes / float(np.median(self.times_s)) / GB
+
+    def measurements(self) -> Iterator[tuple[str, float, str, str]]:
+        """(metric, value, unit, better) of everything that is reported about one operation."""
+        p50_s, p99_s = np.percentile(self.times_s, (50, 99))
+        yield "collective_time_p50_s", float(p50_s), "s", "lower"
+        yield "collective_time_p99_s", float(p99_s), "s", "lower"
+        spread = float(np.std(self.times_s, ddof=1) / np.mean(self.times_s))
+        yield "collective_time_cv", spread, "1", "lower"
+        yield "collective_skew_p50_s", float(np.median(self.skews_s)), "s", "lower"
+        yield "collective_iterations", float(len(self.times_s)), "1", "none"
+        yield "collective_algbw_gb_per_s", self.algbw_gb_per_s, "GB/s", "higher"
+        yield "collective_busbw_gb_per_s", self.busbw_gb_per_s, "GB/s", "higher"
+
+    def least_s(self, bytes_per_s: float, burst_bytes: float = 0.0) -> float:
+        """What one iteration takes at least over links of that speed, seconds.
+
+        `burst_bytes`: what such a link lets pass at once when it was idle before.
+        """
+        return max(0.0, self.moved_bytes - burst_bytes) / bytes_per_s
+
+
+def timed(run: Run) -> list[Collective]:
+    """Each operation and size that all ranks have timed, in the order in which they did.
+
+    ValueError where ranks have timed different things, or too few iterations.
+    """
+    by_rank = [run.of("collective", worker) for worker in run.workers]
+    made = [[(e["op"], e["bytes"], len(e["begins_s"])) for e in events] for events in by_rank]
+    if not made[0] or any(other != made[0] for other in made):
+        raise ValueError(f"the ranks have timed different things: {made}")
+    return [_together(events) for events in zip(*by_rank, strict=True)]
+
+
+def _together(events: Sequence[Event]) -> Collective:
+    begins, ends = (np.array([e[key] for e in events]) for key in ("begins_s", "ends_s"))
+    times_s = ends.max(axis=0) - begins.max(axis=0)
+    op, size = events[0]["op"], events[0]["bytes"]
+    if len(times_s) < AT_LEAST:
+        raise ValueError(f"{op} of {size} bytes was timed {len(times_s)} times, not {AT_LEAST}")
+    left_out = warm_up(times_s, AT_LEAST)
+    begins, ends, times_s = begins[:, left_out:], ends[:, left_out:], times_s[left_out:]
+    whole_s, skews_s = ends.max(axis=0) - begins.min(axis=0), np.ptp(ends, axis=0)
+    return Collective(op, size, len(events), times_s, whole_s, skews_s, left_out)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the path and the memory can do without TensorFlow; units as the names say."""
+
+    tcp_gb_per_s: float  # one way, one stream
+    tcp_ping_p50_s: float  # there and back, one byte
+    memcpy_gb_per_s: float
+    gpu_copy_gb_per_s: float | None = None  # from one GPU to another
+    tcp_undisturbed_gb_per_s: float | None = None  # of its quicker stretches, however many are slow
+
+    def measurements(self) -> Iterator[tuple[str, float, str, str]]:
+        yield "limit_tcp_gb_per_s", self.tcp_gb_per_s, "GB/s", "higher"
+        yield "limit_tcp_ping_p50_s", self.tcp_ping_p50_s, "s", "lower"
+        yield "limit_memcpy_gb_per_s", self.memcpy_gb_per_s, "GB/s", "higher"
+        if self.gpu_copy_gb_per_s:
+            yield "limit_gpu_copy_gb_per_s", self.gpu_copy_gb_per_s, "GB/s", "higher"
+
+    def shares(self, made: Collective, implementation: str) -> Iterator[tuple[str, float]]:
+        """(metric, share) of an operation's busbw in what its path can do.
+
+        NCCL's goes from GPU to GPU, the others' through sockets.
+        """
+        if implementation != "nccl":
+            yield "collective_share_of_tcp", made.busbw_gb_per_s / self.tcp_gb_per_s
+        elif self.gpu_copy_gb_per_s:
+            yield "collective_share_of_gpu_copy", made.busbw_gb_per_s / self.gpu_copy_gb_per_s
+
+
+def limits(run: Run, copies: Run | None = None) -> Limits:
+    """From what tcp_limit.py has told, ValueError where it lacks something, and device_copy.py."""
+    found = {e["what"]: e for e in run.of("limit")}
+    if missing := {"tcp_stream", "tcp_ping", "memcpy"} - found.keys():
+        raise ValueError(f"the limits lack {', '.join(sorted(missing))}")
+    stream, ping, copy = (found[what] for what in ("tcp_stream", "tcp_ping", "memcpy"))
+    trips_s = np.array(ping["ends_s"]) - np.array(ping["begins_s"])
+    mean_gb_per_s, undisturbed_gb_per_s = _stream_gb_per_s(stream)
+    between_gpus = [e for e in copies.of("limit") if e["what"] == "gpu_copy"] if copies else []
+    return Limits(
+        mean_gb_per_s,
+        float(np.median(trips_s)),
+        copied_gb_per_s(copy),
+        copied_gb_per_s(between_gpus[0]) if between_gpus else None,
+        undisturbed_gb_per_s,
+    )
+
+
+def copied_gb_per_s(copy: Event) -> float:
+    """Median over the copies."""
+    took_s = np.array(copy["ends_s"]) - np.array(copy["begins_s"])
+    return float(np.median(np.array(copy["bytes"]) / took_s)) / GB
+
+
+def _stream_gb_per_s(stream: Event) -> tuple[float, float]:
+    """The steady part's, mean and 90th percentile over its stretches: TCP begins slowly, or with a
+    burst where the link was idle.
+    """
+    taken, begins, ends = (np.array(stream[k]) for k in ("bytes", "begins_s", "ends_s"))
+    # Where the end came just after a mark, its stretch is empty, and no part of the stream.
+    taken, begins, ends = (values[taken > 0] for values in (taken, begins, ends))
+    steady = warm_up((ends - begins) / taken, AT_LEAST)
+    taken, begins, ends = (values[steady:] for values in (taken, begins, ends))
+    mean = float(taken.sum() / (ends[-1] - begins[0]))
+    return mean / GB, float(np.percentile(taken / (ends - begins), UNDISTURBED)) / GB
+
+
+def named(op: str, size_bytes: int, link: str = "", setting: str = "") -> str:
+    """The `variant` of a measurement: "all_reduce 1024 B", "... over 1gbit", "... with x=1"."""
+    over = f" over {link}" if link else ""
+    return f"{op} {size_bytes} B{over}" + (f" with {setting}" if setting else "")
+
+
+def implementation(run: Run, op: str) -> str:
+    """Which one TensorFlow really chose for this operation: ring, nccl, tree or none.
+
+    Several, joined by `+`, where it was not the same every time.
+    """
+    found = (n.removesuffix(NAMES[op]) for n in run.assigned if n.endswith(NAMES[op]))
+    return "+".join(sorted(IMPLEMENTATIONS.get(name, name.lower()) for name in found)) or "none"
+
+
+# --- links of a known speed -------------------------------------------------------------------
+
+TOLERANCE = 0.05  # of clocks, and of what a token bucket counts
+REACHED = 0.9  # of the nominal rate: headers of 66 bytes on 1,448 of data take 4.4 %
+FASTER = 1.5  # times as fast as the link must be what should fill it
+TRIES = 3
+UNDISTURBED = 90  # percentile of the stretches of a stream
+
+
+def fastest(measure: Callable[[], Limits], rate: Rate) -> Limits:
+    """What plain TCP does over such a link, measured until it fills it, or TRIES times.
+
+    A processor that is taken away for longer than a bucket's burst lasts makes a stream slower, and
+    nothing makes it faster than the link: so the fastest is what it can do.
+    """
+    tried = [measure()]
+    while len(tried) < TRIES and tried[-1].tcp_gb_per_s < REACHED * rate.gb_per_s:
+        tried.append(measure())
+    return max(tried, key=lambda found: found.tcp_gb_per_s)
+
+
+def link_is_as_fast_as_asked(shaped: Limits, whole: Limits, rate: Rate) -> None:
+    """Plain TCP is never faster than the link, nor much slower if the machine itself is faster.
+
+    Slower is what it is in its quicker stretches: where the hypervisor takes the processors for
+    longer than the bucket's burst lasts, the link is idle, which is not its doing, and in a bad
+    hour that is most of the time. CheckFailed where it is faster, or slower; `whole` is the same
+    path before it was shaped.
+    """
+    mean, quick = shaped.tcp_gb_per_s, shaped.tcp_undisturbed_gb_per_s or shaped.tcp_gb_per_s
+    told = "plain TCP reached {:.3f} of " + f"{rate.gb_per_s:g} GB/s"
+    if mean > (1 + TOLERANCE) * rate.gb_per_s:
+        raise CheckFailed(f"{told.format(mean / rate.gb_per_s)}: the link is not held to its rate")
+    if whole.tcp_gb_per_s > FASTER * rate.gb_per_s and quick < REACHED * rate.gb_per_s:
+        over = f"{whole.tcp_gb_per_s:.3g} GB/s over the whole link"
+        raise CheckFailed(f"{told.format(quick / rate.gb_per_s)}, and {over}")
+
+
+def no_faster_than_the_link(made: Collective, rate: Rate) -> None:
+    """No iteration took less than its bytes need over such links; CheckFailed says which did."""
+    least_s = made.least_s(rate.bytes_per_s, rate.burst_bytes)
+    fastest_s = float(made.whole_s.min())
+    if fastest_s * (1 + TOLERANCE) < least_s:
+        raise CheckFailed(
+            f"{made.op} of {made.size_bytes} bytes took {fastest_s:.4g} s over links that need "
+            f"{least_s:.4g} s for it at {rate.gb_per_s:g} GB/s"
+        )
+
+
+def steps_no_faster_than_the_link(steps_per_s: float, gradient_bytes: int, rate: Rate) -> float:
+    """Steps per second that links of that rate allow two synchronous workers at most.
+
+    CheckFailed where there were more: each step all-reduces all gradients.
+    """
+    most_per_s = rate.bytes_per_s / (FACTORS["all_reduce"](2) * gradient_bytes)
+    if steps_per_s > most_per_s * (1 + TOLERANCE):
+        raise CheckFailed(f"{steps_per_s:.4g} steps/s, where the links allow {most_per_s:.4g}")
+    return most_per_s

@@ -1,0 +1,113 @@
+"""Numbers about losses: how soon the others notice, how soon training goes on. Pure, no verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from statistics import median
+
+from suite.harness.core.history import Event, Run
+
+
+def fault_of(run: Run) -> Event:
+    """The first fault; ValueError in a run that had none."""
+    faults = run.of("fault_started")
+    if not faults:
+        raise ValueError("nothing was hurt in this run")
+    return faults[0]
+
+
+def noticed_s(run: Run) -> Iterator[tuple[str, float]]:
+    """Each other worker that ended by itself, and its seconds from the fault to its error.
+
+    To its end where it does not tell of an error.
+    """
+    fault = fault_of(run)
+    for task in run.drivers:
+        ends = [e for e in run.of("exited", task) if e.time_s > fault.time_s]
+        failed = run.failure_of(task, fault.time_s)
+        if task != fault.task and ends and failed and not ends[0]["ended_by_harness"]:
+            yield task, failed.time_s - fault.time_s
+
+
+def left_s(run: Run) -> float:
+    """Seconds from the notice of preemption until the last of all tasks had left."""
+    ends = [e.time_s for e in run.of("exited", attempt=0)]
+    return max(ends) - fault_of(run).time_s
+
+
+def hung(run: Run) -> list[str]:
+    """The other workers that had to be ended from outside."""
+    fault = fault_of(run)
+    noticed = dict(noticed_s(run))
+    ended = {e.task for e in run.of("exited") if e.time_s > fault.time_s}
+    return [t for t in run.drivers if t != fault.task and t in ended and t not in noticed]
+
+
+def trained_again_s(run: Run) -> float:
+    """Seconds from the start of the last task that came back to the first step of all of them."""
+    back = [e for e in run.of("spawned") if e.attempt]
+    steps = [e for e in run.of("step") if e.attempt and e.time_s > back[-1].time_s]
+    first = {e.task: e.time_s for e in reversed(steps)}
+    return max(first.values()) - back[-1].time_s
+
+
+def recovered_s(run: Run) -> float | None:
+    """Seconds from the fault to the first step that the lost task makes, or lets others make.
+
+    None without one.
+    """
+    fault = fault_of(run)
+    back = [e for e in run.of("spawned", fault.task) if e.time_s > fault.time_s]
+    back = back or run.of("fault_ended", fault.task)
+    if not back or fault.task.startswith("evaluator/"):
+        return None
+    # A parameter server makes no steps; when it is back, those who need it do.
+    trains = fault.task in (*run.workers, *run.drivers)
+    tellers = [fault.task] if trains else run.drivers
+    made = [e.time_s for task in tellers for e in run.made_by(task, back[-1].time_s)]
+    return min(made) - fault.time_s if made else None
+
+
+def steps_told(run: Run) -> int:
+    """The last global step that anybody had told of before a task was started again.
+
+    Not before the fault: of a disk that is full nobody hears before the next save.
+    """
+    since_s = fault_of(run).time_s
+    until_s = min((e.time_s for e in run.of("spawned") if e.time_s > since_s), default=since_s)
+    return max((e["global_step"] for e in run.of("step") if e.time_s <= until_s), default=0)
+
+
+def steps_lost(run: Run) -> int:
+    """Global steps that had been told, and lay behind what was restored: they are made again."""
+    since_s = fault_of(run).time_s
+    restored = [e["global_step"] for e in run.of("restored") if e.time_s > since_s]
+    return steps_told(run) - (restored[0] if restored else 0)
+
+
+def saved_s(run: Run) -> float | None:
+    """Median seconds of a save, of all tasks that tell it; None where none does."""
+    told = _seconds(run.of("checkpoint_saved"))
+    return median(told) if told else None
+
+
+def restored_s(run: Run) -> float | None:
+    """Seconds of the longest restore after the fault; None where no task tells of one."""
+    since_s = fault_of(run).time_s
+    return max(_seconds(e for e in run.of("restored") if e.time_s > since_s), default=None)
+
+
+def _seconds(events: Iterable[Event]) -> list[float]:
+    return [e["seconds"] for e in events if e.get("seconds") is not None]
+
+
+def examples_of_a_step(run: Run) -> int:
+    """Examples of a global step: of all workers where these make it together, else of one."""
+    last = {e.task: e["examples"] for e in run.of("step")}
+    return sum(last.values()) if run.trainer.synchronous else max(last.values(), default=0)
+
+
+def cost_in_loss(run: Run, reference: Run) -> float:
+    """Last training loss of the run minus that of the reference: what an interruption has cost."""
+    last = [r.of("epoch", r.drivers[0])[-1]["metrics"]["loss"] for r in (run, reference)]
+    return last[0] - last[1]

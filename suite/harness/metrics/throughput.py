@@ -1,0 +1,203 @@
+"""Numbers from a run: pure functions over its history, like the checks, but without a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from suite.harness.core.history import Run
+
+CONFIDENCE = 0.95
+RESAMPLES = 10_000
+LEAST_STEPS, LEAST_ROUNDS = 4, 3  # that must be left when the warm-up is out
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The timed steps of one run, warm-up left out.
+
+    `times_s`: of each step of each worker, in seconds, from the end of the one before.
+    `steps_per_s`, `examples_per_s`: of the whole cluster.
+    """
+
+    times_s: tuple[float, ...]
+    steps_per_s: float
+    examples_per_s: float
+
+    def quantile_s(self, percent: float) -> float:
+        return float(np.percentile(self.times_s, percent))
+
+    def measurements(self) -> Iterator[tuple[str, float, str, str]]:
+        """(metric, value, unit, better) of everything that is reported about steps."""
+        yield "throughput_steps_per_s", self.steps_per_s, "1/s", "higher"
+        yield "throughput_examples_per_s", self.examples_per_s, "examples/s", "higher"
+        for percent in (50, 90, 99):
+            yield f"step_time_p{percent}_s", self.quantile_s(percent), "s", "lower"
+
+
+def warm_up(times_s: Sequence[float] | np.ndarray, at_least: int) -> int:
+    """How many values at the beginning to leave out, at most half and with `at_least` left.
+
+    The number for which the standard error of the mean of the rest is smallest (MSER: K. P. White,
+    "An effective truncation heuristic for bias reduction in simulation output", Simulation 69,
+    1997): it goes up with each good value that is given away, and down with each slow one.
+    """
+    values = np.asarray(times_s, dtype=float)
+    most = min(len(values) // 2, len(values) - at_least)
+    errors = [np.var(values[k:]) / (len(values) - k) for k in range(max(0, most) + 1)]
+    return int(np.argmin(errors))
+
+
+def timed_steps(run: Run, beside: Sequence[Run] = ()) -> Steps:
+    """What the workers did while all of them trained and were warm.
+
+    Synchronous workers make each step together, so it counts once, as do steps that aggregate the
+    gradients of all; of other asynchronous workers every step counts. What one did before the last
+    was warm, or after the first had finished, is left out: alone it is faster. `beside`: what ran
+    at the same time and competed for the same processors, so the same holds for it. Nothing begins
+    the first step, so it never counts; how many more are warm-up is found, see `warm_up`.
+    ValueError when a worker has fewer than two steps left.
+    """
+    if run.drivers != run.workers:
+        return _timed_joins(run)
+    begin_s, end_s = _warm_window([run, *beside])
+    times: list[float] = []
+    rates: list[float] = []
+    examples: list[float] = []
+    for worker in run.workers:
+        timed = [e for e in run.of("step", worker) if begin_s <= e.time_s <= end_s]
+        if len(timed) < 2:
+            raise ValueError(f"{worker} made {len(timed)} steps while all workers trained")
+        span_s = timed[-1].time_s - timed[0].time_s
+        times += [b.time_s - a.time_s for a, b in pairwise(timed)]
+        rates.append((len(timed) - 1) / span_s)
+        examples.append(sum(e["examples"] for e in timed[1:]) / span_s)
+    together = run.trainer.synchronous or run.trainer.aggregates
+    rate = np.mean(rates) if together else np.sum(rates)
+    return Steps(tuple(times), float(rate), float(np.sum(examples)))
+
+
+def _warm_window(runs: Sequence[Run]) -> tuple[float, float]:
+    """From when all workers of all runs were warm until the first of them had finished.
+
+    But of no worker more than half is left out: where processors are shared unevenly, the one's
+    warm-up can end when another's steps are nearly over.
+    """
+    made = []
+    for run in runs:
+        for worker in run.workers:
+            made.append([e.time_s for e in run.of("step", worker)])
+            if len(made[-1]) < 2:
+                raise ValueError(f"{worker} made {len(made[-1])} steps, at least 2 are needed")
+    begin_s, end_s = max(times[0] for times in made), min(times[-1] for times in made)
+    warm_s, latest_s = begin_s, end_s
+    for times in made:
+        moments = [time_s for time_s in times if begin_s <= time_s <= end_s]
+        if len(moments) > 1:
+            warm_s = max(warm_s, moments[warm_up(np.diff(moments), LEAST_STEPS)])
+            latest_s = min(latest_s, moments[(len(moments) - 1) // 2])
+    return min(warm_s, latest_s), end_s
+
+
+def _timed_joins(run: Run) -> Steps:
+    """The same of a coordinator, which knows only when all that it gave out has come back.
+
+    So the times are means over the steps of each such round, or epoch of fit, with what the
+    coordinator does between two of them; the first is left out, and what else is warm-up. Where
+    nobody tells of steps, each has the batch that was asked for.
+    """
+    rounds = run.of(run.trainer.tick)
+    if len(rounds) < 2:
+        what = f"{len(rounds)} x `{run.trainer.tick}`"
+        raise ValueError(f"the coordinator told of {what}, at least 2 are needed")
+    times = [(b.time_s - a.time_s) / b["steps"] for a, b in pairwise(rounds)]
+    cold = warm_up(times, LEAST_ROUNDS)
+    warm = rounds[cold:]
+    rate = sum(e["steps"] for e in warm[1:]) / (warm[-1].time_s - warm[0].time_s)
+    told = [e["examples"] for e in run.of("step")] or [run.flags["batch-size"]]
+    examples = float(np.mean(told))
+    return Steps(tuple(times[cold:]), rate, rate * examples)
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A point estimate and its bootstrap confidence interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+    def named(self, metric: str) -> Iterator[tuple[str, float]]:
+        """As measurements, which hold one number each: `metric`, and its ends beside it."""
+        yield metric, self.estimate
+        yield f"{metric}_low", self.low
+        yield f"{metric}_high", self.high
+
+
+def bootstrap(
+    statistic: Callable[..., np.ndarray], *samples: Sequence[float], seed: int = 1
+) -> Interval:
+    """Percentile bootstrap of `statistic(*samples, axis=-1)`, 95 %; same input, same interval.
+
+    Each sample is resampled by itself. What is paired belongs into one sample, as the pairs'
+    ratios. The interval is too narrow below about ten values.
+    """
+    arrays = tuple(np.asarray(sample, dtype=float) for sample in samples)
+    from scipy import stats  # takes longer to import than most of what is measured
+
+    found = stats.bootstrap(
+        arrays,
+        statistic,
+        n_resamples=RESAMPLES,
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        vectorized=True,
+        random_state=np.random.default_rng(seed),  # type: ignore[call-arg] - `rng` from 1.15 on
+    ).confidence_interval
+    return Interval(float(statistic(*arrays, axis=-1)), float(found.low), float(found.high))
+
+
+def ratio_of_medians(values: Sequence[float], base: Sequence[float]) -> Interval:
+    """How many times `base` the values are, by the medians of two samples."""
+
+    def ratio(a: np.ndarray, b: np.ndarray, axis: int) -> np.ndarray:
+        return np.median(a, axis=axis) / np.median(b, axis=axis)
+
+    return bootstrap(ratio, values, base)
+
+
+def mean_ratio(ratios: Sequence[float]) -> Interval:
+    """Geometric mean of the ratios of pairs: a pair turned round must give its inverse."""
+
+    def geometric(a: np.ndarray, axis: int) -> np.ndarray:
+        return np.exp(np.mean(np.log(a), axis=axis))
+
+    return bootstrap(geometric, ratios)
+
+
+class RecordedClock:
+    """A clock for pytest-benchmark that passes the times which a run has recorded.
+
+    What is timed happens in other processes, so there is nothing to time here; each call of
+    `replay` lets one recorded step pass. pytest-benchmark then stores and compares real step times.
+    """
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.left: list[float] = []
+
+    def load(self, times_s: Sequence[float]) -> int:
+        """Take new times; returns how many rounds they give."""
+        self.now_s = 0.0  # small numbers keep their digits
+        self.left = list(reversed(times_s))
+        return len(times_s)
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def replay(self) -> None:
+        """Let the next recorded time pass; no time when none is left (--benchmark-disable)."""
+        self.now_s += self.left.pop() if self.left else 0.0

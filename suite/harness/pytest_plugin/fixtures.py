@@ -1,0 +1,201 @@
+"""The suite's fixtures: nouns, few, and thin; the work is done in plain classes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suite.harness.core.deadlines import Deadlines
+from suite.harness.core.history import Run
+from suite.harness.environment.dataset import Dataset
+from suite.harness.metrics import interference
+from suite.harness.pytest_plugin.options import is_parallel
+from suite.harness.pytest_plugin.parametrization import Case
+from suite.harness.scenarios import base, fault_free
+from suite.harness.session.session import ALL_TESTS, SESSION, Launch, Scene, Session
+
+MEASURED = pytest.StashKey[list[dict[str, Any]]]()
+WATCHED = pytest.StashKey[interference.Watch]()  # where it was not while the test itself ran
+RUNS = pytest.StashKey[list[Run]]()
+CHARGED = pytest.StashKey[float]()  # seconds on top of those that the phase itself took
+
+
+def case_of(item: pytest.Item) -> Case | None:
+    """The case of a test; None for tests of the harness itself."""
+    spec = getattr(item, "callspec", None)
+    return spec.params.get("case") if spec else None
+
+
+def scene_of(item: pytest.Item) -> Scene | None:
+    """The scenario that a test judges; None for one that starts clusters of its own."""
+    marker = item.get_closest_marker("plays")
+    if marker is None:
+        return fault_free.healthy if "healthy" in getattr(item, "fixturenames", ()) else None
+    spec = getattr(item, "callspec", None)
+    return spec.params.get("played", marker.args[0]) if spec else marker.args[0]
+
+
+@pytest.fixture
+def session(request: pytest.FixtureRequest) -> Session:
+    """Settings, engine and rows of this pytest process."""
+    return request.config.stash[SESSION]
+
+
+@pytest.fixture(scope="session")
+def playing(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[pytest.Item], None]:
+    """`playing(item)`: play the scenarios of all tests that this process runs ahead of them.
+
+    From the first test of a case on: tests of the harness limit this process's files, change its
+    environment and its directory, and threads that play would meet that.
+    """
+    session = request.config.stash[SESSION]
+    tmp_path_factory.getbasetemp()  # makes it, which several threads must not do at once
+    session.new_directory = tmp_path_factory.mktemp
+    begun: set[str] = set()
+
+    def play(item: pytest.Item) -> None:
+        group = group_of(item)
+        if group is None or group in begun or session.settings.at_once == 1:
+            return
+        begun.add(group)
+        own = (i for i in request.session.items if group_of(i) == group)
+        needed = (scene_needed(i, session) for i in own)
+        session.ahead.begin(partial(session.outcome, *both) for both in needed if both)
+
+    return play
+
+
+def group_of(item: pytest.Item) -> str | None:
+    """Return the name of a group of tests that run in one process; None if there is no such group.
+
+    Without -n all tests are one group; with it those are that --dist loadgroup keeps together.
+    """
+    if not is_parallel(item.config):
+        return ""
+    marker = item.get_closest_marker("xdist_group")
+    return marker.args[0] if marker and item.config.option.loadgroup else None
+
+
+@pytest.fixture
+def case(request: pytest.FixtureRequest) -> Case:
+    """The trainer, backend and Keras flavour under test; see `pytest.mark.cases`."""
+    request.getfixturevalue("playing")(request.node)
+    return request.param
+
+
+@pytest.fixture
+def deadlines(session: Session) -> Deadlines:
+    """All deadlines, already scaled."""
+    return session.engine.deadlines
+
+
+@pytest.fixture
+def dataset(session: Session) -> Dataset:
+    """The data of this run; every trainer gets it unless a test says otherwise."""
+    return session.dataset
+
+
+def scene_needed(item: pytest.Item, session: Session) -> tuple[Case, Scene] | None:
+    """The case and the scenario with which this test begins, if it has any."""
+    case, scene = case_of(item), scene_of(item)
+    if case is None or scene is None:
+        return None
+    return case, fault_free.healthy if is_hopeless(item, session, case) else scene
+
+
+@pytest.fixture
+def played(request: pytest.FixtureRequest, session: Session, case: Case) -> Any:
+    """What the test's scenario (`pytest.mark.plays`) came to for this case."""
+    scene = scene_of(request.node)
+    if scene is None:
+        raise pytest.UsageError(f"{request.node.nodeid} needs @plays")
+    return outcome(request.node, session, case, scene)
+
+
+@pytest.fixture
+def healthy(request: pytest.FixtureRequest, session: Session, case: Case) -> Run:
+    """An undisturbed run of the case, shared by all checks that can read it."""
+    return outcome(request.node, session, case, fault_free.healthy)
+
+
+def outcome(item: pytest.Item, session: Session, case: Case, scene: Scene) -> Any:
+    """The scenario's outcome; its runs are told in the test's diagnosis, should it fail."""
+    settle(item, session, case)
+    came = _outcome(item, session, case, scene)
+    item.stash.setdefault(RUNS, []).extend(base.runs_of(came))
+    return came
+
+
+def _outcome(item: pytest.Item, session: Session, case: Case, scene: Scene) -> Any:
+    """Return the outcome, and charge the first test that asks for it with the scenario's time.
+
+    That replaces the time which this test waits: most scenarios run ahead, in other threads.
+    """
+    began_s = time.monotonic()
+    try:
+        return session.outcome(case, scene)
+    finally:
+        timing = session.timings.get((case.id, scene))
+        if timing:
+            charge(item, timing.charge() - (time.monotonic() - began_s))
+
+
+def charge(item: pytest.Item, seconds: float) -> None:
+    """Add seconds to the duration of the phase of the test that runs; fewer than 0 take away."""
+    item.stash[CHARGED] = item.stash.get(CHARGED, 0.0) + seconds
+
+
+def settle(item: pytest.Item, session: Session, case: Case) -> None:
+    """Where nothing of an approach works, one real run confirms it for all of its tests."""
+    if is_hopeless(item, session, case):
+        _outcome(item, session, case, fault_free.healthy)
+
+
+def scene_name(item: pytest.Item) -> str:
+    """The name of the scenario that a test judges, "" for none."""
+    return getattr(scene_of(item), "__name__", "")
+
+
+def is_hopeless(item: pytest.Item, session: Session, case: Case) -> bool:
+    """Whether a row of expectations.toml says that this approach does not work here at all."""
+    row = session.expectation(case, getattr(item, "originalname", item.name))
+    return row is not None and row.test == ALL_TESTS
+
+
+@pytest.fixture
+def launch(
+    request: pytest.FixtureRequest,
+    session: Session,
+    case: Case,
+    tmp_path: Path,
+) -> Launch:
+    """Clusters of the case for this test alone; where it measures, there are no others."""
+    settle(request.node, session, case)
+    if request.node.get_closest_marker("timing"):
+        began_s = time.monotonic()
+        session.ahead.finish()
+        charge(request.node, began_s - time.monotonic())  # other tests' scenarios
+    name, function = request.node.originalname, request.node.function
+    return Launch(session, case, tmp_path, name, function)
+
+
+@pytest.fixture
+def record(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """`record(metric, value, unit, better="none", **columns)`: one row of `measurements`."""
+    rows = request.node.stash.setdefault(MEASURED, [])
+
+    def add(metric: str, value: float, unit: str, better: str = "none", **columns: Any) -> None:
+        row = {"metric": metric, "value": float(value), "unit": unit, "better": better, **columns}
+        from reports.rundir import frame  # with pandas, which only what measures has to wait for
+
+        frame.measurement_row(test=request.node.name, **row)  # a bad row fails its own test
+        rows.append(row)
+
+    return add

@@ -1,0 +1,107 @@
+"""Which test runs for which trainer, backend and Keras flavour: read from rows, never from names.
+
+A test says what it needs (`@pytest.mark.cases(...)`); every row that can give it becomes a case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import pytest
+
+from reference_trainers import TRAINERS, Trainer
+from suite.harness.ab.sides import document_of
+from suite.harness.core.versions import NO_KERAS
+from suite.harness.pytest_plugin import vocabulary
+from suite.harness.pytest_plugin.options import Settings
+from suite.harness.tables.claims import Claims
+
+# `@plays(scene)`: the test's `played` is the outcome; of several scenes, of each in its turn.
+# Not pytest.mark.plays(scene), which would put the mark on a single function instead of taking it.
+plays = pytest.mark.plays.with_args
+
+
+@dataclass(frozen=True)
+class Case:
+    """One trainer with one requested backend under one Keras flavour."""
+
+    trainer: Trainer
+    backend: str
+    keras: str
+
+    @property
+    def id(self) -> str:
+        parts = [self.trainer.name]
+        parts += [self.backend] if self.backend != "none" else []
+        parts += [self.keras] if self.keras != NO_KERAS else []
+        return "-".join(parts)
+
+    @property
+    def distributed(self) -> bool:
+        return bool(self.trainer.jobs)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The arguments of `@pytest.mark.cases`: what a row must have for a test to mean something."""
+
+    events: Sequence[str] = ()
+    flags: Sequence[str] = ()
+    families: Sequence[str] = ()
+    distributed: bool | None = None
+    several: bool | None = None  # replicas, on tasks or on devices
+    synchronous: bool | None = None  # workers in lock-step
+    aggregates: bool | None = None  # a step applies gradients of whichever workers
+    fit: bool | None = None  # trains by Keras' Model.fit
+    documented: bool = False  # its document's bare calls are there, see document_of
+    backends: str = "first"  # of the row: only the first, or each
+    # Of Keras: each; first, for what is TensorFlow alone; full: each in a benchmark run.
+    flavours: str = "each"
+
+    @classmethod
+    def read(cls, where: str, keywords: Mapping[str, Any], claims: Claims) -> Needs:
+        """Return the needs that `@pytest.mark.cases` states; BadInput for an unknown name."""
+        vocabulary.check_keywords(where, keywords, [field.name for field in fields(cls)])
+        return vocabulary.check_needs(where, cls(**keywords), claims)
+
+    def met_by(self, row: Trainer) -> bool:
+        return (
+            set(self.events) <= set(row.events)
+            and set(self.flags) <= set(row.flags)
+            and (not self.families or bool(set(self.families) & set(row.families)))
+            and self.distributed in (None, bool(row.jobs))
+            and self.several in (None, row.several)
+            and self.synchronous in (None, row.synchronous)
+            and self.aggregates in (None, row.aggregates)
+            and self.fit in (None, row.fit)
+            and (not self.documented or document_of(row).exists())
+        )
+
+
+def select(
+    needs: Needs,
+    settings: Settings,
+    flavours: Iterable[str],
+    rows: Sequence[Trainer] = TRAINERS,
+) -> list[Case]:
+    """The cases of a test: rows that can, times the backends and flavours that were asked for."""
+    found = []
+    flavours = tuple(flavours)
+    if needs.flavours == "first" or (needs.flavours == "full" and not settings.full):
+        flavours = flavours[:1]
+    for row in rows:
+        if (settings.trainers and row.name not in settings.trainers) or not needs.met_by(row):
+            continue
+        requested = [b for b in row.backends if not settings.backends or b in settings.backends]
+        if row.backends == ("none",):
+            requested = ["none"]
+        if needs.backends == "first":
+            requested = requested[:1]
+        found += [
+            Case(row, backend, keras)
+            for backend in requested
+            for keras in (flavours if row.keras else (NO_KERAS,))
+        ]
+    return found

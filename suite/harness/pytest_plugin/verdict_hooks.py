@@ -1,0 +1,301 @@
+"""Turns the outcome of a test into one of the six verdicts, for pytest and the run directory."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import shlex
+import socket
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from reports.core import text
+from suite.harness.cluster import diagnostics
+from suite.harness.core.errors import CheckFailed, TrainerFailed, Unsupported
+from suite.harness.metrics import interference
+from suite.harness.pytest_plugin.fixtures import (
+    CHARGED,
+    MEASURED,
+    RUNS,
+    case_of,
+    scene_name,
+    scene_needed,
+    scene_of,
+)
+from suite.harness.pytest_plugin.options import TAKEN_IN_BY
+from suite.harness.pytest_plugin.parametrization import Case
+from suite.harness.pytest_plugin.run_record import now
+from suite.harness.session.session import SESSION, Session
+from suite.harness.tables import verdicts
+
+# The attribute of a report that carries rows from pytest-xdist's workers to the controller.
+CARRIED = "tf_distribute_conformance"
+# Causes that lie in what was examined: where the harness noticed does not matter to a reader.
+EXAMINED = (TrainerFailed, CheckFailed, Unsupported)
+# Seconds of a test's set-up, which have no verdict of their own unless the set-up fails.
+SET_UP = pytest.StashKey[float]()
+
+
+def claims_of(item: pytest.Item, session: Session, case: Case) -> list[str]:
+    """The claims that this test shows for this case's trainer."""
+    named = [claim for mark in item.iter_markers("claim") for claim in mark.args]
+    shown = {row.id for row in session.claims.of(case.trainer)}
+    return [claim for claim in named if claim in shown]
+
+
+def reproduce(item: pytest.Item, session: Session) -> str:
+    """The command that runs this test alone, on the same data, with the same seed."""
+    settings = session.settings
+    parts = ["pytest", item.nodeid.split("@")[0], "--seed", str(settings.seed)]
+    parts += ["--data", str(session.dataset.path)]
+    parts += [option for mark, (option, _) in TAKEN_IN_BY.items() if item.get_closest_marker(mark)]
+    # Of a row's backends and flavours some tests take the first of those that were asked for.
+    parts += [part for name in settings.backends for part in ("--backend", name)]
+    parts += [part for name in settings.keras for part in ("--keras", name)]
+    parts += ["--python", settings.python] if settings.python else []
+    parts += ["--workers", str(settings.workers)] if settings.workers else []
+    parts += ["--spawn", settings.spawn] if settings.spawn != "fork" else []
+    parts += ["--cpus", ",".join(map(str, settings.cpus))] if settings.cpus else []
+    parts += ["--threads", str(settings.threads)] if settings.threads else []
+    parts += ["--malloc", settings.malloc] if settings.malloc else []
+    if settings.base and item.get_closest_marker("paired"):
+        parts += ["--base", settings.base, "--budget", f"{settings.budget_s:g}"]
+        parts += ["--times", str(settings.times)] if settings.times > 1 else []
+        parts += ["--slow-down", f"{100 * settings.slow_down:g}"] if settings.slow_down else []
+    return shlex.join(parts)
+
+
+def common(session: Session, case: Case, test: str) -> dict[str, Any]:
+    """The columns that verdicts and measurements share."""
+    topology = session.engine.topology(case.trainer)
+    return {
+        "test": test,
+        "trainer": case.trainer.name,
+        "backend": case.backend,
+        "workers": len(topology.workers),
+        "tensorflow": session.interpreter.tensorflow,
+        "keras": session.interpreter.label(case.keras),
+        "python": session.interpreter.python_version,
+        "host": socket.gethostname() or platform.node(),
+        "time": now(),
+    }
+
+
+def struck_by(item: pytest.Item, case: Case) -> dict[str, str]:
+    """The columns that say what was hurt how and when, for a row of the fault table."""
+    row = getattr(scene_of(item), "row", None)
+    return {"fault": row.fault, "variant": row.told(case.trainer)} if row else {}
+
+
+def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestReport) -> None:
+    """Give the phase its verdict, and make pytest's own outcome agree with it."""
+    session = item.config.stash.get(SESSION, None)
+    case = case_of(item)
+    error = call.excinfo.value if call.excinfo else None
+    if (
+        session is None
+        or case is None
+        or isinstance(error, KeyboardInterrupt | pytest.exit.Exception)
+    ):
+        return
+    report.duration = max(0.0, report.duration + item.stash.get(CHARGED, 0.0))
+    item.stash[CHARGED] = 0.0
+    if report.when != "call" and error is None:
+        item.stash[SET_UP] = report.duration
+        return
+    test = item.nodeid.split("@")[0]
+    row = session.expectation(case, getattr(item, "originalname", item.name), scene_name(item))
+    if report.when == "teardown":
+        row = None  # a row speaks of the approach, not of what is left to clean up
+    judgement = verdicts.decide(error, row, phase=report.when)
+    apply(report, judgement)
+    again = reproduce(item, session)
+    explained = text.bounded(explain(item, error)) if report.failed else hangs(item)
+    if report.failed:
+        shown = failure(item, call, judgement) or report.longreprtext
+        parts = (shown, f"to reproduce: {again}", explained)
+        report.longrepr = text.bounded("\n\n".join(filter(None, parts)))
+    columns = common(session, case, test) | struck_by(item, case)
+    replicas = columns["workers"] * case.trainer.devices
+    carried = {
+        "test": test,
+        "duration_s": item.stash.get(SET_UP, 0.0) + report.duration,
+        "cause": cause_of(item, session, case, error) if report.failed else "",
+        "row": {
+            **columns,
+            **timing_of(item, session),
+            "claims": claims_of(item, session, case),
+            "verdict": judgement.verdict,
+            "reason": judgement.reason,
+            "url": judgement.url,
+            "reproduce": again,
+            "diagnosis": explained,
+            "events": histories(item, session, case),
+        },
+        "measurements": [
+            {"replicas": replicas, "repeat": 0, **columns, **row}
+            for row in item.stash.get(MEASURED, [])
+        ],
+    }
+    item.stash[SET_UP] = 0.0
+    setattr(report, CARRIED, carried)
+    # Of the item: junit.xml takes the properties that are there at its teardown.
+    item.user_properties.append(("verdict", judgement.verdict))
+    if judgement.reason:
+        item.user_properties.append(("reason", judgement.reason))
+
+
+def add_state(item: pytest.Item, watch: interference.Watch) -> None:
+    """Rows of the machine's state while a test measured; none where it did not come to that."""
+    rows = item.stash.get(MEASURED, [])
+    if not rows:
+        return
+    told = {"better": "none"}
+    for name, share in (("steal", watch.steal), ("foreign", watch.foreign)):
+        rows.append({**told, "metric": f"machine_{name}_share", "value": share, "unit": "1"})
+    rows.append(
+        {**told, "metric": "machine_lock_acquired", "value": float(watch.alone), "unit": "1"}
+    )
+    if (frequency := interference.mhz()) is not None:
+        rows.append({**told, "metric": "machine_mhz", "value": frequency, "unit": "MHz"})
+
+
+def histories(item: pytest.Item, session: Session, case: Case) -> list[str]:
+    """Where the events of the clusters lie that this test judged or started."""
+    needed = scene_needed(item, session)
+    functions = [needed[1]] if needed else []
+    functions += [getattr(item, "function", None)]
+    return [found for own in functions for found in session.histories.get((case.id, own), [])]
+
+
+def timing_of(item: pytest.Item, session: Session) -> dict[str, Any]:
+    """Return the columns that say when the scenario ran that this test judged, and for how long."""
+    needed = scene_needed(item, session)
+    timing = session.timings.get((needed[0].id, needed[1])) if needed else None
+    if timing is None:
+        return {}
+    columns = {"scenario": timing.name, "scenario_start": timing.start}
+    return {**columns, "scenario_s": timing.took_s}
+
+
+def apply(report: pytest.TestReport, judgement: verdicts.Judgement) -> None:
+    """What pytest shows for a verdict: a deviation is an xfail, unsupported a skip, red is red."""
+    reason = f"{judgement.verdict}: {judgement.reason} {judgement.url}".strip()
+    if judgement.verdict == "known_deviation":
+        report.outcome = "skipped"
+        report.wasxfail = report.longrepr = reason
+    elif judgement.verdict == "unsupported":
+        report.outcome = "skipped"
+        path, line, _ = report.location
+        report.longrepr = (path, (line or 0) + 1, reason)
+    elif judgement.verdict == "unexpected_pass":
+        report.outcome = "failed"
+        report.longrepr = reason
+    elif judgement.verdict in ("failed", "harness_error"):
+        report.outcome = "failed"
+        if report.longrepr is None or isinstance(report.longrepr, tuple):
+            report.longrepr = reason
+
+
+def failure(item: pytest.Item, call: pytest.CallInfo[Any], judgement: verdicts.Judgement) -> str:
+    """Return the message of a cause that lies in what was examined, with the test's own line.
+
+    A traceback through the harness would say nothing of it. "" for any other cause.
+    """
+    if call.excinfo is None or not isinstance(call.excinfo.value, EXAMINED):
+        return ""
+    own = getattr(getattr(item, "function", None), "__code__", None)
+    lines = [entry for entry in call.excinfo.traceback if entry.frame.code.raw is own]
+    parts = [f"{type(call.excinfo.value).__name__}: {call.excinfo.value}"]
+    if verdicts.first_line(str(call.excinfo.value)) != judgement.reason:
+        parts.insert(0, judgement.reason)  # as, that another message was expected
+    if lines:
+        path = item.nodeid.split("::")[0]
+        parts.append(f"{path}:{lines[-1].lineno + 1}: {text.one_line(str(lines[-1].statement))}")
+    return "\n".join(parts)
+
+
+def cause_of(item: pytest.Item, session: Session, case: Case, error: BaseException | None) -> str:
+    """Return what tells the cause of a failure from all others, the same in each pytest process.
+
+    A scenario's error is one object for all tests that ask for its outcome, also through another
+    scenario. Checks that fail with one message on one scenario have one cause as well.
+    """
+    if error is None:
+        return ""
+    if not hasattr(error, "cause_digest"):
+        needed = scene_needed(item, session) if isinstance(error, EXAMINED) else None
+        scene = needed and needed[1]
+        where = (scene.__module__, scene.__qualname__, scene.__name__) if scene else (item.nodeid,)
+        told = "\n".join([case.id, *where, type(error).__name__, str(error)])
+        digest = hashlib.sha256(told.encode(errors="replace")).hexdigest()
+        error.cause_digest = digest  # type: ignore[attr-defined] - any exception may pass through
+    return error.cause_digest  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class Message:
+    """What pytest needs of a failure's representation: the text, and its first line by itself.
+
+    Of a plain string, pytest's short summary prints all lines again where CI is set.
+    """
+
+    text: str
+
+    @property
+    def reprcrash(self) -> SimpleNamespace:
+        return SimpleNamespace(message=verdicts.first_line(self.text))
+
+    def toterminal(self, writer: Any) -> None:
+        writer.line(self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def summarize_in_one_line(report: pytest.TestReport) -> None:
+    """Make pytest's short summary one line. To be called where all reports arrive.
+
+    An earlier call would be lost: a worker of pytest-xdist sends this representation as a string.
+    """
+    if report.failed and isinstance(report.longrepr, str):
+        report.longrepr = Message(report.longrepr)  # type: ignore[assignment] - duck-typed
+
+
+def refer_to_first(report: pytest.TestReport, first: dict[str, str]) -> None:
+    """Replace what would be shown twice: the first test that meets a cause shows it in full.
+
+    `first`: the test of each cause so far. To be called where all reports arrive.
+    """
+    carried = getattr(report, CARRIED, None)
+    if not carried or not carried["cause"]:
+        return
+    test, row = first.setdefault(carried["cause"], carried["test"]), carried["row"]
+    if test != carried["test"]:
+        row["diagnosis"] = f"same cause as {test}"
+        lines = (row["reason"], row["diagnosis"], f"to reproduce: {row['reproduce']}")
+        report.longrepr = "\n".join(lines)
+
+
+def explain(item: pytest.Item, error: BaseException | None) -> str:
+    """What was seen while the tasks lived, or what their histories still tell."""
+    seen = getattr(error, "diagnosis", "")
+    if seen:
+        return seen
+    return "\n\n".join(diagnostics.describe(run) for run in item.stash.get(RUNS, []))
+
+
+def hangs(item: pytest.Item) -> str:
+    """Who hung in which call, where that is known and expected of this approach."""
+    return "\n\n".join(filter(None, map(diagnostics.hangs, item.stash.get(RUNS, []))))
+
+
+def status(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """A harness error is an error to pytest, in whichever phase it came."""
+    carried = getattr(report, CARRIED, None)
+    if carried and report.failed and carried["row"]["verdict"] == "harness_error":
+        return "error", "E", "HARNESS ERROR"
+    return None

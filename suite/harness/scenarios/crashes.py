@@ -1,0 +1,329 @@
+"""Scenarios in which something dies: who is killed when, and who starts again in which order."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from reference_trainers import Trainer
+from suite.harness.cluster.cluster import Cluster
+from suite.harness.core.history import Event, Run
+from suite.harness.scenarios.base import (
+    FEW,
+    Compared,
+    Launch,
+    coordinated,
+    endless_work,
+    give_time,
+    give_time_to_end,
+    quiet_s,
+    trained,
+    wait_all_step,
+    wait_started,
+    work,
+)
+
+# Steps per epoch of runs that are interrupted in the second one, and how far into it. Who is hurt
+# stands still until it is, and its peers go on until they need it.
+STEPS = 20
+INTO_EPOCH = 2
+INTERRUPTED = "interrupted"  # name of its model directory
+
+
+# --- workers in step -----------------------------------------------------------------------------
+
+
+EPOCHS = 3
+
+
+def undisturbed(launch: Launch) -> Run:
+    """The work of those that are interrupted, which nobody interrupts here.
+
+    Batch k of epoch e depends on (seed, e, k) only.
+    """
+    flags = work_in_epochs(launch, order="by-epoch")
+    return trained(launch, flags=flags, model_dir=launch.directory / "undisturbed")
+
+
+def interrupted(launch: Launch) -> Compared:
+    """A worker is killed within an epoch; all are started again, the lost one last.
+
+    The reference is the same training without interruption.
+    """
+    flags = work_in_epochs(launch, order="by-epoch")
+    with _interrupted(launch, flags, quiet_s(launch)) as cluster:
+        return Compared(cluster.complete(), launch.outcome(undisturbed))
+
+
+def interrupted_between_saves(launch: Launch) -> Compared:
+    """`interrupted` with saves within the epoch, after the second of them and before the third."""
+    every = work_in_epochs(launch)["steps-per-epoch"] // 4
+    flags = work_in_epochs(launch, order="by-epoch", save_every=every)
+    with _interrupted(launch, flags) as cluster:
+        return Compared(cluster.complete(), launch.outcome(undisturbed))
+
+
+def interrupted_while_saving(launch: Launch) -> Compared:
+    """`interrupted` in the middle of writing a backup over the one before, as Keras 3 does.
+
+    The kill comes at another time, which nobody could hit: the file is cut before the restart.
+    """
+    flags = work_in_epochs(launch, order="by-epoch")
+    directory = launch.directory / INTERRUPTED
+    with launch(flags=flags, model_dir=directory) as cluster:
+        # In the third epoch, after the second backup.
+        at_step = kill_at(flags) + flags["steps-per-epoch"]
+        start_until(cluster, cluster.workers[0], at_step)
+        kill(cluster, cluster.workers[0])
+        for path in directory.glob("backup/*.h5"):
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        cluster.start()
+        return Compared(cluster.complete(), launch.outcome(undisturbed))
+
+
+interrupted_while_saving.means = lambda case: case.keras == "keras3"  # type: ignore[attr-defined]
+
+
+def preempted(launch: Launch) -> Compared:
+    """A worker is told to leave (SIGTERM) within an epoch; when all have left, all start again."""
+    return told_to_leave(launch, launch.case.trainer)
+
+
+def told_to_leave(launch: Launch, trainer: Trainer) -> Compared:
+    """`preempted` with that program; the reference is the case's own trainer."""
+    flags = work_in_epochs(launch, order="by-epoch", preemption=True)
+    with launch(trainer, flags=flags, model_dir=launch.directory / INTERRUPTED) as cluster:
+        told = cluster.workers[-1]
+        start_until(cluster, told, kill_at(flags))
+        cluster.signal(told, signal.SIGTERM, fault="sigterm")
+        cluster.let_go(told)
+        end_of_peers(launch, cluster, list(cluster.workers))
+        cluster.start()
+        return Compared(cluster.complete(), launch.outcome(undisturbed))
+
+
+def interrupted_as_documented(launch: Launch) -> Compared:
+    """`interrupted` with the document's own data set, which begins again after a restart."""
+    flags = work_in_epochs(launch, epochs=2, order="document")
+    reference = trained(launch, flags=flags, model_dir=launch.directory / "undisturbed")
+    with _interrupted(launch, flags) as cluster:
+        return Compared(cluster.complete(), reference)
+
+
+def work_in_epochs(launch: Launch, **flags: Any) -> dict[str, Any]:
+    return work(
+        launch, **{"epochs": EPOCHS, "steps_per_epoch": STEPS, "optimizer": "momentum", **flags}
+    )
+
+
+def kill_at(flags: Mapping[str, Any]) -> int:
+    """The step of the second epoch at which a run with these flags is interrupted."""
+    every = flags.get("save-every")
+    return flags["steps-per-epoch"] + (2 * every + 1 if every else INTO_EPOCH)
+
+
+@contextlib.contextmanager
+def _interrupted(
+    launch: Launch, flags: dict[str, Any], before_last_s: float = 0.0
+) -> Iterator[Cluster]:
+    """A cluster that was interrupted and started again; the lost worker that long after others."""
+    with launch(flags=flags, model_dir=launch.directory / INTERRUPTED) as cluster:
+        *survivors, lost = cluster.workers
+        start_until(cluster, lost, kill_at(flags))
+        kill(cluster, lost)
+        end_of_peers(launch, cluster, survivors)
+        if survivors:
+            cluster.start(*survivors)
+            wait_started(cluster, survivors, attempt=1)
+            give_time(cluster, before_last_s, lambda run: run.of("step", attempt=1))
+        cluster.start(lost)
+        yield cluster
+
+
+def chief_lost(launch: Launch) -> Run:
+    """The chief is killed while it trains; what the others do is all that is asked."""
+    with launch(flags=endless_work(launch)) as cluster:
+        cluster.start()
+        lost, *survivors = cluster.workers
+        cluster.wait_for("step", lost, at_least=FEW)
+        kill(cluster, lost)
+        end_of_peers(launch, cluster, survivors)
+        return cluster.run()
+
+
+def worker_frozen(launch: Launch) -> Run:
+    """A worker stops without dying (SIGSTOP): its connections stay open, nothing comes."""
+    with launch(flags=endless_work(launch)) as cluster:
+        cluster.start()
+        *survivors, lost = cluster.workers
+        cluster.wait_for("step", lost, at_least=FEW)
+        cluster.signal(lost, signal.SIGSTOP, fault="sigstop")
+        end_of_peers(launch, cluster, survivors)
+        return cluster.run()
+
+
+def start_until(cluster: Cluster, task: str, step: int) -> None:
+    """Start all, and wait until that one stands still after that step."""
+    cluster.hold(task, "step", step)
+    cluster.start()
+    cluster.wait_for("step", task, where=lambda e: e["global_step"] >= step)
+
+
+def kill(cluster: Cluster, task: str) -> None:
+    cluster.signal(task, signal.SIGKILL, fault="sigkill")
+    cluster.wait_exit(task)
+
+
+def end_of_peers(launch: Launch, cluster: Cluster, survivors: list[str]) -> None:
+    """Give them the time in which they must notice, and end those that hang."""
+    give_time_to_end(cluster, survivors, launch.engine.deadlines.detect_s)
+    for task in set(survivors) & set(cluster.alive()):
+        cluster.signal(task, signal.SIGKILL)
+        cluster.wait_exit(task)
+
+
+def end_all(cluster: Cluster) -> None:
+    """Kill whoever still lives, so that all can be started again."""
+    for task in cluster.alive():
+        cluster.signal(task, signal.SIGKILL)
+    cluster.wait_exit(*cluster.tasks)
+
+
+# --- parameter servers ---------------------------------------------------------------------------
+
+# Steps between two saves: seldom enough to be hit between them. The model that a coordinator trains
+# takes longer for a step.
+SAVE_EVERY, SAVE_EVERY_COORDINATED = 100, 40
+
+
+def saving(launch: Launch) -> Mapping[str, Any]:
+    often = coordinated(launch.case.trainer)
+    flags = endless_work(launch, save_every=SAVE_EVERY_COORDINATED if often else SAVE_EVERY)
+    return {"flags": flags, "model_dir": launch.directory / "model"}
+
+
+def asynchronous_worker_lost(launch: Launch) -> Run:
+    """A worker beside parameter servers is killed and, when the others have gone on, comes back."""
+    with launch(**saving(launch)) as cluster:
+        cluster.start()
+        *survivors, lost = cluster.workers
+        wait_all_step(cluster)
+        _kill_and_watch(launch, cluster, lost, survivors)
+        back_s = _come_back(launch, cluster, lost)
+        _give_time_to_save(launch, cluster, back_s)
+        return cluster.run()
+
+
+def fit_worker_lost(launch: Launch) -> Run:
+    """A worker of a coordinator that tells of epochs only is killed, and comes back."""
+    with launch(flags=endless_work(launch)) as cluster:
+        cluster.start()
+        wait_all_step(cluster)
+        lost = cluster.workers[-1]
+        cluster.signal(lost, signal.SIGKILL, fault="sigkill")
+        _drivers_go_on(launch, cluster, cluster.wait_exit(lost)[lost].time_s)
+        cluster.start(lost)
+        back = cluster.wait_for("started", lost, attempt=1)
+        _drivers_go_on(launch, cluster, back.time_s)
+        return cluster.run()
+
+
+def _drivers_go_on(launch: Launch, cluster: Cluster, since_s: float) -> None:
+    """Give the tasks that tell time to tell of a few steps, or to end."""
+
+    def all_go_on_or_end(run: Run) -> bool:
+        return all(len(run.made_by(d, since_s)) >= FEW or run.exit_of(d) for d in run.drivers)
+
+    give_time(cluster, launch.engine.deadlines.step_s, all_go_on_or_end)
+
+
+def aggregated_worker_lost(launch: Launch) -> Run:
+    """A worker whose gradients the others need stops, is killed after a while, and comes back.
+
+    Killed at once, it might die between delivering a gradient and having leave for the next one;
+    then the others would go on with what it did not take. One that has stopped takes it.
+    """
+    with launch(flags=endless_work(launch)) as cluster:
+        cluster.start()
+        *survivors, lost = cluster.workers
+        wait_all_step(cluster)
+        cluster.signal(lost, signal.SIGSTOP, fault="sigstop")
+        _watch(launch, cluster, survivors, cluster.run().of("fault_started")[0].time_s)
+        _kill_and_watch(launch, cluster, lost, survivors)
+        _come_back(launch, cluster, lost)
+        return cluster.run()
+
+
+def asynchronous_chief_lost(launch: Launch) -> Run:
+    """The chief beside parameter servers is killed after it has saved, and comes back."""
+    with launch(**saving(launch)) as cluster:
+        cluster.start()
+        lost, *survivors = cluster.drivers
+        wait_all_step(cluster)
+        wait_saved(cluster)
+        _kill_and_watch(launch, cluster, lost, survivors)
+        _come_back(launch, cluster, lost)
+        return cluster.run()
+
+
+def server_lost(launch: Launch) -> Run:
+    """A parameter server is killed after a save; when that has had its effect, all start again."""
+    with launch(**saving(launch)) as cluster:
+        cluster.start()
+        wait_saved(cluster)
+        lost = next(task for task in cluster.tasks if task.startswith("ps/"))
+        cluster.signal(lost, signal.SIGKILL, fault="sigkill")
+        cluster.wait_exit(lost)
+        # A coordinator is promised an error. Of workers some fail at once, some wait for ever.
+        promised = coordinated(launch.case.trainer)
+        patience_s = launch.engine.deadlines.detect_s if promised else quiet_s(launch)
+        give_time_to_end(cluster, cluster.drivers, patience_s)
+        end_all(cluster)
+        cluster.start()
+        wait_all_step(cluster, attempt=1)
+        return cluster.run()
+
+
+def _come_back(launch: Launch, cluster: Cluster, lost: str) -> float:
+    """Start it again, and when that was; whether it trains again is for a check to judge."""
+    cluster.start(lost)
+    back_s = cluster.wait_for("started", lost, attempt=1).time_s  # until then nothing can be judged
+
+    def steps_or_ended(run: Run) -> object:
+        return len(run.made_by(lost, back_s)) >= FEW or run.exit_of(lost, attempt=1)
+
+    give_time(cluster, launch.engine.deadlines.step_s, steps_or_ended)
+    return back_s
+
+
+def _give_time_to_save(launch: Launch, cluster: Cluster, after_s: float) -> None:
+    """Until a checkpoint has been made after that time."""
+
+    def saved(run: Run) -> object:
+        return [e for e in run.of("checkpoint_saved") if e.time_s > after_s]
+
+    give_time(cluster, launch.engine.deadlines.step_s, saved)
+
+
+def wait_saved(cluster: Cluster) -> Event:
+    """A save that is further on than the one which the Supervisor makes at once."""
+    further = cluster.plan.flags.get("save-every", 1)  # fit: of the first epoch
+    return cluster.wait_for("checkpoint_saved", where=lambda e: e["global_step"] >= further)
+
+
+def _kill_and_watch(launch: Launch, cluster: Cluster, lost: str, survivors: list[str]) -> None:
+    cluster.signal(lost, signal.SIGKILL, fault="sigkill")
+    _watch(launch, cluster, survivors, cluster.wait_exit(lost)[lost].time_s)
+
+
+def _watch(launch: Launch, cluster: Cluster, survivors: list[str], since_s: float) -> None:
+    """Give the survivors time to go on; little of it where a step takes everybody's gradients."""
+    aggregates = launch.case.trainer.aggregates
+
+    def all_go_on(run: Run) -> bool:
+        return all(len(run.made_by(task, since_s)) >= FEW for task in survivors)
+
+    within_s = quiet_s(launch) if aggregates else launch.engine.deadlines.detect_s
+    give_time(cluster, within_s, all_go_on)

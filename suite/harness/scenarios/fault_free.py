@@ -1,0 +1,337 @@
+"""Scenarios in which nothing goes wrong, as plain functions from `launch` to what comes of them.
+
+A scenario only orchestrates: it starts, waits for events, hurts and restarts, and leaves it to the
+checks to judge. Fakes go through the same scenarios as TensorFlow does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from reference_trainers import BY_NAME, Trainer
+from suite.harness.cluster.cluster import Cluster
+from suite.harness.core.history import Run
+from suite.harness.scenarios.base import (
+    FEW,
+    TEST,
+    WORK,
+    Compared,
+    Continued,
+    Intruded,
+    Launch,
+    Moved,
+    complete,
+    endless_work,
+    give_time,
+    model_of,
+    part_of_data,
+    quiet_s,
+    single,
+    trained,
+    wait_all_step,
+    wait_started,
+    work,
+)
+
+
+def healthy(launch: Launch) -> Run:
+    """Undisturbed, with everything on: one run for every check that can read it."""
+    directory = launch.directory / "model"
+    flags = work(launch, evaluate=True, export=launch.directory / "export" / "saved", save_every=20)
+    if launch.case.trainer.keras:
+        flags.pop("save-every", None)  # there it would replace the backup of every epoch
+    return complete(launch, flags=flags, model_dir=directory)
+
+
+def reference(launch: Launch, **flags: Any) -> Run:
+    """One process without a strategy on such work; the same work is done once in a session."""
+    one = single(launch.case.trainer)
+    given = work(launch, one, **flags)
+    told = sorted({**given, "data": Path(given["data"]).name}.items())
+    key = (launch.case.keras, one.program, *told)
+
+    def make() -> Run:
+        return trained(launch, one, backend="none", jobs=(), flags=given)
+
+    return launch.engine.references.get(key, make)
+
+
+def beside_baseline(launch: Launch) -> Compared:
+    """`healthy`, and one process on the same work."""
+    return Compared(launch.outcome(healthy), reference(launch))
+
+
+def chief_and_workers(launch: Launch) -> tuple[tuple[str, int], ...]:
+    workers = len(launch.engine.topology(launch.case.trainer).workers)
+    return (("chief", 1), *((("worker", workers - 1),) if workers > 1 else ()))
+
+
+def chief_job(launch: Launch) -> Run:
+    """The chief is a job of its own, beside one worker fewer."""
+    flags = work(launch, epochs=1, steps_per_epoch=FEW)
+    return complete(launch, jobs=chief_and_workers(launch), flags=flags)
+
+
+def followed(launch: Launch) -> Run:
+    """The chief is a job of its own, and an evaluator, no member, follows the checkpoints."""
+    jobs = (*chief_and_workers(launch), ("evaluator", 1))
+    flags = work(launch, epochs=2, steps_per_epoch=FEW)
+    return complete(launch, jobs=jobs, flags=flags, model_dir=launch.directory / "model")
+
+
+def late_worker(launch: Launch) -> Run:
+    """The last task starts only when all others have been up for a while."""
+    return _late(launch, -1)
+
+
+def late_chief(launch: Launch) -> Run:
+    """The chief starts only when all others have been up for a while."""
+    return _late(launch, 0)
+
+
+def _late(launch: Launch, worker: int) -> Run:
+    """That one of the workers starts last; the run is over when all have made a few steps."""
+    with launch(flags=endless_work(launch)) as cluster:
+        late = cluster.workers[worker]
+        others = [task for task in cluster.tasks if task != late]
+        cluster.start(*others)
+        wait_started(cluster, others)
+        give_time(cluster, quiet_s(launch), lambda run: run.of(run.trainer.progress))
+        cluster.start(late)
+        wait_all_step(cluster)
+        return cluster.run()
+
+
+def alone(launch: Launch) -> Run:
+    """The same program as one process that is told nothing of a cluster."""
+    flags = work(launch, epochs=1, steps_per_epoch=5)
+    with launch(jobs=(), flags=flags) as cluster:
+        cluster.start()
+        return cluster.finish()
+
+
+def intruder(launch: Launch) -> Intruded:
+    """While the cluster trains, a task starts that believes to be one worker more."""
+    workers = len(launch.engine.topology(launch.case.trainer).workers)
+    with launch(workers=workers + 1, flags=endless_work(launch)) as cluster:
+        seen_by_stranger = cluster.plan
+        stranger = cluster.workers[-1]
+        topology = seen_by_stranger.topology.with_workers(workers)
+        cluster.plan = replace(seen_by_stranger, topology=topology)
+        cluster.start()
+        wait_all_step(cluster)
+        with changed_plan(cluster, seen_by_stranger):
+            cluster.start(stranger)
+        up = cluster.wait_for("started", stranger)
+        give_time(
+            cluster,
+            quiet_s(launch),
+            lambda run: run.exit_of(stranger) or run.of("step", stranger),
+        )
+        wait_all_step(cluster, after_s=up.time_s)
+        return Intruded(cluster.run(), stranger)
+
+
+@contextlib.contextmanager
+def changed_plan(cluster: Cluster, plan: Any) -> Iterator[None]:
+    """Another idea of the cluster, for the tasks that are started meanwhile."""
+    own, cluster.plan = cluster.plan, plan
+    yield
+    cluster.plan = own
+
+
+def large_batch(launch: Launch, replicas: int | None = None, **flags: Any) -> Compared:
+    """Some steps of all replicas, and of one process with the batch of all of them together.
+
+    `replicas`: another number of them, as workers or, of a trainer of one process, as devices.
+    `flags`: what else the trainer is told; of it the one process is told the precision only.
+    """
+    small: dict[str, Any] = {"epochs": 2, "steps_per_epoch": 5, "dump_weights": True}
+    small.update(optimizer="momentum", learning_rate=0.01)
+    # In an order that does not depend on how often an iterator is made: under a strategy Keras 3
+    # takes a batch before it trains, and begins the data again, which shuffles them again.
+    small["order"] = "by-epoch"
+    several = launch.case.distributed
+    workers: dict[str, Any] = {"workers": replicas} if replicas and several else {}
+    devices: dict[str, Any] = {"devices": replicas} if replicas and not several else {}
+    run = trained(launch, flags=work(launch, **small, **devices, **flags), **workers)
+    small["precision"] = flags.get("precision")
+    together = WORK["batch-size"] * run.replicas
+    if "initial-weights" in run.trainer.flags:  # it does not draw them as Keras does
+        small["initial_weights"] = start_of(run)
+    return Compared(run, reference(launch, **small, batch_size=together))
+
+
+def compiled_gradients(launch: Launch) -> Compared:
+    """`large_batch` where XLA compiles what each replica computes by itself."""
+    return large_batch(launch, jit="gradients")
+
+
+def compiled_step(launch: Launch) -> Compared:
+    """`large_batch` where XLA compiles the whole step, the reduction over replicas as well."""
+    return large_batch(launch, jit="step")
+
+
+def compiled_step_of_one(launch: Launch) -> Compared:
+    """The same of a strategy that has one replica only."""
+    return large_batch(launch, 1, jit="step")
+
+
+def mixed_precision(launch: Launch) -> Compared:
+    """`large_batch` in mixed precision, of both."""
+    return large_batch(launch, precision="mixed_bfloat16")
+
+
+def one_replica(launch: Launch) -> Compared:
+    """`large_batch` of a strategy that has one replica only."""
+    return large_batch(launch, 1)
+
+
+def four_replicas(launch: Launch) -> Compared:
+    """`large_batch` of four replicas."""
+    return large_batch(launch, 4)
+
+
+@cache  # an outcome belongs to the function, so there must be one of each
+def moved_from(source: Trainer) -> Callable[[Launch], Moved]:
+    """The scenario `moved` from that approach."""
+
+    def scene(launch: Launch) -> Moved:
+        return moved(launch, source)
+
+    scene.__name__ = f"moved_{source.name}"
+    return scene
+
+
+def moved_from_next(launch: Launch) -> Moved:
+    """The scenario `moved` from the next approach in the table that others can restore from.
+
+    So each strategy's checkpoint is restored, and each strategy restores one.
+    """
+    names = list(BY_NAME)
+    own = names.index(launch.case.trainer.name)
+    portable = [row for row in BY_NAME.values() if row.portable]
+    near = min(portable, key=lambda row: (names.index(row.name) - own - 1) % len(names))
+    return launch.outcome(moved_from(near))
+
+
+def moved(launch: Launch, source: Trainer) -> Moved:
+    """What another approach has saved, restored by this one, and by one process.
+
+    Devices are twice as many as saved it, so that not only the strategy is another.
+    """
+    few: dict[str, Any] = {"epochs": 1, "steps_per_epoch": FEW, "order": "by-epoch"}
+    few.update(optimizer="momentum", learning_rate=0.01, model=model_of(source))
+    row = launch.case.trainer
+    key = (launch.case.keras, source.program)
+
+    def save() -> Run:
+        directory, first = launch.directory / "saved", source.backends[0]
+        flags = work(launch, source, **few)
+        return complete(launch, source, backend=first, flags=flags, model_dir=directory)
+
+    saved = launch.engine.references.get(key, save)
+    few["restore"] = saved.of("checkpoint_saved", saved.workers[0])[-1]["path"]
+    few["dump_weights"] = True
+    devices: dict[str, Any] = {} if row.jobs else {"devices": 2 * row.devices}
+    then = trained(launch, flags=work(launch, **few, **devices))
+    together = WORK["batch-size"] * then.replicas
+    return Moved(saved, then, reference(launch, **few, batch_size=together))
+
+
+def several_devices(launch: Launch) -> Run:
+    """Each worker has two devices."""
+    return complete(launch, flags=work(launch, epochs=1, steps_per_epoch=FEW, devices=2))
+
+
+def start_of(run: Run) -> str:
+    """The file of the weights that the run began with; it was asked to dump them."""
+    return next(e["npz"] for e in run.of("weights") if e["when"] == "initial")
+
+
+def clients(launch: Launch) -> Compared:
+    """`large_batch` again, from the same start, as two clients with two devices each."""
+    pair: Compared = launch.outcome(large_batch)
+    trainer = replace(launch.case.trainer, jobs=(("worker", 2),))
+    together = int(pair.run.flags["batch-size"]) * pair.run.replicas
+    flags = {**pair.run.flags, "devices": 2, "batch-size": together // 4, "evaluate": True}
+    flags["initial-weights"] = start_of(pair.run)
+    run = complete(launch, trainer, flags=flags, model_dir=launch.directory / "model")
+    return Compared(run, pair.reference)
+
+
+def audited(launch: Launch, autoshard: str | None = None) -> Run:
+    """Whole passes over few data, with the ids of all examples told."""
+    batch, steps = 32, 5
+    workers = len(launch.engine.topology(launch.case.trainer).workers)
+    replicas = workers * launch.case.trainer.devices
+    data = part_of_data(launch, batch * steps * replicas, TEST)
+    flags = {"data": data, "epochs": 2, "batch_size": batch, "audit_input": True}
+    # Without sharding a pass takes every worker as many times longer as there are workers.
+    steps *= workers if autoshard == "off" else 1
+    return trained(launch, flags=work(launch, **flags, steps_per_epoch=steps, autoshard=autoshard))
+
+
+def audited_apart(launch: Launch) -> Run:
+    """Asynchronous workers on few data until each has had passes of its own, all examples told.
+
+    Not so many steps for all: whoever is up first may make nearly all of these.
+    """
+    batch, batches = 32, 3
+    data = part_of_data(launch, batch * batches, TEST)
+    flags = endless_work(launch, data=data, batch_size=batch, audit_input=True)
+    with launch(flags=flags) as cluster:
+        cluster.start()
+
+        def all_twice(run: Run) -> bool:
+            # A coordinator tells of its workers' input in their place.
+            told = Counter(e.get("worker", e.task) for e in run.of("input"))
+            return all(told[worker] >= 2 * batches for worker in cluster.workers)
+
+        give_time(cluster, launch.engine.deadlines.step_s, all_twice)
+        return cluster.run()
+
+
+def scheduled(launch: Launch) -> Run:
+    """So many epochs, of a few steps each, that a schedule by epoch has come to its last part."""
+    flags = work(launch, epochs=9, steps_per_epoch=2, learning_rate=0.001)
+    return complete(launch, flags=flags, model_dir=launch.directory / "model")
+
+
+def audited_off(launch: Launch) -> Run:
+    """`audited` with sharding turned off."""
+    return audited(launch, autoshard="off")
+
+
+def continued(launch: Launch) -> Continued:
+    """A run to its end, and one on the same directory that is asked for an epoch more."""
+
+    def until(epochs: int) -> Run:
+        flags = work(launch, epochs=epochs, steps_per_epoch=10, optimizer="momentum")
+        return complete(launch, flags=flags, model_dir=launch.directory / "model")
+
+    return Continued(until(1), until(2))
+
+
+def resharded(launch: Launch) -> Continued:
+    """A run with its variables in shards, and one that goes on with a parameter server more.
+
+    Whether the second one can is for a check to judge.
+    """
+    jobs = dict(launch.engine.topology(launch.case.trainer).jobs)
+    more = tuple({**jobs, "ps": jobs["ps"] + 1}.items())
+
+    def until(epochs: int) -> dict[str, Any]:
+        flags = work(launch, epochs=epochs, steps_per_epoch=FEW, shard_bytes=1 << 16)
+        return {"flags": flags, "model_dir": launch.directory / "model"}
+
+    run = complete(launch, **until(1))
+    with launch(jobs=more, **until(2)) as cluster:
+        cluster.start()
+        return Continued(run, cluster.finish())

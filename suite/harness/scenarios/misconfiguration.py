@@ -1,0 +1,83 @@
+"""Scenarios in which a user makes a mistake: wrong roles, checkpoints that cannot be restored."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from suite.harness.core.history import Run
+from suite.harness.scenarios.base import FEW, Launch, work
+from suite.harness.scenarios.fault_free import continued
+
+CLUSTER = {"worker": ["localhost:2222", "localhost:2223"]}
+MASTER = {**CLUSTER, "master": ["localhost:2224"]}
+TF_CONFIGS = (
+    "{",  # not JSON
+    json.dumps({"cluster": CLUSTER}),  # no task
+    json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": 2}}),  # out of range
+    json.dumps({"cluster": MASTER, "task": {"type": "master", "index": 0}}),  # an unknown job
+)
+
+
+@dataclass(frozen=True)
+class Mistaken:
+    """What came of a run on a directory, and digests of all files there before and after it."""
+
+    run: Run
+    before: Mapping[str, str]
+    after: Mapping[str, str]
+
+
+def wrong_tf_configs(launch: Launch) -> list[Run]:
+    """For each of TF_CONFIGS one process that is told it; all of them at once."""
+    ends = replace(launch.case.trainer, services=())  # whatever its job would be
+    with contextlib.ExitStack() as stack:
+        clusters = [
+            stack.enter_context(launch(ends, jobs=(), flags=work(launch), env={"TF_CONFIG": told}))
+            for told in TF_CONFIGS
+        ]
+        for cluster in clusters:
+            cluster.start()
+        return [cluster.finish() for cluster in clusters]
+
+
+def another_model(launch: Launch) -> Mistaken:
+    """The directory of `continued`, for a trainer that is asked for another model."""
+    other = "cnn" if launch.case.trainer.model != "cnn" else "pooled-cnn"
+    return _again(launch, model=other)
+
+
+def cut_short(launch: Launch) -> Mistaken:
+    """The directory of `continued`, of whose checkpoints all files of weights are cut in half."""
+    return _again(launch, cut=True)
+
+
+def _again(launch: Launch, cut: bool = False, **flags: Any) -> Mistaken:
+    directory = launch.directory / "copy"
+    shutil.copytree(launch.outcome(continued).then.flags["model-dir"], directory)
+    for path in _files(directory) if cut else ():
+        if ".data-" in path.name or path.suffix == ".h5":
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    before = _digests(directory)
+    given = work(launch, epochs=3, steps_per_epoch=FEW, optimizer="momentum", **flags)
+    with launch(flags=given, model_dir=directory) as cluster:
+        cluster.start()
+        run = cluster.finish()
+    return Mistaken(run, before, _digests(directory))
+
+
+def _files(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.rglob("*") if path.is_file())
+
+
+def _digests(directory: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in _files(directory)
+    }

@@ -1,0 +1,159 @@
+"""What one pytest process holds for all its tests: settings, engine, runs that many tests read.
+
+A run that several tests look at happens once for each case; its failure, too, is everybody's.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suite.harness.cluster.addresses import NAMESPACE, has_netem
+from suite.harness.cluster.cluster import Cluster
+from suite.harness.cluster.launcher import Engine
+from suite.harness.core import backends
+from suite.harness.core.single_flight import Once
+from suite.harness.environment.dataset import Dataset
+from suite.harness.environment.interpreter import Interpreter
+from suite.harness.pytest_plugin.options import Settings
+from suite.harness.pytest_plugin.parametrization import Case
+from suite.harness.pytest_plugin.run_record import now
+from suite.harness.session.prefetch import Ahead
+from suite.harness.session.timing_lock import TimingLock
+from suite.harness.tables.claims import Claims
+from suite.harness.tables.expectations import Expectations, Row
+
+ALL_TESTS = "*"
+Scene = Callable[..., Any]  # of a Launch; see scenarios.py
+
+
+def _temporary(name: str) -> Path:
+    return Path(tempfile.mkdtemp(prefix=f"{name}-"))
+
+
+@dataclass
+class Timing:
+    """When a scenario ran and for how long, in whichever thread."""
+
+    name: str
+    start: str = field(default_factory=now)
+    began_s: float = field(default_factory=time.monotonic)
+    took_s: float = 0.0
+    waited_s: float = 0.0  # of these, for the outcomes of other scenarios
+    needs: list[Timing] = field(default_factory=list)  # of the scenarios that it asked for
+    charged: bool = False
+
+    def charge(self) -> float:
+        """Return the seconds that a test which asks for the outcome is charged with.
+
+        Those of the scenario, and of the scenarios that it needs, for the first test; 0 for all
+        others. pytest does the same with the set-up of a session's fixtures.
+        """
+        if self.charged:
+            return 0.0
+        self.charged = True
+        return self.took_s - self.waited_s + sum(timing.charge() for timing in self.needs)
+
+
+@dataclass
+class Session:
+    """Everything that outlives a test; see the module's docstring."""
+
+    settings: Settings
+    interpreter: Interpreter
+    engine: Engine
+    dataset: Dataset
+    claims: Claims
+    expectations: Expectations
+    new_directory: Callable[[str], Path] = _temporary  # by the name of what it is for
+    ahead: Ahead = field(init=False)
+    timing_lock: TimingLock = field(init=False)
+    outcomes: Once = field(default_factory=Once)
+    # Of a case and a scene's or test's function, since two modules may have one name: when it ran;
+    # its clusters' directories of event files, also when it failed.
+    timings: dict[tuple[str, Scene], Timing] = field(default_factory=dict)
+    histories: dict[tuple[str, Scene | None], list[str]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+
+    def __post_init__(self) -> None:
+        self.ahead = Ahead(self.settings.at_once)
+        self.timing_lock = TimingLock(self.engine.deadlines.turn_s)
+
+    def has_gpus(self, case: Case) -> bool:
+        """Whether each worker of the case's trainer gets the GPUs that it has replicas for."""
+        workers = len(self.engine.topology(case.trainer).workers)
+        return backends.enough(self.engine.gpus, workers, case.trainer.devices)
+
+    def expectation(self, case: Case, test: str, scene: str = "") -> Row | None:
+        """The row of expectations.toml that speaks of this test here, if there is one."""
+        return self.expectations.match(
+            case.trainer.name,
+            test,
+            case.backend,
+            self.interpreter.tensorflow,
+            self.interpreter.label(case.keras),
+            scene=scene,
+            gpu=self.has_gpus(case),
+            real_mnist=self.dataset.real_mnist,
+            namespaces=self.engine.network.kind == NAMESPACE,
+            netem=has_netem,
+        )
+
+    def outcome(self, case: Case, scene: Scene) -> Any:
+        """What `scene` comes to for this case, played on first use; raises its error each time."""
+
+        def play() -> Any:
+            timing = self.timings[case.id, scene] = Timing(scene.__name__)
+            directory = self.new_directory(scene.__name__)
+            try:
+                return scene(Launch(self, case, directory, scene.__name__, scene, timing))
+            finally:
+                timing.took_s = time.monotonic() - timing.began_s
+
+        return self.outcomes.get((case.id, scene), play)
+
+
+SESSION = pytest.StashKey[Session]()
+
+
+@dataclass(frozen=True)
+class Launch:
+    """`launch` of one scenario or test: the engine's, with case, directory and name filled in."""
+
+    session: Session
+    case: Case
+    directory: Path  # for model directories; its own
+    name: str  # for the names of files
+    function: Scene | None = None  # the scenario or test, under which its clusters are listed
+    timing: Timing | None = None  # of the scenario
+
+    @property
+    def engine(self) -> Engine:
+        return self.session.engine
+
+    def __call__(self, trainer: Any = None, **how: Any) -> Cluster:
+        """A cluster of `trainer` (default: the case's); see `Engine.launch` for the rest."""
+        how.setdefault("backend", self.case.backend)
+        how.setdefault("keras", self.case.keras)
+        cluster = self.engine.launch(trainer or self.case.trainer, name=self.name, **how)
+        self.session.histories[self.case.id, self.function].append(cluster.plan.events.name)
+        return cluster
+
+    def outcome(self, scene: Scene) -> Any:
+        """What another scenario comes to for this case."""
+        began_s = time.monotonic()
+        try:
+            return self.session.outcome(self.case, scene)
+        finally:
+            needed = self.session.timings.get((self.case.id, scene))
+            if self.timing and needed:
+                self.timing.waited_s += time.monotonic() - began_s
+                self.timing.needs.append(needed)

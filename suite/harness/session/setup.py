@@ -1,0 +1,153 @@
+"""Builds a session from what the user asked for: interpreter, data, network, engine, rows.
+
+The controller settles everything once and hands it, as plain data, to pytest-xdist's workers, so
+that all of them run on the same data with the same seed into the same run directory.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from suite.harness.ab import sides
+from suite.harness.cluster import addresses as network
+from suite.harness.cluster.cluster import Progress
+from suite.harness.cluster.launcher import Engine
+from suite.harness.core import backends
+from suite.harness.core.deadlines import Deadlines
+from suite.harness.core.errors import BadInput
+from suite.harness.core.paths import ROOT
+from suite.harness.environment import dataset as data
+from suite.harness.environment import interpreter as environments
+from suite.harness.pytest_plugin.options import Settings
+from suite.harness.session import prefetch
+from suite.harness.session.session import Session
+from suite.harness.tables.claims import Claims
+from suite.harness.tables.expectations import Expectations
+
+RUNS = ROOT / "reports" / "runs"
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What the controller decided, as plain data."""
+
+    settings: dict[str, Any]
+    interpreter: dict[str, Any]
+    dataset: dict[str, Any]
+    network: dict[str, str]
+    gpus: Sequence[str]
+    directory: str
+    session: str
+
+
+# Where no test runs.
+NO_DATA = data.Dataset("", "none", 0, 0, "")
+NO_NETWORK = network.Network("none", "no test runs")
+
+
+def settle(settings: Settings, *, runs: bool = True) -> Settled:
+    """Find everything that a run needs and make its directory; BadInput for what cannot be.
+
+    Unless a test `runs`, nothing is made, downloaded or probed: listing tests needs rows only.
+    """
+    interpreter = environments.describe(settings.python or sys.executable, settings.deadline_scale)
+    interpreter.choose(settings.keras)
+    sides.check(settings.base, settings.deadline_scale)
+    session = uuid.uuid4().hex
+    found = NO_NETWORK
+    if runs:
+        found = network.probe(interpreter.python).with_closed_ports(session)
+    if settings.closed_ports and found.open_ports:
+        raise BadInput(
+            f"--closed-ports: nothing closes ports here ({found.why_open}) and "
+            f"{found.reason}; {network.REMEDY}"
+        )
+    if settings.cpus:
+        os.sched_setaffinity(0, settings.cpus)  # pytest-xdist's workers and all tasks inherit it
+    gpus = backends.discover_gpus(os.environ) if runs else ()
+    dataset = data.resolve(settings.data) if runs else NO_DATA
+    return Settled(
+        settings=replace(settings, at_once=settings.at_once or prefetch.sensible()).to_dict(),
+        interpreter=interpreter.to_dict(),
+        dataset=dataset.to_dict(),
+        network=asdict(found),
+        gpus=gpus,
+        directory=str(run_directory(settings.run_dir)) if runs else "",
+        session=session,
+    )
+
+
+def run_directory(wanted: str | None) -> Path:
+    """Make the directory for the run; BadInput when it holds anything or cannot be written."""
+    name = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S") + f"-{os.getpid()}"
+    directory = (Path(wanted) if wanted else RUNS / name).resolve()
+    probe = directory / ".writable"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise BadInput(f"--run-dir {directory}: is not empty; give a new or an empty directory")
+        probe.write_text("")
+        probe.unlink()
+    except OSError as error:
+        raise BadInput(f"--run-dir {directory}: cannot be written: {error.strerror}") from error
+    return directory
+
+
+def build(settled: Settled, progress: Progress, prefix: str = "", processes: int = 1) -> Session:
+    """The session of one pytest process; `prefix` names a worker of pytest-xdist in file names.
+
+    So many `processes` share the number of scenarios at once, rounded up.
+    """
+    settings = Settings.from_dict(settled.settings)
+    settings = replace(settings, at_once=math.ceil(settings.at_once / processes))
+    interpreter = environments.Interpreter.from_dict(settled.interpreter)
+    dataset = data.Dataset.from_dict(settled.dataset)
+    chosen = interpreter.choose(settings.keras)
+    engine = Engine(
+        python=interpreter.python,
+        flavours={name: interpreter.environment(name) for name in chosen},
+        network=network.Network(**settled.network),
+        deadlines=Deadlines().scaled(settings.deadline_scale),
+        directory=Path(settled.directory),
+        progress=progress,
+        session=settled.session,
+        defaults={"data": dataset.path, "seed": settings.seed},
+        spawn=settings.spawn,
+        workers=settings.workers,
+        threads=settings.threads,
+        malloc=settings.malloc or "default",
+        gpus=settled.gpus,
+        prefix=prefix,
+    )
+    return Session(settings, interpreter, engine, dataset, Claims.load(), Expectations.load())
+
+
+def header(session: Session, *, runs: bool = True) -> list[str]:
+    """What pytest prints before it collects: what is examined, on what, and where it goes."""
+    interpreter, engine, settings = session.interpreter, session.engine, session.settings
+    flavours = ", ".join(interpreter.label(name) for name in engine.flavours)
+    examined = f"TensorFlow {interpreter.tensorflow}, {flavours}"
+    lines = [f"{examined}, Python {interpreter.python_version}"]
+    if not runs:
+        return lines
+    lines += [
+        f"network: {engine.network.kind} ({engine.network.reason}); tasks: {engine.spawn}",
+        f"data: {session.dataset.describe()}; seed: {settings.seed}",
+        f"scenarios at once: {settings.at_once}",
+        f"run directory: {engine.directory}",
+    ]
+    if engine.network.firewall:
+        lines.append(f"ports: closed to other users and machines by {engine.network.firewall}")
+    if engine.network.warning:
+        lines.append(f"WARNING: {engine.network.warning}")
+    if settings.workers:
+        lines.append(f"--workers {settings.workers}: trainers of one process ignore it")
+    return lines

@@ -1,0 +1,137 @@
+"""What the documents promise: the rows of suite/claims.toml, which every conformance test names.
+
+A claim is one testable promise with its source, the versions for which it is made, and the
+trainers that must show it, also those that are yet to be written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from reference_trainers import Trainer
+from suite.harness.core.errors import BadInput
+from suite.harness.core.versions import (
+    NO_KERAS,
+    check_keys,
+    check_predicates,
+    check_url,
+    did_you_mean,
+    keras_in,
+    read_toml,
+    version_in,
+)
+
+PATH = Path(__file__).resolve().parents[2] / "claims.toml"
+ORIGINS = ("document", "guide", "issue", "measured")
+ID = re.compile(r"[a-z0-9-]+/[a-z0-9-]+")
+
+KINDS: dict[str, type] = {
+    "id": str,
+    "text": str,
+    "origin": str,
+    "url": str,
+    "tensorflow": str,
+    "keras": str,
+    "trainers": list,
+}
+REQUIRED = ("id", "text", "origin", "url", "tensorflow", "trainers")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One promise; `id` is family/what."""
+
+    id: str
+    text: str  # one sentence
+    origin: str  # document (one that a trainer implements), guide, issue or measured
+    url: str
+    tensorflow: str  # PEP 440 specifier of the versions for which it is made
+    trainers: tuple[str, ...]  # names, also of trainers to come
+    keras: str = ""  # as in expectations.toml; "" is any
+
+    @property
+    def family(self) -> str:
+        return self.id.split("/")[0]
+
+    def made_for(self, tensorflow: str, keras: str) -> bool:
+        """Whether the promise is made for these versions; `keras` is a label, or "none"."""
+        return version_in(tensorflow, self.tensorflow) and (
+            keras == NO_KERAS or keras_in(keras, self.keras)
+        )
+
+
+@dataclass(frozen=True)
+class Claims(Mapping[str, Claim]):
+    """All claims by id, in the file's order; an unknown id is BadInput with the nearest one."""
+
+    rows: tuple[Claim, ...] = ()
+    approaches: tuple[str, ...] = ()  # every trainer that any claim may name
+
+    @classmethod
+    def load(cls, path: Path = PATH) -> Claims:
+        """Read and check the table; BadInput, in one line, when it is not right."""
+        content = read_toml(path)
+        check_keys(path.name, content, {"approaches": list, "claim": list}, ("approaches",))
+        approaches = tuple(content["approaches"])
+        rows: dict[str, Claim] = {}
+        for number, values in enumerate(content.get("claim", []), start=1):
+            row = _parse(f"{path.name}, {values.get('id') or f'row {number}'}", values, approaches)
+            if row.id in rows:
+                raise BadInput(f"{path.name}: {row.id} is there twice")
+            rows[row.id] = row
+        return cls(tuple(rows.values()), approaches)
+
+    @cached_property
+    def by_id(self) -> dict[str, Claim]:
+        return {row.id: row for row in self.rows}
+
+    def __getitem__(self, key: str) -> Claim:
+        try:
+            return self.by_id[key]
+        except KeyError:
+            raise BadInput(f"unknown claim {key!r}{did_you_mean(key, self.by_id)}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.by_id)
+
+    def __len__(self) -> int:
+        return len(self.by_id)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.by_id
+
+    def of(self, trainer: Trainer) -> tuple[Claim, ...]:
+        """The claims that a trainer must show; one that no claim names shows its families'."""
+        if trainer.name in self.approaches:
+            return tuple(row for row in self.rows if trainer.name in row.trainers)
+        return tuple(row for row in self.rows if row.family in trainer.families)
+
+    def check(self, ids: Iterable[str]) -> None:
+        """BadInput for an id that is not in the table."""
+        for key in ids:
+            self[key]
+
+    def without_test(self, tested: Iterable[str], trainers: Iterable[Trainer]) -> list[Claim]:
+        """Claims of these trainers that no test names; only promises of what exists count."""
+        tested = set(tested)
+        wanted = {row.id for trainer in trainers for row in self.of(trainer)}
+        return [row for row in self.rows if row.id in wanted - tested]
+
+
+def _parse(where: str, values: dict[str, Any], approaches: tuple[str, ...]) -> Claim:
+    check_keys(where, values, KINDS, REQUIRED)
+    check_predicates(where, values)
+    check_url(where, values["url"])
+    if not ID.fullmatch(values["id"]):
+        raise BadInput(f"{where}: an id reads family/what, in lower case")
+    if values["origin"] not in ORIGINS:
+        raise BadInput(f"{where}: origin must be one of {', '.join(ORIGINS)}")
+    for name in values["trainers"]:
+        if name not in approaches:
+            raise BadInput(f"{where}: no approach {name!r}{did_you_mean(name, approaches)}")
+    return Claim(**{**values, "trainers": tuple(values["trainers"])})

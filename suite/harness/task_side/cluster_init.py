@@ -1,0 +1,352 @@
+"""Keeps one cluster: forks its tasks, reports how they end, and takes all of them along at its end.
+
+Process 1 of its own PID namespace where there is one, so that whatever the tasks leave behind ends
+with it. It ends when its connection closes: nobody has to clean up after a killed pytest.
+Worker-side, forked by the zygote: standard library only, in Python 3.8 syntax.
+
+Messages are JSON lines. In: isolate (first), host, disk, start, signal. Out: ready, host, disk,
+spawned, signalled, exited, error.
+"""
+
+import contextlib
+import ctypes
+import faulthandler
+import json
+import os
+import random
+import runpy
+import select
+import signal
+import sys
+import time
+import traceback
+
+import log_limits
+import namespaces
+import tmpfs_disk
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+CANNOT_START = 126  # as a shell says that a program was found but could not be started
+
+
+def die_with_parent(parent_pid):
+    """Ask for SIGKILL when the parent ends; the request races with the parent's end, so look."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+def send(connection, **message):
+    """Write one message; a harness that is gone is noticed by the reading side."""
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        connection.sendall((json.dumps(message) + "\n").encode())
+
+
+class Lines:
+    """The complete lines that have arrived on a connection, without blocking for more."""
+
+    def __init__(self, connection):
+        self.connection = connection
+        self.partial = b""
+
+    def read(self):
+        """New lines as messages; None once the other side has closed."""
+        data = self.connection.recv(65536)
+        if not data:
+            return None
+        *complete, self.partial = (self.partial + data).split(b"\n")
+        return [json.loads(line) for line in complete]
+
+    def first(self):
+        """Block until the first message; what follows it stays for `read`."""
+        while b"\n" not in self.partial:
+            data = self.connection.recv(65536)
+            if not data:
+                os._exit(0)
+            self.partial += data
+        line, _, self.partial = self.partial.partition(b"\n")
+        return json.loads(line)
+
+
+def wake_on_child_exit():
+    """A pipe that becomes readable whenever a child has ended."""
+    read_end, write_end = os.pipe()
+    for end in (read_end, write_end):
+        os.set_blocking(end, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    return read_end
+
+
+def forget_parent_signals():
+    signal.set_wakeup_fd(-1)
+    for signum in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def become_task(request, report):
+    """Turn this forked child into the task: its session, output, environment and directory."""
+    os.setsid()
+    forget_parent_signals()
+    os.write(report, os.readlink("/proc/self").encode())
+    os.close(report)
+    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    os.close(log)
+    os.close(null)
+    if request["host"]:
+        namespaces.join("/proc/%d/ns/net" % request["host"], namespaces.CLONE_NEWNET)
+    temporary = os.environ["TMPDIR"]  # the zygote's, which goes with it
+    os.environ.clear()
+    os.environ.update(request["env"], TMPDIR=temporary)
+    os.chdir(request["cwd"])
+
+
+def run_in_this_process(request, root):
+    """Run the program as `python program` would; the return value is its exit code."""
+    sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives with the process
+    sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    faulthandler.enable()
+    # Forked tasks would all draw the same "unseeded" numbers, which separate processes do not.
+    random.seed()
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+    program = request["program"]
+    sys.argv = [program] + request["args"]
+    sys.path[:] = [os.path.dirname(program), root] + sys.path
+    sys.orig_argv = [sys.executable] + sys.argv
+    try:
+        runpy.run_path(program, run_name="__main__")
+        code = 0
+    except SystemExit as error:
+        code = error.code
+        if code is None:
+            code = 0
+        elif not isinstance(code, int):
+            print(code, file=sys.stderr)
+            code = 1
+    except BaseException as error:
+        print_from(program, error)
+        code = 1
+    return code
+
+
+def print_from(program, error):
+    """Print the traceback as `python program` would: without what called the program."""
+    trace = error.__traceback__
+    while trace and trace.tb_frame.f_code.co_filename != program:
+        trace = trace.tb_next
+    # Of a program that could not even be compiled there is no frame, and nothing else to show.
+    traceback.print_exception(type(error), error, trace)
+
+
+class Keeper:
+    """Keeps one cluster: forks its tasks, reports their ends, and takes them all along."""
+
+    def __init__(self, connection, lines, options, parent_alive):
+        self.connection = connection
+        self.lines = lines
+        self.options = options
+        self.parent_alive = parent_alive  # becomes readable when the parent has gone
+        self.tasks = {}  # pid here -> (task, attempt)
+        self.logs = {}  # pid here -> path, of the same tasks
+        self.old_logs = set()  # of tasks that have ended, whose children may live on
+        self.too_loud = set()  # pids here that were ended for what they printed
+        self.wake = wake_on_child_exit()
+
+    def serve(self):
+        """Serve until the harness closes; in a forked task, return its exit code instead."""
+        while True:
+            sources = [self.connection, self.wake, self.parent_alive]
+            look_s = log_limits.LOOK_S if self.logs or self.old_logs else None
+            ready, _, _ = select.select(sources, [], [], look_s)
+            self.bound_logs()
+            if self.parent_alive in ready:
+                return self.end()
+            if self.wake in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self.wake, 4096)
+                self.reap()
+            if self.connection in ready:
+                messages = self.lines.read()
+                if messages is None:
+                    return self.end()
+                for message in messages:
+                    if message["op"] == "start":
+                        code = self.start(message)
+                        if code is not None:
+                            return code
+                    elif message["op"] == "signal":
+                        self.signal(message)
+                    elif message["op"] == "host":
+                        self.host(message)
+                    elif message["op"] == "disk":
+                        self.disk(message)
+
+    def start(self, request):
+        """Fork a task. Returns None in the keeper and the exit code in the task."""
+        read_end, write_end = os.pipe()
+        keeper = os.getpid()
+        # Before it is: where processors are short, a task may have trained before we go on.
+        spawned_s = time.monotonic()
+        pid = os.fork()
+        if pid == 0:
+            os.close(read_end)
+            self.connection.close()
+            if keeper != 1:  # process 1 takes its namespace along anyway
+                die_with_parent(keeper)
+            return self.be_task(request, write_end)
+        os.close(write_end)
+        host_pid = os.read(read_end, 64)
+        os.close(read_end)
+        self.tasks[pid] = (request["task"], request["attempt"])
+        self.logs[pid] = request["log"]
+        send(
+            self.connection,
+            op="spawned",
+            task=request["task"],
+            attempt=request["attempt"],
+            pid=int(host_pid or 0),
+            time_s=spawned_s,
+        )
+        return None
+
+    def be_task(self, request, report):
+        """In the forked child: run the program, or become a fresh interpreter that does."""
+        try:
+            become_task(request, report)
+            if self.options.spawn == "exec":
+                program = [sys.executable, request["program"]] + request["args"]
+                os.execve(sys.executable, program, request["env"])
+        except OSError:
+            traceback.print_exc()
+            os._exit(CANNOT_START)
+        return run_in_this_process(request, self.options.root)
+
+    def host(self, request):
+        """Fork a process that does nothing but hold a network: a host, on which tasks may start."""
+        read_end, write_end = os.pipe()
+        if os.fork() == 0:
+            forget_parent_signals()
+            try:
+                self.connection.close()
+                namespaces.become_host()
+                os.write(write_end, os.readlink("/proc/self").encode())
+            except OSError as error:
+                os.write(write_end, ("0 %s" % error.strerror).encode())
+                os._exit(1)
+            os.close(write_end)
+            while True:
+                signal.pause()
+        os.close(write_end)
+        pid, _, error = os.read(read_end, 4096).decode().partition(" ")
+        os.close(read_end)
+        send(self.connection, op="host", host=request["host"], pid=int(pid), error=error)
+
+    def disk(self, request):
+        """Mount a disk, or do to it what is asked; the answer says what went wrong, if anything."""
+        error = ""
+        try:
+            if request["size"]:
+                tmpfs_disk.mount(request["path"], request["size"])
+            else:
+                tmpfs_disk.STATES[request["state"]](request["path"])
+        except OSError as problem:
+            error = str(problem.strerror or problem)
+        send(self.connection, op="disk", error=error)
+
+    def signal(self, request):
+        for pid, name in self.tasks.items():
+            if name == (request["task"], request["attempt"]):
+                os.kill(pid, request["signum"])
+        send(self.connection, op="signalled")
+
+    def reap(self):
+        """Report tasks that ended; orphans that were adopted are only buried."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid not in self.tasks:
+                continue
+            task, attempt = self.tasks.pop(pid)
+            log = self.logs.pop(pid)
+            if pid in self.too_loud:
+                self.too_loud.remove(pid)
+                log_limits.report_end(log)
+            log_limits.shorten(log)
+            self.old_logs.add(log)
+            signalled = os.WIFSIGNALED(status)
+            send(
+                self.connection,
+                op="exited",
+                task=task,
+                attempt=attempt,
+                code=None if signalled else os.WEXITSTATUS(status),
+                signal=os.WTERMSIG(status) if signalled else None,
+                time_s=time.monotonic(),
+            )
+
+    def bound_logs(self):
+        """End tasks that print too much, and cut what their orphans add to a log."""
+        for pid, log in self.logs.items():
+            if pid not in self.too_loud and log_limits.has_printed_too_much(log):
+                self.too_loud.add(pid)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
+        for log in self.old_logs:
+            log_limits.shorten(log)
+
+    def end(self):
+        """Kill all that is left, grandchildren too: orphans have become this process's children."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                if os.getpid() == 1:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(-1, signal.SIGKILL)  # everybody else in the namespace
+                else:
+                    for pid in own_children():
+                        os.kill(pid, signal.SIGKILL)
+                os.waitpid(-1, 0)
+        for log in (*self.logs.values(), *self.old_logs):
+            log_limits.shorten(log)
+        os._exit(0)
+
+
+def own_children():
+    """Pids of this process's children, whether they have ended or not."""
+    with open("/proc/self/task/%d/children" % os.getpid()) as file:
+        return [int(pid) for pid in file.read().split()]
+
+
+def keep_cluster(connection, options):
+    """In the fork that answers a connection: enter namespaces if asked to, keep the cluster."""
+    lines = Lines(connection)
+    parent_alive, alive = os.pipe()
+    if not lines.first()["isolate"]:
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        send(connection, op="ready", pid=os.getpid(), isolated=False)
+        return Keeper(connection, lines, options, parent_alive).serve()
+    try:
+        namespaces.enter_namespaces()
+    except OSError as error:
+        send(connection, op="error", message="cannot enter namespaces: %s" % error)
+        os._exit(1)
+    pid = os.fork()
+    if pid:
+        # Only waits: process 1 of the new PID namespace has to be a child of this process.
+        connection.close()
+        os.close(parent_alive)
+        os.waitpid(pid, 0)
+        os._exit(0)
+    os.close(alive)
+    send(connection, op="ready", pid=int(os.readlink("/proc/self")), isolated=True)
+    return Keeper(connection, lines, options, parent_alive).serve()

@@ -1,0 +1,58 @@
+"""A disk of a cluster's own, for its model directory, which can be filled up or made read-only.
+
+In the cluster's user namespace anybody may mount a tmpfs; to the rest of the machine the directory
+looks empty. Worker-side, done by the keeper: standard library only, in Python 3.8 syntax.
+"""
+
+import contextlib
+import ctypes
+import errno
+import os
+
+import namespaces
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT = 1, 2, 4, 32  # linux/mount.h
+FLAGS = MS_NOSUID | MS_NODEV
+FILLER = ".filler"
+CHUNK = b"\0" * 65536
+
+
+def mount(path, size):
+    """Put an empty disk of that size ("64m") there; tasks that start from now on see it."""
+    namespaces.own_mounts()
+    _mount(path, FLAGS, "size=%s" % size)
+
+
+def whole(path):
+    """Undo whatever was done to the disk."""
+    _mount(path, FLAGS | MS_REMOUNT)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(os.path.join(path, FILLER))
+
+
+def full(path):
+    """Leave not a byte free."""
+    with open(os.path.join(path, FILLER), "ab", buffering=0) as file:
+        for size in (len(CHUNK), 1):
+            try:
+                while file.write(CHUNK[:size]):
+                    pass
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+
+
+def read_only(path):
+    """Refuse every write; OSError (EBUSY) when a file is open for writing."""
+    _mount(path, FLAGS | MS_REMOUNT | MS_RDONLY)
+
+
+STATES = {"whole": whole, "full": full, "read-only": read_only}
+
+
+def _mount(path, flags, options=None):
+    libc = ctypes.CDLL(None, use_errno=True)
+    data = options.encode() if options else None
+    if libc.mount(b"tmpfs", os.fsencode(path), b"tmpfs", ctypes.c_ulong(flags), data) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, "mount %s: %s" % (path, os.strerror(number)))

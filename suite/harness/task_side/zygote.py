@@ -1,0 +1,108 @@
+"""Imports TensorFlow once, then forks a keeper, and so a cluster, for each connection.
+
+Started by file path under any interpreter: standard library only, in Python 3.8 syntax. It ends
+when its standard input does, which is when pytest ends, in whatever way.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import select
+import shutil
+import socket
+import sys
+import time
+
+import cluster_init
+
+
+def listen(path):
+    users = os.umask(0o177)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(path)
+    os.umask(users)  # the tasks inherit it
+    listener.listen(64)
+    return listener
+
+
+def serve(options):
+    """Answer connections until standard input ends, which it does when pytest does."""
+    listener = listen(options.socket)
+    zygote = os.getpid()
+    wake = cluster_init.wake_on_child_exit()
+    started = time.monotonic()
+    versions = preload(options.preload)
+    gc.collect()
+    spare_the_forks()
+    print(
+        json.dumps({"pid": zygote, "import_s": time.monotonic() - started, "versions": versions}),
+        flush=True,
+    )
+    while True:
+        ready, _, _ = select.select([listener, sys.stdin, wake], [], [])
+        if wake in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(wake, 4096)
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+        if sys.stdin in ready and not os.read(sys.stdin.fileno(), 4096):
+            shutil.rmtree(os.path.dirname(options.socket), ignore_errors=True)
+            return 0
+        if listener in ready:
+            connection, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                cluster_init.die_with_parent(zygote)
+                cluster_init.forget_parent_signals()
+                return cluster_init.keep_cluster(connection, options)
+            connection.close()
+
+
+def spare_the_forks():
+    """Keep what was imported from being touched, and so copied, in every fork.
+
+    By the collector, and at the end, when an interpreter takes its modules apart: 0.1 s a task.
+    """
+    # A reference that nothing drops: not a global, which goes with its module.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(gc.get_objects()))
+    gc.freeze()
+
+
+def preload(modules):
+    """Import what the tasks would import, down to the parts that TensorFlow loads lazily."""
+    versions = {}
+    for name in modules:
+        module = importlib.import_module(name)
+        versions[name] = getattr(module, "__version__", "")
+        if name == "tensorflow":
+            versions["keras_module"] = module.keras.layers.Dense.__module__
+            context = importlib.import_module("tensorflow.python.eager.context")
+            # A runtime that has started holds threads and locks that no fork survives.
+            if context._context is not None:
+                raise RuntimeError("importing TensorFlow started its runtime; use --spawn=exec")
+    return versions
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(description="Starts tasks for the harness.")
+    parser.add_argument("--socket", required=True)
+    parser.add_argument("--root", required=True, help="where reference_trainers is imported from")
+    parser.add_argument("--spawn", choices=("fork", "exec"), default="fork")
+    parser.add_argument("--preload", action="append", default=[], metavar="MODULE")
+    return parser.parse_args(argv)
+
+
+def main():
+    here = os.path.dirname(os.path.abspath(__file__))
+    # The harness's own modules, found beside this file so far, must not shadow a trainer's.
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
+    return serve(parse(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
