@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,13 @@ from typing import Any
 import pytest
 
 from reference_trainers import Trainer
-from suite.harness import network
-from suite.harness.cluster import Cluster
-from suite.harness.engine import Engine
-from suite.harness.progress import Progress
-from suite.harness.waiting import Deadlines
+from suite.harness.cluster import addresses
+from suite.harness.cluster.cluster import Cluster
+from suite.harness.cluster.launcher import Engine
+from suite.harness.core.deadlines import Deadlines
+from suite.harness.pytest_plugin.progress import Progress
 from suite.meta import example
-from suite.meta.sessions import SESSIONS, set_stage
-
-Sessions = Mapping[str, Future[subprocess.CompletedProcess[str]]]
+from suite.meta.sessions import SESSIONS, Background, set_stage
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ def fake_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     engine = Engine(
         python=sys.executable,
         flavours={"none": {}},
-        network=network.probe(),
+        network=addresses.probe(),
         deadlines=Deadlines(step_s=60, run_s=60, detect_s=2, leave_s=4, exit_s=30),
         directory=tmp_path_factory.mktemp("run"),
         progress=Progress(),
@@ -68,13 +65,13 @@ def plugin_stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def sessions(plugin_stage: Path) -> Iterator[Sessions]:
-    """All of SESSIONS and the worked example's, one after the other, in the background."""
+def sessions(plugin_stage: Path) -> Iterator[Background]:
+    """Run SESSIONS and those of the worked example in the background, one after the other."""
+    background = Background({**example.SESSIONS, **SESSIONS}, plugin_stage)
     with ThreadPoolExecutor(1) as pool:
-        yield {
-            name: pool.submit(run, plugin_stage)
-            for name, run in {**example.SESSIONS, **SESSIONS}.items()
-        }
+        pool.submit(background.run)
+        yield background
+        background.stop()
 
 
 @pytest.fixture(scope="session", autouse=True)

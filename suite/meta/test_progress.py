@@ -13,9 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from suite.harness import progress
-from suite.harness.progress import ERASE, LINE_EVERY_S, REDRAW_S, Progress
-from suite.harness.run import Event
+from suite.harness.core.history import Event
+from suite.harness.pytest_plugin import progress
+from suite.harness.pytest_plugin.progress import ERASE, LINE_EVERY_S, REDRAW_S, Progress
 
 COLUMNS = 40
 START, END = progress.DRAW.split("{}")
@@ -36,7 +36,16 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, COLUMNS, 0, 0))
     shown = Progress()
     shown.open(os.fdopen(theirs, "w"))
-    yield SimpleNamespace(progress=shown, read=lambda: os.read(ours, 4096).decode())
+
+    def read() -> str:
+        # The kernel hands over what was written a piece at a time: read up to a mark.
+        os.write(theirs, b"\0")
+        found = b""
+        while not found.endswith(b"\0"):
+            found += os.read(ours, 4096)
+        return found[:-1].decode()
+
+    yield SimpleNamespace(progress=shown, read=read)
     shown.close()
     os.close(ours)
 
