@@ -6,6 +6,7 @@ import io
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -209,6 +210,31 @@ def test_the_summary_of_a_session_fits_columns(
     lines = capsys.readouterr().out.splitlines()
     assert "✓ passed   ○ unsupported   ≈ known deviation" in lines
     assert "↑ unexpected pass   ! harness error   ✗ failed" in lines
+
+
+def test_section_that_breaks_only_in_the_summary_fails_the_session(
+    run: frame.RunFrames, monkeypatch: pytest.MonkeyPatch, capsys: Any
+):
+    def broken(*_: Any) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(terminal, "_print_findings", broken)
+    lines: list[str] = []
+    own: Any = SimpleNamespace(
+        recorder=SimpleNamespace(leaks=[], zygote_restarts=[]),
+        session=SimpleNamespace(engine=SimpleNamespace(network=SimpleNamespace(warning=""))),
+        config=SimpleNamespace(option=SimpleNamespace(dist="no", durations=None)),
+        pytest_session=SimpleNamespace(exitstatus=pytest.ExitCode.OK),
+        problem="",
+        written=run,
+        failures=None,
+    )
+    reporter: Any = SimpleNamespace(write_line=lambda line, **_: lines.append(line))
+    controller.Controller.pytest_terminal_summary(own, reporter)
+    note = "section What did not pass could not be rendered: KeyError: 'a bug'"
+    assert note in flat(capsys.readouterr().out)
+    assert lines[-1] == note
+    assert own.pytest_session.exitstatus == pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.mark.parametrize("width", [80, 140])

@@ -169,6 +169,8 @@ class Controller:
         )
         for note in failures:
             write(note, red=True)
+        if failures and self.pytest_session.exitstatus == pytest.ExitCode.OK:
+            self.pytest_session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
