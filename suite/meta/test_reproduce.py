@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,10 +16,19 @@ from suite.meta.sessions import listed
 # What `pytest suite/` runs with everything taken in, and a part of it with what narrows cases:
 # tests that take the first backend or Keras flavor take the first of those that are asked for.
 WHOLE = ("suite/", "--ignore=suite/meta", "--fault-matrix", "--full", "--long")
-NARROWED = ("suite/conformance/test_placement.py", "--keras", "keras3", "--backend", "nccl")
+NARROWING = ("--backend", "nccl", "--keras", "keras3", "--deadline-scale", "2.5")
+NARROWED = ("suite/conformance/test_placement.py", *NARROWING)
+PAIRS = ("--base", "same", "--budget", "30", "--times", "2", "--slow-down", "5")
+PAIRED = ("suite/benchmarks/test_paired.py", "--trainer", "single_process", *PAIRS)
+# What is run -> the options in the lines of its tests.
+OPTIONS: Mapping[tuple[str, ...], set[tuple[str, ...]]] = {
+    WHOLE: {(), ("--fault-matrix",), ("--full",), ("--long",)},
+    NARROWED: {NARROWING},
+    PAIRED: {PAIRS},
+}
 
 
-@pytest.mark.parametrize("arguments", [WHOLE, NARROWED], ids=["whole", "narrowed"])
+@pytest.mark.parametrize("arguments", OPTIONS, ids=["whole", "narrowed", "paired"])
 def test_reproduce_line_selects_exactly_its_test(plugin_stage: Path, arguments: tuple[str, ...]):
     before = sorted(setup.RUNS.glob("*"))
     found = listed(plugin_stage, "all", [*arguments, "--run-dir", str(plugin_stage / "nowhere")])
@@ -32,9 +42,8 @@ def test_reproduce_line_selects_exactly_its_test(plugin_stage: Path, arguments: 
         assert rest[2:4] == ["--data", plugin.DATA]
         benchmark = test.startswith("suite/benchmarks/")
         groups.setdefault((benchmark, tuple(rest[4:])), []).append(test)
+    assert {options for _, options in groups} == OPTIONS[arguments]
     if arguments is WHOLE:
-        options = {options for _, options in groups}
-        assert options == {(), ("--fault-matrix",), ("--full",), ("--long",)}
         assert len(groups[False, ("--fault-matrix",)]) > 100
     with ThreadPoolExecutor(2) as pool:
         selected = pool.map(

@@ -61,6 +61,8 @@ def reproduce(item: pytest.Item, session: Session) -> str:
     parts += ["--cpus", ",".join(map(str, settings.cpus))] if settings.cpus else []
     parts += ["--threads", str(settings.threads)] if settings.threads else []
     parts += ["--malloc", settings.malloc] if settings.malloc else []
+    scale = f"{settings.deadline_scale:g}"
+    parts += ["--deadline-scale", scale] if scale != "1" else []
     if settings.base and item.get_closest_marker("paired"):
         parts += ["--base", settings.base, "--budget", f"{settings.budget_s:g}"]
         parts += ["--times", str(settings.times)] if settings.times > 1 else []
