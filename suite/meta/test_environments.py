@@ -144,10 +144,11 @@ def test_python_option_says_what_is_wrong_with_a_path(tmp_path: Path, name: str,
         describe(str(path))
 
 
-def test_interpreter_that_hangs_is_refused_and_its_children_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_interpreter_that_hangs_is_told_of_and_refused_and_its_children_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(environments, "ASKED_S", 1.5)
+    monkeypatch.setattr(environments, "SILENT_S", 1.0)
     python, child = tmp_path / "python", tmp_path / "child"
     os.mkfifo(tmp_path / "never")
     # Opening a named pipe waits for a writer.
@@ -155,6 +156,8 @@ def test_interpreter_that_hangs_is_refused_and_its_children_end(
     python.chmod(0o755)
     with pytest.raises(BadInput, match=r"did not say which packages it has within 3 s \(--dead"):
         describe(str(python), scale=2)
+    told = f"asking {python} which packages it has (up to 2 s more)\n"
+    assert capsys.readouterr().err == told
     pid = int(child.read_text())
     wait_until("the child to end", lambda: has_ended(pid), 10)
 

@@ -21,6 +21,7 @@ from suite.harness.core.errors import BadInput
 from suite.harness.core.versions import FLAVOURS, NO_KERAS, version_in
 
 ASKED_S = 30.0  # takes a fraction of a second, and longer on a cold file system
+SILENT_S = 3.0  # then the user is told what is waited for
 
 # The module `tensorflow` comes from distributions of several names.
 TENSORFLOW = (
@@ -166,7 +167,13 @@ def _answer(command: Sequence[str], within_s: float) -> str:
         start_new_session=True,  # so that its children can be ended with it
     )
     try:
-        said, _ = process.communicate(timeout=within_s)
+        try:
+            said, _ = process.communicate(timeout=min(SILENT_S, within_s))
+        except subprocess.TimeoutExpired:
+            left_s = max(0.0, within_s - SILENT_S)
+            told = f"asking {command[0]} which packages it has (up to {left_s:g} s more)"
+            print(told, file=sys.stderr, flush=True)
+            said, _ = process.communicate(timeout=left_s)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
