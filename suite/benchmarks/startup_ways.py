@@ -86,8 +86,9 @@ def warm_runner(launch: Launch) -> Iterator[Callable[[], Fresh]]:
     """TensorFlow's multi_process_runner in a process that stays; each call is one more cluster.
 
     The first call starts its fork server, which imports TensorFlow: leave it out. HarnessError
-    where the tasks' interpreter lacks what it needs.
+    where the tasks' interpreter lacks what it needs. Unsupported without namespaces.
     """
+    launch.engine.network.check_own_ports("multi_process_runner")
     python = launch.engine.python
     tried = subprocess.run([python, "-c", f"import {', '.join(NEEDED)}"], capture_output=True)
     if tried.returncode:

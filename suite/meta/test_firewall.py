@@ -7,16 +7,20 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from suite.benchmarks import startup_ways
 from suite.harness.cluster import addresses, firewall
 from suite.harness.cluster.addresses import LEASED_PORTS, NAMESPACE, Network, PortLeases
 from suite.harness.cluster.firewall import IPTABLES, NFTABLES, Firewall
-from suite.harness.core.errors import HarnessError
+from suite.harness.core.errors import HarnessError, Unsupported
 from suite.harness.core.paths import ROOT
+from suite.harness.scenarios import small_programs
 
 CONNECTED, REFUSED = ["connected"] * 2, ["Connection refused"] * 2
 LEASED = Network(LEASED_PORTS, "for this test")
@@ -124,3 +128,12 @@ def test_leases_released_when_ports_cannot_be_closed(tmp_path, monkeypatch):
     with pytest.raises(HarnessError, match="nftables: not permitted"):
         replace(LEASED, firewall=NFTABLES).addresses(["worker/0"], session="tested")
     assert PortLeases().lease(1) == (port,)
+
+
+@pytest.mark.parametrize("program", [startup_ways.warm_runner, small_programs.local_server])
+@pytest.mark.parametrize("tool", ["", NFTABLES])
+def test_program_that_picks_its_ports_needs_namespaces(program, tool: str):
+    """No rule closes them, and who connects to them is not checked."""
+    engine = SimpleNamespace(network=replace(LEASED, firewall=tool), python="/no/python")
+    with pytest.raises(Unsupported, match="needs namespaces"), ExitStack() as stack:
+        stack.enter_context(program(SimpleNamespace(engine=engine)))

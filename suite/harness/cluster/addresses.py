@@ -88,6 +88,14 @@ class Network:
         found, reasons = firewall.probe(session)
         return replace(self, firewall=found, why_open=reasons)
 
+    def check_own_ports(self, program: str) -> None:
+        """Raise Unsupported, except in a namespace, for a program that picks its ports itself.
+
+        They are open to others, no rule closes them, and connections to them are not checked.
+        """
+        if self.kind != NAMESPACE:
+            raise Unsupported(f"{program} picks ports of its own: that needs namespaces")
+
     def watch(self, addresses: Mapping[str, str]) -> connections.PortWatch | None:
         """Return a watch on leased ports; None in a namespace, or if owners cannot be found."""
         if self.kind == NAMESPACE or not connections.is_reliable():

@@ -148,7 +148,11 @@ def preempted_where_keras_heeds_it(launch: Launch) -> Compared:
 
 
 def local_server(launch: Launch) -> Run:
-    """A process starts a local server and uses it; then another process uses it by its address."""
+    """A process starts a local server and uses it; then another process uses it by its address.
+
+    Unsupported without namespaces: the server picks its port.
+    """
+    launch.engine.network.check_own_ports("create_local_server")
     trainer = program(launch, "local_server", role="none", jobs=(("worker", 2),))
     with launch(trainer, jobs=trainer.jobs, flags=NOT_TAKEN) as cluster:
         server, client = cluster.tasks
