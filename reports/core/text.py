@@ -69,6 +69,17 @@ def bounded(text: str, most_bytes: int = MAX_TEXT_BYTES) -> str:
     return f"{head.decode(errors='ignore')}{end}{note}{end}{tail.decode(errors='ignore')}"
 
 
+def all_bounded(value: Any, most_bytes: int = MAX_TEXT_BYTES) -> Any:
+    """Return the value with each of its strings, in mappings and lists as well, `bounded`."""
+    if isinstance(value, str):
+        return bounded(value, most_bytes)
+    if isinstance(value, Mapping):
+        return {str(clean(key)): all_bounded(item, most_bytes) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [all_bounded(item, most_bytes) for item in value]
+    return value
+
+
 def cut_note(size: int) -> str:
     """Return what stands in place of so many bytes."""
     return f"... {amount(size)} cut ..."

@@ -49,7 +49,7 @@ def write(
     numbers = [frame.measurement_row(**{"run_id": run_id, **row}) for row in measurements]
     judged = [frame.verdict_row(**{"run_id": run_id, **_columns(row)}) for row in verdicts]
     counts = six.count(row["verdict"] for row in judged)
-    info = frame.checked_info(text.clean({**run_info, "counts": counts}))
+    info = frame.checked_info(text.all_bounded({**run_info, "counts": counts}))
     tables = {
         "measurements": frame.table(frame.MEASUREMENTS, numbers),
         "verdicts": frame.table(frame.VERDICTS, judged),
