@@ -391,6 +391,21 @@ def test_a_task_that_cannot_do_it_says_so_also_while_something_is_awaited(fake_e
             cluster.wait_for("step")
 
 
+def test_wait_raises_unsupported_when_a_peer_reported_it(fake_engine, program):
+    """The peers of a task that has left may fail before they find out for themselves."""
+    body = """
+        if json.loads(os.environ["TF_CONFIG"])["task"]["index"]:
+            sys.exit(1)
+        say('unsupported', reason='gone')
+        sys.exit(77)
+    """
+    with launch(fake_engine, program(body, (("worker", 2),))) as cluster:
+        cluster.start()
+        cluster.wait_exit("worker/0")
+        with pytest.raises(Unsupported, match="gone"):
+            cluster.wait_for("step", "worker/1")
+
+
 def test_a_held_task_is_still_there_however_late_the_harness(fake_engine, program):
     """In its next life only, and until it is let go."""
     body = f"""

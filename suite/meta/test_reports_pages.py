@@ -230,7 +230,7 @@ def test_section_that_breaks_only_in_the_summary_fails_the_session(
         failures=None,
     )
     reporter: Any = SimpleNamespace(write_line=lambda line, **_: lines.append(line))
-    controller.Controller.pytest_terminal_summary(own, reporter)
+    run_directory_plugin.Controller.pytest_terminal_summary(own, reporter)
     note = "section What did not pass could not be rendered: KeyError: 'a bug'"
     assert note in flat(capsys.readouterr().out)
     assert lines[-1] == note

@@ -125,7 +125,7 @@ def test_a_text_is_bounded_in_every_file(tmp_path: Path):
 def test_facts_of_a_run_are_bounded(tmp_path: Path):
     """A process that was left behind may have a command line of any length."""
     info = {**made_up_run.INFO, "leaks": ["process 7: <" * 1_000_000], "seed": 7}
-    store.write_pages(made_up_run.write_numbers(tmp_path, info, [], []))
+    writer.write_pages(made_up_run.write_numbers(tmp_path, info, [], []))
     assert max(path.stat().st_size for path in tmp_path.iterdir()) < 400_000
     (leak,) = frame.load(tmp_path).info["leaks"]
     assert "11.9 MB cut" in leak

@@ -266,7 +266,8 @@ class Cluster:
                 return in_order(events)
             awaited = [task] if task else self.drivers
             if not set(awaited) & set(alive):
-                self._raise_unsupported(self.run(), awaited)
+                # Of any task: one that it left behind may have failed for want of it.
+                self._raise_unsupported(self.run(), self.attempts)
                 raise self._failed(f"ended before {wanted}", awaited)
             return None
 
