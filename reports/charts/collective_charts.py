@@ -19,28 +19,15 @@ from reports.core.text import figure as digits
 from reports.core.text import plural
 from reports.rundir.frame import RunFrames
 from reports.sections import collectives
-from reports.sections.collectives import LOOPBACK
+from reports.sections.collectives import BY_BANDWIDTH, BY_LINK, BY_SIZE, LOOPBACK
 
 LIMIT = "#66707d"
-BY_SIZE = (
-    "busbw by size of the whole tensor, median over clusters; pale strokes go from the slowest to "
-    "the fastest of them. Grey lines: one plain TCP stream "
-    "over the same path, memcpy, and a plain copy between two GPUs if there are, in the same run."
-)
-BY_LINK = (
-    "The same over links held to a speed; thin lines of the same colour: that speed, which busbw "
-    "cannot be above."
-)
-BY_BANDWIDTH = (
-    "Training of two workers by the speed of their links. Thin line: the most steps that its "
-    "gradients leave room for. Grey: over links that nothing slows down."
-)
 Summary = Sequence[Mapping[str, Any]]
 Trained = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
 def drawn(run: RunFrames) -> Iterator[tuple[str, str]]:
-    """(what it draws, SVG) of each chart for which there are values."""
+    """(heading, SVG) of each chart for which there are values."""
     measurements = run.measurements
     summary = collectives.summarise(measurements)
     speeds = collectives.by_link(measurements)

@@ -6,8 +6,8 @@ takes a second to import, and only the page draws.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TypeVar
 
@@ -41,8 +41,9 @@ class Section:
 
     `tables`: what it shows; `brief`: what of it stands in the summary of a run, and in full view in
     Markdown, none if empty. `rows`: the measurements that it shows; the last section has what is in
-    none. `charts`: a function in this package, of a run, that gives heading and SVG of each, and
-    `caption` what all of them draw. `always`: there also without rows, to say why.
+    none. `charts`: a function in this package, of a run, that gives heading and SVG of each;
+    `caption`: what all of them draw; `captions`: what those of some headings draw. `always`: there
+    also without rows, to say why.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Section:
     rows: Callable[[pd.DataFrame], pd.DataFrame] = lambda measurements: measurements.iloc[:0]
     charts: str = ""
     caption: str = ""
+    captions: Mapping[str, str] = field(default_factory=dict)
     always: bool = True
 
     def shown(self, run: RunFrames, brief: bool = False) -> list[Table]:
@@ -132,6 +134,7 @@ SECTIONS = (
         one(collectives.brief),
         collectives.rows,
         "charts.collective_charts.drawn",
+        captions=collectives.CAPTIONS,
         always=False,
     ),
     Section("paired", "In turns", PAIRED, PAIRED, pairs.rows, always=False),

@@ -169,9 +169,11 @@ def test_every_page_has_all_of_it(run):
     assert len(titles) == 4
     page, text = html.render(run), markdown.render(run)
     assert [title for title in titles if title not in page or title not in text] == []
-    captions = [caption for caption, _ in collective_charts.drawn(run)]
-    assert len(captions) == 3
-    assert [caption for caption in captions if caption not in page] == []
+    headings = [heading for heading, _ in collective_charts.drawn(run)]
+    assert headings == list(collectives.CAPTIONS)
+    for heading, caption in collectives.CAPTIONS.items():
+        assert f"<h3>{heading}</h3>" in page
+        assert f"<figcaption>{caption}</figcaption>" in page
 
 
 def test_pictures_name_operations_limits_and_links(run):
