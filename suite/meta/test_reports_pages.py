@@ -363,6 +363,8 @@ def test_tables_and_charts_scroll_in_boxes_that_keys_reach(made_up: Path):
             rf'<div class="{box}" role="group" aria-label="[^"]+" tabindex="0">\s*<{tag}', text
         )
         assert len(boxes) == len(re.findall(f"<{tag}[ >]", text)) > 0
+    long = re.findall(r'<pre class="diagnosis" role="group" aria-label="[^"]+" tabindex="0">', text)
+    assert len(long) == text.count('<pre class="diagnosis"') > 0
 
 
 def test_curves_are_those_of_healthy_clusters(made_up: Path):
