@@ -33,21 +33,28 @@ class Page(HTMLParser):
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.text: list[str] = []
         self.problems: list[str] = []
+        self.within_word = False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
         self.open += [] if tag in VOID else [tag]
+        self.within_word = tag == "wbr"
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:
+        self.within_word = False
         if self.open.pop() != tag:
             self.problems.append(f"</{tag}> at {self.getpos()}")
 
     def handle_data(self, data: str) -> None:
-        self.text.append(data)
+        if self.within_word:
+            self.text[-1] += data
+        else:
+            self.text.append(data)
+        self.within_word = False
 
     def values(self, *names: str) -> list[tuple[str, str]]:
         """(element, value) of every attribute by these names."""
@@ -365,6 +372,14 @@ def test_tables_and_charts_scroll_in_boxes_that_keys_reach(made_up: Path):
         assert len(boxes) == len(re.findall(f"<{tag}[ >]", text)) > 0
     long = re.findall(r'<pre class="diagnosis" role="group" aria-label="[^"]+" tabindex="0">', text)
     assert len(long) == text.count('<pre class="diagnosis"') > 0
+
+
+def test_long_names_break_where_they_have_parts(made_up: Path):
+    text = (made_up / "report.html").read_text()
+    name = made_up_run.SUPERVISOR.replace("_", "_<wbr>")
+    for before, after in (("</span> ", "</h3>"), ("<summary>", ":"), ("<span>", "</span>")):
+        assert before + name + after in text
+    assert made_up_run.THREAD.replace("/", "/<wbr>") + "</a>" in text
 
 
 def test_curves_are_those_of_healthy_clusters(made_up: Path):
