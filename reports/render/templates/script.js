@@ -1,4 +1,3 @@
-"use strict";
 // Filters and sorts the table of verdicts; without this script every row is simply there.
 (() => {
   const form = document.querySelector(".filters");
