@@ -174,7 +174,7 @@ def draw(timeline: Timeline, name: str) -> str:
     """The picture as SVG; `name` is for who cannot see it, and must be the page's only such."""
     count = len(timeline.lanes)
     height = 0.5 + 0.44 * count
-    margins = {"left": 0.085, "right": 0.94, "bottom": 0.4 / height, "top": 1 - 0.08 / height}
+    margins = {"left": 0.085, "right": 0.93, "bottom": 0.4 / height, "top": 1 - 0.08 / height}
     with figure(height, 1, name, margins) as ((ax,), drawn):
         for event, _, time_s in timeline.faults:
             ax.axvline(time_s, color=RED, linewidth=0.9, linestyle="-" if "start" in event else ":")
@@ -228,7 +228,7 @@ def _marks(ax: Axes, kind: Kind, points: Sequence[tuple[float, float]]) -> Line2
 
 def _exit(ax: Axes, at: tuple[float, float], how: str, colour: str) -> None:
     ax.plot(*at, "|", color=colour, markersize=13, markeredgewidth=2)
-    ax.annotate(how, at, (5, 9), textcoords="offset points", color=colour, fontsize=7.5)
+    ax.annotate(how, at, (5, 9), textcoords="offset points", color=colour, fontsize=9)
 
 
 def legend() -> str:

@@ -118,7 +118,7 @@ def _versions(ax: Axes, marks: Sequence[Mark]) -> None:
             textcoords="offset points",
             ha="right" if _beyond(ax, place) else "left",
             color=QUIET,
-            fontsize=8,
+            fontsize=9,
         )
     commits = [mark.place - 0.5 for mark in marks if mark.name == "commit"]
     ax.plot(commits, [0.0] * len(commits), "|", transform=ax.get_xaxis_transform(), **COMMIT)

@@ -21,6 +21,7 @@ from suite.meta import made_up_run
 
 made_up = made_up_run.made_up
 REASONS = {row["reason"] for row in made_up_run.verdicts() if "reason" in row}
+SMALLEST = 9.0  # points of a chart, 11.5 pixels where the page draws it at its smallest
 VOID = {"meta", "input", "wbr", "link", "br", "img"}
 
 
@@ -380,6 +381,13 @@ def test_long_names_break_where_they_have_parts(made_up: Path):
     for before, after in (("</span> ", "</h3>"), ("<summary>", ":"), ("<span>", "</span>")):
         assert before + name + after in text
     assert made_up_run.THREAD.replace("/", "/<wbr>") + "</a>" in text
+
+
+def test_the_text_of_charts_can_be_read(made_up: Path):
+    text = (made_up / "report.html").read_text()
+    svg = "".join(re.findall(r"<svg.*?</svg>", text, re.DOTALL))
+    assert float(svg.STYLE["font.size"]) >= SMALLEST
+    assert min(map(float, re.findall(r"font-size: ([\d.]+)px", svg))) >= SMALLEST
 
 
 def test_curves_are_those_of_healthy_clusters(made_up: Path):
