@@ -7,6 +7,7 @@ where versions changed stands above.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -61,9 +62,15 @@ def picture(series: Series) -> str:
         _levels(ax, series)
         _versions(ax, series.marks())
         places = _spread(len(values), DATES)
-        ax.set_xticks(places, [f"{series.points[place].start:%Y-%m-%d}" for place in places])
+        ax.set_xticks(places, dates([series.points[place].start for place in places]))
         ax.set_ylabel(label(series.key["unit"] if series.key["unit"] != "1" else ""))
     return drawn[0]
+
+
+def dates(starts: Sequence[datetime]) -> list[str]:
+    """The days, or, of several on one day, the hours too."""
+    days = [f"{start:%Y-%m-%d}" for start in starts]
+    return days if len(set(days)) == len(days) else [f"{start:%m-%d %H:%M}" for start in starts]
 
 
 def _spread(count: int, most: int) -> list[int]:

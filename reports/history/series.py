@@ -133,7 +133,8 @@ class History:
     def outcome(self) -> str:
         """What was read and found, in one sentence."""
         first, last = (f"{started(run):%Y-%m-%d}" for run in (self.runs[0], self.runs[-1]))
-        told = [f"{plural(len(self.runs), 'run')} from {first} to {last}"]
+        when = f"on {first}" if first == last else f"from {first} to {last}"
+        told = [f"{plural(len(self.runs), 'run')} {when}"]
         for state in ("interrupted", "damaged"):
             if count := getattr(self, state):
                 told.append(f"{plural(count, f'{state} run')} left out")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,13 @@ def test_the_page_has_a_picture_for_each_series_and_loads_nothing(
     assert [value for _, value in outer if not value.startswith("#")] == []
     assert "url(http" not in text
     assert "default-src 'none'" in text
+
+
+def test_runs_of_one_day_are_told_apart_by_the_hour():
+    run = datetime(2026, 2, 1, 8, 30, tzinfo=timezone.utc)
+    same_day, next_day = run + timedelta(hours=11), run + timedelta(hours=24)
+    assert history_page.dates([run, same_day]) == ["02-01 08:30", "02-01 19:30"]
+    assert history_page.dates([run, next_day]) == ["2026-02-01", "2026-02-02"]
 
 
 def test_only_the_metrics_that_were_named(runs: Path, capsys: Any):
