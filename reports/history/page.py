@@ -61,7 +61,7 @@ def picture(series: Series) -> str:
         _scale(ax, values)
         _levels(ax, series)
         _versions(ax, series.marks())
-        places = _spread(len(values), DATES)
+        places = dated(len(values))
         ax.set_xticks(places, dates([series.points[place].start for place in places]))
         ax.set_ylabel(label(series.key["unit"] if series.key["unit"] != "1" else ""))
     return drawn[0]
@@ -73,9 +73,10 @@ def dates(starts: Sequence[datetime]) -> list[str]:
     return days if len(set(days)) == len(days) else [f"{start:%m-%d %H:%M}" for start in starts]
 
 
-def _spread(count: int, most: int) -> list[int]:
-    shown = min(count, most)
-    return sorted({round(i * (count - 1) / max(1, shown - 1)) for i in range(shown)})
+def dated(count: int) -> list[int]:
+    """Which of so many runs have their date below: the last, and others at equal distances."""
+    step = -(-count // DATES)
+    return list(range((count - 1) % step, count, step))
 
 
 def _scale(ax: Axes, values: Sequence[float]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,14 @@ def test_runs_of_one_day_are_told_apart_by_the_hour():
     same_day, next_day = run + timedelta(hours=11), run + timedelta(hours=24)
     assert history_page.dates([run, same_day]) == ["02-01 08:30", "02-01 19:30"]
     assert history_page.dates([run, next_day]) == ["2026-02-01", "2026-02-02"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 12, 15, 16, 17, 100, 1000])
+def test_dates_below_a_picture_do_not_touch(count: int):
+    places = history_page.dated(count)
+    assert places[-1] == count - 1
+    assert len({b - a for a, b in pairwise(places)}) <= 1
+    assert all((b - a) / count >= 1 / history_page.DATES for a, b in pairwise(places))
 
 
 def test_only_the_metrics_that_were_named(runs: Path, capsys: Any):
