@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from reports import __main__ as command
+from reports.history import page as history_page
 from reports.history import series as history
 from reports.history import tables as trends
 from reports.render import terminal_layout
