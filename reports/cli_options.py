@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from reports.compare.run_drift import DRIFT, RUNS_ENOUGH
 from reports.stats.ratio_tests import FLOOR
+from reports.stats.run_levels import DRIFT, RUNS_ENOUGH
 
 Option = tuple[tuple[str, ...], dict[str, Any]]  # what add_argument takes
 

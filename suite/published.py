@@ -23,12 +23,12 @@ from typing import Any
 from scipy import stats
 
 from reference_trainers import BY_NAME
+from suite.harness.core.case import Case
 from suite.harness.core.errors import BadInput, Unsupported
 from suite.harness.core.history import Run
+from suite.harness.core.settings import Settings
 from suite.harness.core.versions import NO_KERAS, read_toml
 from suite.harness.environment.dataset import Dataset
-from suite.harness.pytest_plugin.options import Settings
-from suite.harness.pytest_plugin.parametrization import Case
 from suite.harness.pytest_plugin.progress import Progress
 from suite.harness.scenarios import small_programs
 from suite.harness.scenarios.base import complete, part_of_data, trained

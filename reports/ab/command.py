@@ -23,10 +23,10 @@ from reports.ab.pairs import Series
 from reports.cli_options import STRICT, Option, formats
 from reports.core import verdicts
 from reports.core.grouping import backends
+from reports.core.labels import approach
 from reports.core.table import Table
 from reports.rundir import frame
 from reports.rundir.frame import BadInput, RunFrames
-from reports.sections.conformance import approach
 from reports.stats.ratio_tests import CHANGED, Answer
 
 ROOT = Path(__file__).resolve().parents[2]

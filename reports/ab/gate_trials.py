@@ -18,11 +18,11 @@ import pandas as pd
 from reports.ab import pairs as paired
 from reports.ab.pairs import TIME, log_ratios
 from reports.core.grouping import grouped
+from reports.core.labels import approach
 from reports.core.table import Column, Row, Table
 from reports.core.text import MISSING, figure, plural
 from reports.rundir import conditions
 from reports.rundir.frame import BadInput, RunFrames
-from reports.sections.conformance import approach
 from reports.stats import ratio_tests
 from reports.stats.intervals import CONFIDENCE
 from reports.stats.ratio_tests import CHANGED, Answer

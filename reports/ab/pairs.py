@@ -16,10 +16,10 @@ import numpy as np
 import pandas as pd
 
 from reports.core.grouping import backends, grouped, whole
+from reports.core.labels import approach
 from reports.core.table import Column, Row, Table
 from reports.core.text import MISSING, figure, plural
 from reports.rundir.frame import BadInput, RunFrames
-from reports.sections.conformance import approach
 from reports.stats import ratio_tests
 from reports.stats.ratio_tests import Answer, Effect
 

@@ -16,11 +16,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from reports.charts.svg import COLOURS, INK, figure, label
+from reports.core.labels import approach
 from reports.core.verdicts import BY_NAME, Verdict
 from reports.rundir import event_files
 from reports.rundir.frame import RunFrames
 from reports.sections import fault_matrix as faults
-from reports.sections.conformance import approach
 
 # Strokes that a picture has room for: what is closer in a lane is drawn as one. Marks take four.
 STROKES, FEWEST_LANES, OF_A_MARK = 1200, 4, 4

@@ -17,11 +17,11 @@ from rich.console import Console
 from reports.compare.gate import Comparison, SeriesAnswer, TestAnswer
 from reports.compare.run_groups import Side
 from reports.core.grouping import backends
+from reports.core.labels import approach
 from reports.core.table import Column, Row, Table
 from reports.core.text import MISSING, figure, one_line, plural
 from reports.render import markdown, run_facts, terminal
 from reports.render.terminal_layout import Printer
-from reports.sections.conformance import approach
 from reports.stats.ratio_tests import CHANGED, CONFIDENCE, Answer
 
 SERIES = (

@@ -18,11 +18,11 @@ import pandas as pd
 
 from reports.ab import pairs
 from reports.core.grouping import backends, circumstances, grouped, whole
+from reports.core.labels import SEPARATOR, approach, short_name
 from reports.core.text import plural
 from reports.rundir import conditions, frame
 from reports.rundir.event_files import EVENTS
 from reports.rundir.frame import BadInput, RunFrames
-from reports.sections.conformance import SEPARATOR, approach, short_name
 from reports.stats import changepoints as changes
 from reports.stats.changepoints import Change
 

@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 
 from reports.charts import fault_timelines
 from reports.charts.fault_timelines import Picture
+from reports.core import labels
 from reports.core.grouping import whole
 from reports.core.table import Table
 from reports.core.text import figure
@@ -83,7 +84,7 @@ def _content(run: RunFrames, failures: Failures) -> Mapping[str, Any]:
         "counts": run.counts,
         "matrices": section("Conformance", lambda: conformance.by_folder(run.verdicts), {}),
         "claims": section("Claims", lambda: conformance.claims(run.verdicts), nothing),
-        "separator": conformance.SEPARATOR,
+        "separator": labels.SEPARATOR,
         "findings": section("What did not pass", lambda: conformance.findings(run.verdicts), []),
         "anchors": defaultdict(lambda: "verdicts", {row["test"]: row["anchor"] for row in rows}),
         "verdicts": rows,
@@ -133,9 +134,9 @@ def _verdicts(run: RunFrames) -> Iterator[dict[str, Any]]:
             **row,
             "anchor": f"verdict-{number}",
             "kind": BY_NAME[row["verdict"]],
-            "approach": conformance.approach(row["trainer"], row["keras"]),
-            "property": conformance.property_of(row["test"]),
-            "short": conformance.short_name(row["test"]),
+            "approach": labels.approach(row["trainer"], row["keras"]),
+            "property": labels.property_of(row["test"]),
+            "short": labels.short_name(row["test"]),
             "claims": [] if claims is None else list(claims),
             "workers": whole(row["workers"]),
             "seconds": figure(row["duration_s"]),

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 
+from reports.core import labels
 from reports.core.table import Column, Table
 from reports.core.text import one_line
 from reports.core.verdicts import VERDICTS
@@ -98,7 +99,7 @@ def _print_matrix(matrix: conformance.Matrix, out: Printer) -> None:
 
 
 def _heading(name: str) -> list[str]:
-    trainer, _, keras = name.partition(conformance.SEPARATOR)
+    trainer, _, keras = name.partition(labels.SEPARATOR)
     return [*broken(trainer, HEADING_WIDTH), *keras.split()]
 
 

@@ -9,7 +9,6 @@ reader share one set of columns.
 from __future__ import annotations
 
 import csv
-import functools
 import io
 import json
 import os
@@ -27,7 +26,7 @@ from reports.core import verdicts as six
 from reports.rundir import frame
 
 if TYPE_CHECKING:
-    from reports.sections.registry import Failures
+    pass
 
 
 def write(
@@ -68,25 +67,6 @@ def write(
         write_file(directory / f"{name}.csv", _csv(data))
     write_file(directory / "run.json", json.dumps(info, indent=2, ensure_ascii=False) + "\n")
     return frame.RunFrames(directory, info, *map(frame.data_frame, tables.values()))
-
-
-def write_pages(run: frame.RunFrames) -> Failures:
-    """Write report.md and report.html; return what of them could not be rendered.
-
-    OSError, with the file's name: it could not be written.
-    """
-    # Matplotlib and Jinja take a second to import, which xdist's workers never need.
-    from markupsafe import escape
-
-    from reports.render import html, markdown
-    from reports.sections.registry import Failures
-
-    failures = Failures()
-    for name, render in (("report.md", markdown.render), ("report.html", html.render)):
-        attempt = functools.partial(render, run, failures)
-        page = failures.attempt(name, attempt, lambda note: f"{escape(note)}\n")
-        write_file(run.directory / name, page)
-    return failures
 
 
 def write_file(path: Path, content: str | bytes) -> None:

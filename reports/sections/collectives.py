@@ -13,10 +13,10 @@ from typing import Any
 import pandas as pd
 
 from reports.core.grouping import grouped
+from reports.core.labels import approach
 from reports.core.table import Column, Row, Table
 from reports.core.text import MISSING, figure, plural
 from reports.rundir.frame import RunFrames
-from reports.sections.conformance import approach
 from reports.stats.intervals import CONFIDENCE, Estimate, geometric
 
 PREFIXES = ("collective_", "limit_", "shaped_")

@@ -13,10 +13,10 @@ from pathlib import PurePosixPath
 
 import pandas as pd
 
+from reports.core.labels import approach, property_of
 from reports.core.text import plural
 from reports.core.verdicts import BY_NAME, NAMES, VERDICTS, Verdict, worst
 
-SEPARATOR = " · "
 DURATIONS = (
     "s: set-up and call of the test. The first test of a scenario includes the scenario, which may "
     "have run ahead, beside others: the sum may be more than the run took."
@@ -90,23 +90,6 @@ class Finding:
         if len(self.by_approach) > 1:
             return f"{told} of {len(self.by_approach)} approaches"
         return f"{told}: {self.approaches[0]}"
-
-
-def approach(trainer: str, keras: str) -> str:
-    """A trainer and, where it makes a difference, the Keras flavour."""
-    name = trainer or "no trainer"
-    return name if keras in ("", "none") else name + SEPARATOR + keras
-
-
-def property_of(test: str) -> str:
-    """The property that a test id belongs to: its file's name, in words."""
-    stem = PurePosixPath(test.split("::")[0]).stem
-    return stem.removeprefix("test_").replace("_", " ") or test
-
-
-def short_name(test: str) -> str:
-    """A test id without its file."""
-    return test.split("::", 1)[-1]
 
 
 def _folder(test: str) -> tuple[int, str]:

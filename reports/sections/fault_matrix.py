@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 
+from reports.core.labels import SEPARATOR, approach
 from reports.core.table import Column, Row, Table
 from reports.core.text import MISSING, figure, plural
 from reports.core.verdicts import VERDICTS, is_red
 from reports.rundir import frame
 from reports.rundir.frame import BadInput, RunFrames
-from reports.sections.conformance import SEPARATOR, approach
 
 
 def _count(value: float) -> str:

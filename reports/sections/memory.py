@@ -9,10 +9,10 @@ from typing import Any
 import pandas as pd
 
 from reports.core.grouping import backends, grouped, whole
+from reports.core.labels import approach
 from reports.core.table import Column, Row, Table
 from reports.core.text import MISSING, figure
 from reports.rundir.frame import RunFrames
-from reports.sections.conformance import approach
 
 METRIC = "task_peak_memory_mib"
 KEYS = ("trainer", "keras", "backend", "collective", "workers", "how", "job")

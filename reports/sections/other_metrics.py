@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from reports.core.grouping import backends, circumstances, grouped, whole
+from reports.core.labels import approach
 from reports.core.table import Column, Row, Table
 from reports.core.text import figure
 from reports.rundir.frame import RunFrames
-from reports.sections.conformance import approach
 from reports.stats.intervals import middle
 
 COLUMNS = (

@@ -10,10 +10,10 @@ import math
 import pandas as pd
 
 from reports.core.grouping import grouped
+from reports.core.labels import approach
 from reports.core.table import Column, Row, Table
 from reports.core.text import MISSING
 from reports.rundir.frame import RunFrames
-from reports.sections.conformance import approach
 
 METRICS = ("published_document", "published_ours", "published_low", "published_high")
 KEYS = ("trainer", "keras", "variant")

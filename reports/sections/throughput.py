@@ -11,10 +11,10 @@ from statistics import median
 import pandas as pd
 
 from reports.core.grouping import circumstances, grouped, whole
+from reports.core.labels import SEPARATOR, approach
 from reports.core.table import Column, Row, Table
 from reports.core.text import MISSING, figure
 from reports.rundir.frame import RunFrames
-from reports.sections.conformance import SEPARATOR, approach
 from reports.stats.intervals import mean
 
 RATES = {"throughput_steps_per_s": "steps_per_s", "throughput_examples_per_s": "examples_per_s"}

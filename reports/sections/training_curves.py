@@ -13,11 +13,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from reports.core.labels import approach
 from reports.core.table import Column, Row, Table
 from reports.core.text import MISSING, figure, plural
 from reports.rundir import event_files
 from reports.rundir.frame import RunFrames
-from reports.sections.conformance import approach
 
 SPOILT = ("fault_started", "peer_lost", "restored", "unsupported")
 TRAINING = ("step", "epoch")

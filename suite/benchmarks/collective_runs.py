@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from suite.harness.cluster.cluster import Cluster
-from suite.harness.core import backends
 from suite.harness.core.errors import Unsupported
 from suite.harness.core.history import Run
+from suite.harness.environment.gpus import enough
 from suite.harness.metrics.collective_bandwidth import Limits, limits
 from suite.harness.scenarios import small_programs
 from suite.harness.session.session import Launch
@@ -98,7 +98,7 @@ def measured_limits(launch: Launch, link: str = LOOPBACK, seconds: float = 0.5) 
     with launch(trainer, jobs=jobs, flags=given, on_hosts=hosts) as cluster:
         linked(cluster, link)
         told = streamed(cluster)
-    between_gpus = not hosts and backends.enough(launch.engine.gpus, 2)
+    between_gpus = not hosts and enough(launch.engine.gpus, 2)
     return limits(told, copied(launch) if between_gpus else None)
 
 
@@ -109,7 +109,7 @@ def sizes_of_clusters(launch: Launch, backend: str = "") -> list[int]:
     """
     gpus = launch.engine.gpus
     other = (backend or launch.case.backend) != "nccl"
-    found = [n for n in WORKERS if other or not gpus or backends.enough(gpus, n)]
+    found = [n for n in WORKERS if other or not gpus or enough(gpus, n)]
     if not found:
         raise Unsupported(f"no GPU for each of {WORKERS[0]} workers: there is {len(gpus)}")
     return found

@@ -24,6 +24,7 @@ from suite.benchmarks.collective_runs import (
 from suite.benchmarks.test_throughput import must_be_what_was_asked
 from suite.benchmarks.time_budget import passes
 from suite.harness import checks
+from suite.harness.core.case import Case
 from suite.harness.core.errors import Unsupported
 from suite.harness.core.history import Run
 from suite.harness.metrics.collective_bandwidth import (
@@ -34,7 +35,6 @@ from suite.harness.metrics.collective_bandwidth import (
     named,
     timed,
 )
-from suite.harness.pytest_plugin.parametrization import Case
 from suite.harness.session.session import Launch, Session
 
 QUICK_SIZES = (KIB, 256 * KIB, 4 * MIB)  # bytes

@@ -8,8 +8,9 @@ from __future__ import annotations
 import pytest
 
 from suite.harness.ab import interleaved
+from suite.harness.core.case import Case
 from suite.harness.core.history import Run
-from suite.harness.pytest_plugin.parametrization import Case, plays
+from suite.harness.pytest_plugin.parametrization import plays
 from suite.harness.scenarios import base
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from suite.harness.core.history import Run
-from suite.harness.metrics.throughput import mean_ratio
+from suite.harness.metrics.bootstrap import mean_ratio
 from suite.harness.scenarios import base, small_programs
 from suite.harness.scenarios.base import Launch
 

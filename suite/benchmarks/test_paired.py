@@ -10,7 +10,7 @@ import pytest
 
 from suite.harness.ab import interleaved
 from suite.harness.ab.sides import Side, base_of, interpreter_of
-from suite.harness.pytest_plugin.parametrization import Case
+from suite.harness.core.case import Case
 from suite.harness.session.session import Launch, Session
 
 

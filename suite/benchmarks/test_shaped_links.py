@@ -15,19 +15,19 @@ import pytest
 from suite.benchmarks.collective_runs import MIB, collected, linked, measured_limits
 from suite.benchmarks.test_collectives import Record, record_all
 from suite.benchmarks.time_budget import passes
-from suite.harness.cluster.virtual_hosts import WHOLE
-from suite.harness.core.history import Run
-from suite.harness.metrics.collective_bandwidth import (
+from suite.harness.checks.link_limits import (
     fastest,
     link_is_as_fast_as_asked,
     no_faster_than_the_link,
     steps_no_faster_than_the_link,
 )
+from suite.harness.cluster.virtual_hosts import WHOLE
+from suite.harness.core.history import Run
+from suite.harness.core.link_rates import RATES
 from suite.harness.metrics.throughput import timed_steps
 from suite.harness.scenarios import base
 from suite.harness.scenarios.fault_free import start_of
 from suite.harness.session.session import Launch
-from suite.harness.task_side.link_rates import RATES
 
 LINKS = ("10gbit", "1gbit", "200mbit")
 SIZES = (MIB, 16 * MIB)  # bytes

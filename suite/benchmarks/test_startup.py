@@ -13,7 +13,7 @@ import pytest
 
 from suite.benchmarks import startup_ways
 from suite.benchmarks.time_budget import passes
-from suite.harness.metrics.throughput import ratio_of_medians
+from suite.harness.metrics.bootstrap import ratio_of_medians
 from suite.harness.scenarios import small_programs
 from suite.harness.session.session import Launch
 

@@ -16,14 +16,15 @@ from typing import Any
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from suite.benchmarks.recorded_clock import RecordedClock
 from suite.benchmarks.time_budget import Taken, in_turns, passes
 from suite.benchmarks.training_runs import Trained, common_collective, record_memory, trained
 from suite.harness.core import backends
+from suite.harness.core.case import Case
 from suite.harness.core.errors import Unsupported
 from suite.harness.metrics import interference
-from suite.harness.metrics.throughput import RecordedClock, timed_steps
+from suite.harness.metrics.throughput import timed_steps
 from suite.harness.pytest_plugin.fixtures import WATCHED, case_of
-from suite.harness.pytest_plugin.parametrization import Case
 from suite.harness.scenarios import base
 from suite.harness.scenarios.base import Launch
 from suite.harness.session.session import Launch as LaunchOf

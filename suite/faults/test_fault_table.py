@@ -39,7 +39,7 @@ def others_do_as_promised(struck: Struck, limit_s: float) -> None:
     elif struck.promise == faults.WAIT:
         checks.others_wait(struck.run)
     elif struck.promise == faults.GO_ON:
-        checks.others_go_on(struck.run)
+        checks.others_go_on(struck.run, harmless=FAULTS[struck.row.fault].harmless)
 
 
 def all_is_well_again(struck: Struck) -> None:

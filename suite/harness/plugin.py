@@ -21,12 +21,13 @@ from suite.harness.ab import sides
 from suite.harness.cluster import leaks
 from suite.harness.core.errors import BadInput
 from suite.harness.core.paths import ROOT
+from suite.harness.core.settings import TAKEN_IN_BY
 from suite.harness.metrics import interference
 from suite.harness.pytest_plugin import options, verdict_hooks, vocabulary
 from suite.harness.pytest_plugin.fixtures import *  # noqa: F403 - pytest finds fixtures in a plug-in's namespace
 from suite.harness.pytest_plugin.fixtures import WATCHED, case_of, group_of, scene_name, scene_of
 from suite.harness.pytest_plugin.interrupts import Interrupts
-from suite.harness.pytest_plugin.options import TAKEN_IN_BY, is_parallel, is_worker
+from suite.harness.pytest_plugin.options import is_parallel, is_worker
 from suite.harness.pytest_plugin.parametrization import Needs, select
 from suite.harness.pytest_plugin.progress import Progress
 from suite.harness.pytest_plugin.run_directory_plugin import Controller
@@ -112,6 +113,7 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         settings = options.read(config.option)
         settings = replace(settings, full=settings.full or only_benchmarks(config))
+        sides.check(settings.base, settings.deadline_scale)
         settled = setup.settle(settings, runs=not only_lists(config))
         progress = Progress()
         session = setup.build(settled, progress)

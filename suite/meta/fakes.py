@@ -12,7 +12,7 @@ import numpy as np
 from reference_trainers import BY_NAME, Trainer
 from suite.harness.cluster.cluster import Cluster
 from suite.harness.cluster.launcher import Engine
-from suite.harness.pytest_plugin.parametrization import Case
+from suite.harness.core.case import Case
 from suite.harness.scenarios import crashes
 from suite.harness.scenarios.base import ASYNCHRONOUS_STEPS, WORK
 

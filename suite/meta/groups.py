@@ -16,9 +16,10 @@ from suite.harness.checks import CHECKS
 from suite.harness.cluster.launcher import Engine
 from suite.harness.core.errors import CheckFailed
 from suite.harness.core.history import Run
+from suite.harness.core.outcomes import Compared, Continued
 from suite.harness.core.single_flight import Once
 from suite.harness.scenarios import crashes, fault_free
-from suite.harness.scenarios.base import Compared, Continued, Launch
+from suite.harness.scenarios.base import Launch
 from suite.meta import coordinated, histories
 from suite.meta.fakes import AGGREGATES, LOOP, MIRRORED, SERVERS, SINGLE, WORKERS, FakeCase
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from suite.harness.core.history import Event, Run
-from suite.harness.scenarios.base import Compared, Continued
-from suite.harness.scenarios.misconfiguration import Mistaken
+from suite.harness.core.outcomes import Compared, Continued, Mistaken
 from suite.meta.fakes import WORKERS, FakeCase, data_file
 
 TASKS = ("worker/0", "worker/1")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from reports.render import pages
 from reports.rundir import frame, writer
 
 RUN_ID = "2026-01-02T030405-1"
@@ -269,7 +270,7 @@ def write(run_dir: Path, **info: Any) -> Path:
     """Write the run with `reports.rundir.writer`; `info` replaces what run.json usually says."""
     write_events(run_dir)
     run = writer.write(run_dir, {**INFO, **info}, measurements(), verdicts())
-    assert writer.write_pages(run) == []
+    assert pages.write_pages(run) == []
     return run_dir
 
 

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from suite.harness.session import run_directory
+
 STOPS, REACHED = "PHASE_STOPS", "PHASE_REACHED"
 HANGS_S = 120
 # In this order: the fakes replace rows that the plug-in reads.
@@ -126,7 +128,7 @@ def run_session(stage: Path, name: str, session: Session) -> int:
     from suite.harness.core.deadlines import wait_until
     from suite.harness.pytest_plugin.interrupts import Interrupts
     from suite.harness.pytest_plugin.run_record import Recorder
-    from suite.harness.session import setup, timing_lock
+    from suite.harness.session import timing_lock
     from suite.meta.sessions import lock_name
 
     os.setpgid(0, 0)  # a terminal sends Ctrl-C to all of a process group
@@ -138,7 +140,7 @@ def run_session(stage: Path, name: str, session: Session) -> int:
     output = os.open(directory / "output", os.O_WRONLY | os.O_CREAT)
     for descriptor in (1, 2):
         os.dup2(output, descriptor)
-    setup.RUNS = directory / "runs"
+    run_directory.RUNS = directory / "runs"
     timing_lock.NAME = lock_name(directory)  # the other session of this phase times as well
 
     handlers: list[Interrupts] = []

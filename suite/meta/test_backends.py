@@ -21,6 +21,7 @@ from suite.harness.cluster.launcher import MALLOC, THREADS, Engine, to_inherit
 from suite.harness.core import backends
 from suite.harness.core.errors import BadInput, CheckFailed, Unsupported
 from suite.harness.core.history import Run
+from suite.harness.environment.gpus import assign_gpus, discover_gpus
 from suite.meta.calls import calls
 
 RING = "I0000 collective_param_resolver_local.cc:703] AssignCollectiveType RingReduce\n"
@@ -126,7 +127,7 @@ def listing(*models: str) -> str:
 
 def discover(visible: str | None = None, order: str | None = None) -> tuple[str, ...]:
     given = {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": order}
-    return backends.discover_gpus({k: v for k, v in given.items() if v is not None})
+    return discover_gpus({k: v for k, v in given.items() if v is not None})
 
 
 @pytest.mark.parametrize(
@@ -188,18 +189,18 @@ def test_no_driver_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_each_worker_gets_a_gpu_of_its_own():
-    assert backends.assign_gpus(GPUS, WORKERS) == dict(zip(WORKERS, GPUS, strict=False))
+    assert assign_gpus(GPUS, WORKERS) == dict(zip(WORKERS, GPUS, strict=False))
 
 
 def test_a_worker_of_several_replicas_gets_a_gpu_for_each():
     pair = f"{GPUS[0]},{GPUS[1]}"
-    assert backends.assign_gpus(GPUS, WORKERS[:1], each=2) == {"worker/0": pair}
-    assert backends.assign_gpus(GPUS, WORKERS, each=2) == {"worker/0": "-1", "worker/1": "-1"}
+    assert assign_gpus(GPUS, WORKERS[:1], each=2) == {"worker/0": pair}
+    assert assign_gpus(GPUS, WORKERS, each=2) == {"worker/0": "-1", "worker/1": "-1"}
 
 
 def test_no_worker_gets_a_gpu_where_there_are_too_few():
-    assert backends.assign_gpus(GPUS[:1], WORKERS) == {"worker/0": "-1", "worker/1": "-1"}
-    assert backends.assign_gpus((), WORKERS) == {"worker/0": "-1", "worker/1": "-1"}
+    assert assign_gpus(GPUS[:1], WORKERS) == {"worker/0": "-1", "worker/1": "-1"}
+    assert assign_gpus((), WORKERS) == {"worker/0": "-1", "worker/1": "-1"}
 
 
 @pytest.mark.parametrize(

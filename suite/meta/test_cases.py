@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from reference_trainers import BY_NAME
-from suite.harness.pytest_plugin.options import Settings
+from suite.harness.core.settings import Settings
 from suite.harness.pytest_plugin.parametrization import Needs, select
 
 LOOP = BY_NAME["custom_loop_multi_worker_mirrored"]

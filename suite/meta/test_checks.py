@@ -14,7 +14,7 @@ from suite.harness.checks import CHECKS
 from suite.harness.cluster import diagnostics
 from suite.harness.cluster.launcher import Engine
 from suite.harness.core.history import Event, Run
-from suite.harness.scenarios.misconfiguration import Mistaken
+from suite.harness.core.outcomes import Mistaken
 from suite.meta import fakes, histories
 from suite.meta.groups import BY_NAME, LIMIT_S, Stage, judge, judge_all
 

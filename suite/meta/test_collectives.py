@@ -9,21 +9,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from suite.harness.core.errors import CheckFailed
-from suite.harness.core.history import Event, Run, in_order
-from suite.harness.metrics.collective_bandwidth import (
+from suite.harness.checks.link_limits import (
     TRIES,
-    Collective,
-    Limits,
     fastest,
-    implementation,
-    limits,
     link_is_as_fast_as_asked,
     no_faster_than_the_link,
     steps_no_faster_than_the_link,
+)
+from suite.harness.core.errors import CheckFailed
+from suite.harness.core.history import Event, Run, in_order
+from suite.harness.core.link_rates import RATES, Rate
+from suite.harness.metrics.collective_bandwidth import (
+    Collective,
+    Limits,
+    implementation,
+    limits,
     timed,
 )
-from suite.harness.task_side.link_rates import RATES, Rate
 from suite.meta.fakes import WORKERS
 
 TWELVE = [0.5 * i for i in range(12)]  # when iterations began, s

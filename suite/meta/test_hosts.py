@@ -14,20 +14,16 @@ import pytest
 
 from reference_trainers import Trainer
 from suite.benchmarks.collective_runs import linked, streamed
+from suite.harness.checks.link_limits import fastest, link_is_as_fast_as_asked
 from suite.harness.cluster import addresses as network
 from suite.harness.cluster import leaks, virtual_hosts
 from suite.harness.cluster.cluster import Cluster
 from suite.harness.cluster.launcher import Engine
 from suite.harness.core.errors import HarnessError, Unsupported
 from suite.harness.core.history import Event, Run
+from suite.harness.core.link_rates import RATES
 from suite.harness.core.paths import ROOT
-from suite.harness.metrics.collective_bandwidth import (
-    Limits,
-    fastest,
-    limits,
-    link_is_as_fast_as_asked,
-)
-from suite.harness.task_side.link_rates import RATES
+from suite.harness.metrics.collective_bandwidth import Limits, limits
 from suite.meta import fakes
 
 ISOLATED = network.probe().kind == network.NAMESPACE

@@ -12,7 +12,7 @@ import pytest
 
 from suite.harness.core.deadlines import wait_until
 from suite.harness.metrics.interference import Watch
-from suite.harness.pytest_plugin import run_record
+from suite.harness.pytest_plugin import provenance
 
 SPINS = "import os\nprint('ready', flush=True)\nwhile os.times().user < 60: pass"
 ENDS = SPINS.replace("60", "0.5")
@@ -63,6 +63,6 @@ def test_threads_are_told_as_asked_for_or_as_the_environment_has_them(monkeypatc
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "2")
     monkeypatch.delenv("TF_NUM_INTEROP_THREADS", raising=False)
     settings = SimpleNamespace(threads=asked, malloc=None)
-    threads = run_record.machine(0.0, settings)["threads"]  # type: ignore[arg-type]
+    threads = provenance.machine(0.0, settings)["threads"]  # type: ignore[arg-type]
     names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
     assert [threads[name] for name in names] == told

@@ -18,21 +18,15 @@ import pytest
 
 from reference_trainers import BY_NAME
 from suite.benchmarks import test_throughput, training_runs
+from suite.benchmarks.recorded_clock import RecordedClock
 from suite.benchmarks.time_budget import Purse, in_turns, passes
+from suite.harness.core.case import Case
 from suite.harness.core.history import Event, Run, in_order
 from suite.harness.core.paths import ROOT
 from suite.harness.core.single_flight import Once
-from suite.harness.metrics.throughput import (
-    Interval,
-    RecordedClock,
-    bootstrap,
-    mean_ratio,
-    ratio_of_medians,
-    timed_steps,
-    warm_up,
-)
+from suite.harness.metrics.bootstrap import Interval, bootstrap, mean_ratio, ratio_of_medians
+from suite.harness.metrics.throughput import timed_steps, warm_up
 from suite.harness.pytest_plugin.fixtures import WATCHED
-from suite.harness.pytest_plugin.parametrization import Case
 from suite.meta.fakes import SINGLE, FakeCase, data_file
 
 TOGETHER = BY_NAME["keras_multi_worker_mirrored"]
@@ -236,7 +230,7 @@ def test_recorded_clock_passes_recorded_times_once():
 
 BENCHMARK = """
 import pytest
-from suite.harness.metrics.throughput import RecordedClock
+from suite.benchmarks.recorded_clock import RecordedClock
 
 CLOCK = RecordedClock()
 

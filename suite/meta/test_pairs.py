@@ -18,11 +18,11 @@ from reference_trainers import BY_NAME, TRAINERS
 from suite.harness.ab import interleaved, sides
 from suite.harness.ab.interleaved import Pair
 from suite.harness.cluster.launcher import MALLOC
+from suite.harness.core.case import Case
 from suite.harness.core.errors import BadInput, HarnessError, TrainerFailed
 from suite.harness.core.paths import ROOT
 from suite.harness.environment.interpreter import Interpreter
 from suite.harness.pytest_plugin import parametrization as cases
-from suite.harness.pytest_plugin.parametrization import Case
 from suite.harness.scenarios import base as staging
 from suite.harness.session.session import Launch, Session
 from suite.meta.fakes import LOOP, SINGLE, FakeCase, data_file

@@ -19,8 +19,8 @@ import pytest
 
 import reports
 from reports import __main__ as command
-from reports.render import html, markdown, terminal
-from reports.rundir import frame, writer
+from reports.render import html, markdown, pages, terminal
+from reports.rundir import frame
 from reports.sections import registry
 from suite.meta import made_up_run
 
@@ -196,7 +196,7 @@ def test_broken_page_leaves_the_run_and_other_page(tmp_path: Path, monkeypatch: 
     directory = made_up_run.write_small(tmp_path / "run")
     module, _, function = name.rpartition(".")
     monkeypatch.setattr(importlib.import_module(f"reports.{module}"), function, broken)
-    (note,) = writer.write_pages(frame.load(directory))
+    (note,) = pages.write_pages(frame.load(directory))
     page, other = ("report.md", "report.html")[:: 1 if module == "render.markdown" else -1]
     assert note.startswith(f"{page} could not be rendered: KeyError")
     assert f"{page} could not be rendered" in (directory / page).read_text()

@@ -13,6 +13,7 @@ from reports.compare import gate, run_drift, run_groups
 from reports.compare import output as shown
 from reports.compare.gate import Comparison
 from reports.rundir.frame import BadInput
+from reports.stats import run_levels
 from suite.meta.made_up_pair import run, side, step_times, times, told
 from suite.meta.made_up_run import INFO
 
@@ -258,7 +259,7 @@ def test_drift_is_given_or_seen_in_several_runs_or_assumed():
     seen = run_drift.known(drifting(LEVELS))
     assert (seen.usual, seen.df) == (pytest.approx(0.0158, rel=0.01), 4)
     assumed = run_drift.known(drifting(LEVELS[:4]))
-    assert assumed.usual == pytest.approx(math.log1p(run_drift.DRIFT))
+    assert assumed.usual == pytest.approx(math.log1p(run_levels.DRIFT))
 
 
 def test_a_series_that_drifts_more_than_its_unit_is_judged_by_its_own():

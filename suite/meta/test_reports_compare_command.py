@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from reports import __main__ as command
-from reports.compare import gate, output, run_drift
-from reports.stats import ratio_tests
+from reports.compare import gate, output
+from reports.stats import ratio_tests, run_levels
 from suite.meta.made_up_pair import side, step_times, times, told, usual, write
 from suite.meta.made_up_run import INFO, NASTY
 
@@ -209,7 +209,7 @@ def test_help_states_the_constants_that_hold(capsys: Any):
         command.main(["compare", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
     assert (
-        f"{run_drift.RUNS_ENOUGH} or more runs in BASE show, else {100 * run_drift.DRIFT:g} "
+        f"{run_levels.RUNS_ENOUGH} or more runs in BASE show, else {100 * run_levels.DRIFT:g} "
         in shown
     )
     assert f"by default {100 * ratio_tests.FLOOR:g} " in shown

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from reports.charts import svg
 from reports.core.verdicts import VERDICTS
 from reports.render import html, markdown, run_facts, terminal
 from reports.rundir import frame
@@ -385,9 +386,9 @@ def test_long_names_break_where_they_have_parts(made_up: Path):
 
 def test_the_text_of_charts_can_be_read(made_up: Path):
     text = (made_up / "report.html").read_text()
-    svg = "".join(re.findall(r"<svg.*?</svg>", text, re.DOTALL))
+    drawn = "".join(re.findall(r"<svg.*?</svg>", text, re.DOTALL))
     assert float(svg.STYLE["font.size"]) >= SMALLEST
-    assert min(map(float, re.findall(r"font-size: ([\d.]+)px", svg))) >= SMALLEST
+    assert min(map(float, re.findall(r"font-size: ([\d.]+)px", drawn))) >= SMALLEST
 
 
 def test_curves_are_those_of_healthy_clusters(made_up: Path):

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from reports.core import verdicts
+from reports.render import pages
 from reports.rundir import frame, writer
 from suite.meta import made_up_run
 
@@ -41,7 +42,7 @@ def names(directory: Path) -> set[str]:
 def write_small(directory: Path, **row: Any) -> None:
     verdict = {**made_up_run.verdict(made_up_run.SINGLE, "export", "loads"), **row}
     run = writer.write(directory, made_up_run.INFO, made_up_run.measurements()[-1:], [verdict])
-    assert writer.write_pages(run) == []
+    assert pages.write_pages(run) == []
 
 
 @contextmanager
@@ -125,7 +126,7 @@ def test_a_text_is_bounded_in_every_file(tmp_path: Path):
 def test_facts_of_a_run_are_bounded(tmp_path: Path):
     """A process that was left behind may have a command line of any length."""
     info = {**made_up_run.INFO, "leaks": ["process 7: <" * 1_000_000], "seed": 7}
-    writer.write_pages(made_up_run.write_numbers(tmp_path, info, [], []))
+    pages.write_pages(made_up_run.write_numbers(tmp_path, info, [], []))
     assert max(path.stat().st_size for path in tmp_path.iterdir()) < 400_000
     (leak,) = frame.load(tmp_path).info["leaks"]
     assert "11.9 MB cut" in leak

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from suite.harness.session import setup
+from suite.harness.session import run_directory
 from suite.meta import listed as plugin
 from suite.meta.sessions import listed
 
@@ -30,7 +30,7 @@ OPTIONS: Mapping[tuple[str, ...], set[tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("arguments", OPTIONS, ids=["whole", "narrowed", "paired"])
 def test_reproduce_line_selects_exactly_its_test(plugin_stage: Path, arguments: tuple[str, ...]):
-    before = sorted(setup.RUNS.glob("*"))
+    before = sorted(run_directory.RUNS.glob("*"))
     found = listed(plugin_stage, "all", [*arguments, "--run-dir", str(plugin_stage / "nowhere")])
     # All tests with the same options are named to one session: collecting takes a second. Those of
     # benchmarks by themselves: only then are they a benchmark run.
@@ -52,4 +52,4 @@ def test_reproduce_line_selects_exactly_its_test(plugin_stage: Path, arguments: 
         )
         for tests, again in zip(groups.values(), selected, strict=True):
             assert sorted(test for test, _ in again) == sorted(tests)
-    assert sorted(setup.RUNS.glob("*")) == before  # listing tests makes no run directory
+    assert sorted(run_directory.RUNS.glob("*")) == before  # listing tests makes no run directory

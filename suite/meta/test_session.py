@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from reference_trainers import BY_NAME
+from suite.harness.core.case import Case
 from suite.harness.core.deadlines import Deadlines
 from suite.harness.core.errors import CheckFailed
-from suite.harness.pytest_plugin.parametrization import Case
 from suite.harness.session.session import Session, Timing
 
 CASE = Case(BY_NAME["single_process"], "none", "tf_keras")

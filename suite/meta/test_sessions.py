@@ -21,7 +21,7 @@ from suite.harness.core.history import read
 from suite.harness.core.paths import ROOT
 from suite.harness.environment.interpreter import Interpreter
 from suite.harness.pytest_plugin import options
-from suite.harness.session import setup
+from suite.harness.session import run_directory, setup
 from suite.meta.sessions import ONE_CASE, run_pytest
 
 pytestmark = pytest.mark.xdist_group("sessions")  # they share what the first one gave
@@ -277,7 +277,7 @@ def test_run_directory_with_content_is_refused_unchanged(tmp_path, name: str):
     (tmp_path / name).write_text("")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(BadInput, match="is not empty; give a new or an empty directory"):
-        setup.run_directory(str(tmp_path))
+        run_directory.run_directory(str(tmp_path))
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -474,4 +474,4 @@ def test_an_interpreter_without_tensorflow_is_bad_input(tmp_path):
 def test_a_run_directory_that_cannot_be_written_is_bad_input(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="cannot be written: Not a directory"):
-        setup.run_directory(str(tmp_path / "file" / "run"))
+        run_directory.run_directory(str(tmp_path / "file" / "run"))

@@ -21,9 +21,7 @@ from suite.harness.environment import interpreter as environments
 from suite.harness.environment.interpreter import Interpreter
 
 if TYPE_CHECKING:
-    from suite.harness.pytest_plugin.parametrization import (
-        Case,  # which needs the options, and these what stands here
-    )
+    from suite.harness.core.case import Case
 
 SAME = "same"
 DOCUMENTED = "documented"

@@ -14,7 +14,6 @@ from suite.harness.checks.assertions import (
 )
 from suite.harness.checks.parameter_servers import GOING_ON
 from suite.harness.core.history import Event, Run
-from suite.harness.faults import FAULTS
 from suite.harness.metrics import recovery
 
 
@@ -24,14 +23,17 @@ def _fault_and_others(run: Run) -> tuple[Event, list[str]]:
 
 
 @check
-def others_go_on(run: Run) -> None:
-    """The others neither fail nor stand still: they make steps between its loss and its return."""
+def others_go_on(run: Run, *, harmless: bool = False) -> None:
+    """The others neither fail nor stand still: they make steps between its loss and its return.
+
+    `harmless`: the fault is over before a peer has to notice.
+    """
     fault, others = _fault_and_others(run)
     again = [*run.of("spawned", fault.task), *run.of("fault_ended", fault.task)]
     back = sorted(e.time_s for e in again if e.time_s > fault.time_s)
     healed = [e.time_s for e in run.of("fault_ended", fault.task)]
-    if FAULTS[fault["fault"]].harmless:
-        back = healed = []  # over before anybody has to notice
+    if harmless:
+        back = healed = []
     ended = run.exit_of(fault.task, fault.attempt)
     # A signal takes a while, in which fast ones make some steps.
     lost_s = ended.time_s if ended and ended.time_s < min(back, default=0.0) else fault.time_s

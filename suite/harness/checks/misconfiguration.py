@@ -8,7 +8,7 @@ from suite.harness.checks.assertions import check, equal, require, some
 from suite.harness.core.history import Run
 
 if TYPE_CHECKING:
-    from suite.harness.scenarios.misconfiguration import Mistaken
+    from suite.harness.core.outcomes import Mistaken
 
 BAD_INPUT = 2
 

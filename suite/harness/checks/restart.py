@@ -15,7 +15,7 @@ from suite.harness.checks.assertions import (
     some,
     weights,
 )
-from suite.harness.cluster.diagnostics import last_error
+from suite.harness.core.error_lines import last_error
 from suite.harness.core.errors import CheckFailed
 from suite.harness.core.history import Event, Run
 

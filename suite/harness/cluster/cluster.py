@@ -22,6 +22,7 @@ from suite.harness.cluster.connections import PortWatch
 from suite.harness.cluster.launch_spec import Plan
 from suite.harness.cluster.virtual_hosts import Hosts
 from suite.harness.cluster.zygote_client import Keeper
+from suite.harness.core import error_lines
 from suite.harness.core.deadlines import Deadlines, wait_until
 from suite.harness.core.errors import DeadlineExceeded, HarnessError, TrainerFailed, Unsupported
 from suite.harness.core.history import HARNESS_EVENTS, Event, Run, Tail, in_order, of
@@ -328,7 +329,7 @@ class Cluster:
             if exited is None or exited["ended_by_harness"]:
                 continue
             if exited["code"] in CALLED_WRONGLY:
-                raise HarnessError(f"{task}: {diagnostics.last_error(run.end_of_log(task))}")
+                raise HarnessError(f"{task}: {error_lines.last_error(run.end_of_log(task))}")
         failed = [t for t in run.drivers if t in self.attempts and self._failed_exit(run, t)]
         if failed:
             raise self._failed("failed", failed)
@@ -397,7 +398,7 @@ class Cluster:
         self.garbage.update(new)
         if new:
             lines = [f"{task} wrote {self.tails[task, attempt].refused}" for task, attempt in new]
-            raise TrainerFailed("; ".join(lines), self.run())
+            raise TrainerFailed("; ".join(lines))
 
     def _exit_of(self, task: str) -> Event | None:
         """How its last incarnation ended, as far as was seen at the last look."""
@@ -421,7 +422,7 @@ class Cluster:
         try:
             return wait_until(what, condition, within_s)
         except TimeoutError as error:
-            failure = DeadlineExceeded(f"{error} ({self._state()})", self.run())
+            failure = DeadlineExceeded(f"{error} ({self._state()})")
             self._explain(failure)
             raise failure from error
 
@@ -431,9 +432,9 @@ class Cluster:
         for task in tasks:
             exited = run.exit_of(task)
             ended = diagnostics.describe_exit(exited)
-            error = diagnostics.last_error(run.end_of_log(task))
+            error = error_lines.last_error(run.end_of_log(task))
             lines.append(f"{task} {how} ({ended}): {error}")
-        return TrainerFailed("; ".join(lines), run)
+        return TrainerFailed("; ".join(lines))
 
     @staticmethod
     def _raise_unsupported(run: Run, tasks: Iterable[str]) -> None:

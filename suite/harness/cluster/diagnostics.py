@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sysconfig
 from collections.abc import Mapping
@@ -17,24 +16,9 @@ from suite.harness.core.paths import ROOT
 LOG_LINES = 50
 LOG_BYTES = 16_000  # of these lines, at most
 ALL_LOGS_BYTES = 96_000  # of those of all logs of a cluster: 32 workers have 3,000 each
-ERROR_BYTES = 1_200
 EVENT_BYTES = 160
 STACK_BYTES = 16_000  # of one task
 STACK_S = 20.0
-ERROR_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt|error)\b.*")
-NATIVE_LOG = re.compile(r"^(?:[IWE]\d{4}|\d{4}-\d\d-\d\d)\s")
-
-
-def last_error(log: str) -> str:
-    """The line in which a program says why it ended: the last exception, else the last line."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    errors = [i for i, line in enumerate(lines) if ERROR_LINE.match(line)]
-    if errors:
-        first = errors[-1]
-        # TensorFlow's messages go on below a generic first line.
-        return text.bounded(" ".join(lines[first : first + 3]), ERROR_BYTES)
-    said = [line for line in lines if not NATIVE_LOG.match(line)] or lines
-    return text.bounded(said[-1], ERROR_BYTES) if said else "it said nothing"
 
 
 def describe_exit(exited: Event | None) -> str:

@@ -25,6 +25,7 @@ from suite.harness.core.errors import HarnessError
 from suite.harness.core.paths import ROOT
 from suite.harness.core.single_flight import Once
 from suite.harness.core.topology import ROLE_VARIABLES, Topology
+from suite.harness.environment.gpus import assign_gpus
 
 # The environment variables by which TensorFlow sizes its pools (intra-op, inter-op).
 THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
@@ -198,7 +199,7 @@ class Engine:
             topology.tasks, on_hosts, bool(on_disk), self.session
         )
         numbered = f"{self.prefix}{next(self.clusters):03d}-{name}"
-        gpus = backends.assign_gpus(self.gpus, topology.workers, trainer.devices)
+        gpus = assign_gpus(self.gpus, topology.workers, trainer.devices)
         plan = Plan(
             trainer=trainer,
             topology=topology,

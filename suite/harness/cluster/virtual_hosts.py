@@ -13,11 +13,13 @@ import select
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from suite.harness.cluster.zygote_client import Keeper, end_of
 from suite.harness.core.deadlines import Deadlines, wait_until
 from suite.harness.core.errors import HarnessError, Unsupported
+from suite.harness.core.link_rates import RATES
 from suite.harness.core.paths import TASK_SIDE
 
 PROGRAM = TASK_SIDE / "network_links.py"
@@ -82,7 +84,8 @@ class Hosts:
 
         Unsupported, with the reason, for a state that this kernel was not built for.
         """
-        self._ask(op="set", task=task, state=state)
+        rate = RATES.get(state)
+        self._ask(op="set", task=task, state=state, rate=rate and asdict(rate))
 
     def close(self) -> None:
         if self.process:

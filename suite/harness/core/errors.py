@@ -7,11 +7,6 @@ the harness or the machine did (`harness_error`), Unsupported what this set-up c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from suite.harness.core.history import Run
-
 
 class HarnessError(Exception):
     """The harness or the machine failed; says nothing about TensorFlow."""
@@ -28,12 +23,11 @@ class CheckFailed(AssertionError):
 class TrainerFailed(AssertionError):
     """A task ended as it should not, or never did what was waited for.
 
-    `run` is the history so far; the message ends with the task's own last error line.
+    The message ends with the task's own last error line.
     """
 
-    def __init__(self, message: str, run: Run | None = None) -> None:
+    def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.run = run
         self.diagnosis = ""  # what was seen while the tasks lived
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from suite.harness.cluster.cluster import Cluster
+from suite.harness.core.case import Case
 from suite.harness.core.history import Run
 from suite.harness.faults.fault import Fault
 from suite.harness.faults.injection_points import MOMENTS
@@ -27,7 +28,6 @@ from suite.harness.faults.matrix import (
     Row,
 )
 from suite.harness.faults.process_faults import planted
-from suite.harness.pytest_plugin.parametrization import Case
 from suite.harness.scenarios import crashes, small_programs
 from suite.harness.scenarios.base import (
     FEW,

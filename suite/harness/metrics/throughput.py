@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -10,8 +10,6 @@ import numpy as np
 
 from suite.harness.core.history import Run
 
-CONFIDENCE = 0.95
-RESAMPLES = 10_000
 LEAST_STEPS, LEAST_ROUNDS = 4, 3  # that must be left when the warm-up is out
 
 
@@ -120,84 +118,3 @@ def _timed_joins(run: Run) -> Steps:
     told = [e["examples"] for e in run.of("step")] or [run.flags["batch-size"]]
     examples = float(np.mean(told))
     return Steps(tuple(times[cold:]), rate, rate * examples)
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A point estimate and its bootstrap confidence interval."""
-
-    estimate: float
-    low: float
-    high: float
-
-    def named(self, metric: str) -> Iterator[tuple[str, float]]:
-        """As measurements, which hold one number each: `metric`, and its ends beside it."""
-        yield metric, self.estimate
-        yield f"{metric}_low", self.low
-        yield f"{metric}_high", self.high
-
-
-def bootstrap(
-    statistic: Callable[..., np.ndarray], *samples: Sequence[float], seed: int = 1
-) -> Interval:
-    """Percentile bootstrap of `statistic(*samples, axis=-1)`, 95 %; same input, same interval.
-
-    Each sample is resampled by itself. What is paired belongs into one sample, as the pairs'
-    ratios. The interval is too narrow below about ten values.
-    """
-    arrays = tuple(np.asarray(sample, dtype=float) for sample in samples)
-    from scipy import stats  # takes longer to import than most of what is measured
-
-    found = stats.bootstrap(
-        arrays,
-        statistic,
-        n_resamples=RESAMPLES,
-        confidence_level=CONFIDENCE,
-        method="percentile",
-        vectorized=True,
-        random_state=np.random.default_rng(seed),  # type: ignore[call-arg] - `rng` from 1.15 on
-    ).confidence_interval
-    return Interval(float(statistic(*arrays, axis=-1)), float(found.low), float(found.high))
-
-
-def ratio_of_medians(values: Sequence[float], base: Sequence[float]) -> Interval:
-    """How many times `base` the values are, by the medians of two samples."""
-
-    def ratio(a: np.ndarray, b: np.ndarray, axis: int) -> np.ndarray:
-        return np.median(a, axis=axis) / np.median(b, axis=axis)
-
-    return bootstrap(ratio, values, base)
-
-
-def mean_ratio(ratios: Sequence[float]) -> Interval:
-    """Geometric mean of the ratios of pairs: a pair turned round must give its inverse."""
-
-    def geometric(a: np.ndarray, axis: int) -> np.ndarray:
-        return np.exp(np.mean(np.log(a), axis=axis))
-
-    return bootstrap(geometric, ratios)
-
-
-class RecordedClock:
-    """A clock for pytest-benchmark that passes the times which a run has recorded.
-
-    What is timed happens in other processes, so there is nothing to time here; each call of
-    `replay` lets one recorded step pass. pytest-benchmark then stores and compares real step times.
-    """
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-        self.left: list[float] = []
-
-    def load(self, times_s: Sequence[float]) -> int:
-        """Take new times; returns how many rounds they give."""
-        self.now_s = 0.0  # small numbers keep their digits
-        self.left = list(reversed(times_s))
-        return len(times_s)
-
-    def __call__(self) -> float:
-        return self.now_s
-
-    def replay(self) -> None:
-        """Let the next recorded time pass; no time when none is left (--benchmark-disable)."""
-        self.now_s += self.left.pop() if self.left else 0.0

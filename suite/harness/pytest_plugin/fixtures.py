@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from suite.harness.core import outcomes
+from suite.harness.core.case import Case
 from suite.harness.core.deadlines import Deadlines
 from suite.harness.core.history import Run
 from suite.harness.environment.dataset import Dataset
 from suite.harness.metrics import interference
 from suite.harness.pytest_plugin.options import is_parallel
-from suite.harness.pytest_plugin.parametrization import Case
-from suite.harness.scenarios import base, fault_free
+from suite.harness.scenarios import fault_free
 from suite.harness.session.session import ALL_TESTS, SESSION, Launch, Scene, Session
 
 MEASURED = pytest.StashKey[list[dict[str, Any]]]()
@@ -129,7 +130,7 @@ def outcome(item: pytest.Item, session: Session, case: Case, scene: Scene) -> An
     """The scenario's outcome; its runs are told in the test's diagnosis, should it fail."""
     settle(item, session, case)
     came = _outcome(item, session, case, scene)
-    item.stash.setdefault(RUNS, []).extend(base.runs_of(came))
+    item.stash.setdefault(RUNS, []).extend(outcomes.runs_of(came))
     return came
 
 

@@ -13,34 +13,15 @@ import pytest
 
 from reference_trainers import TRAINERS, Trainer
 from suite.harness.ab.sides import document_of
+from suite.harness.core.case import Case
+from suite.harness.core.settings import Settings
 from suite.harness.core.versions import NO_KERAS
 from suite.harness.pytest_plugin import vocabulary
-from suite.harness.pytest_plugin.options import Settings
 from suite.harness.tables.claims import Claims
 
 # `@plays(scene)`: the test's `played` is the outcome; of several scenes, of each in its turn.
 # Not pytest.mark.plays(scene), which would put the mark on a single function instead of taking it.
 plays = pytest.mark.plays.with_args
-
-
-@dataclass(frozen=True)
-class Case:
-    """One trainer with one requested backend under one Keras flavour."""
-
-    trainer: Trainer
-    backend: str
-    keras: str
-
-    @property
-    def id(self) -> str:
-        parts = [self.trainer.name]
-        parts += [self.backend] if self.backend != "none" else []
-        parts += [self.keras] if self.keras != NO_KERAS else []
-        return "-".join(parts)
-
-    @property
-    def distributed(self) -> bool:
-        return bool(self.trainer.jobs)
 
 
 @dataclass(frozen=True)

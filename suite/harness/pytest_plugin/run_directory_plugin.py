@@ -12,12 +12,15 @@ import pytest
 from rich.console import Console
 
 from reports.core import text
+from reports.render import pages
 from suite.harness.cluster import leaks
+from suite.harness.core import timestamps
 from suite.harness.core.deadlines import wait_until
-from suite.harness.pytest_plugin import run_record
+from suite.harness.pytest_plugin import provenance
 from suite.harness.pytest_plugin.interrupts import Interrupts
 from suite.harness.pytest_plugin.run_record import Recorder
 from suite.harness.pytest_plugin.verdict_hooks import CARRIED, refer_to_first, summarize_in_one_line
+from suite.harness.session import run_directory
 from suite.harness.session.session import Session
 from suite.harness.tables import verdicts
 
@@ -127,8 +130,8 @@ class Controller:
                     self.recorder.verdicts,
                 )
                 if not interrupted and not self.session.settings.run_dir:
-                    run_record.point_latest_at(directory)
-            self.failures = writer.write_pages(self.written)
+                    run_directory.point_latest_at(directory)
+            self.failures = pages.write_pages(self.written)
         except OSError as error:
             what = "the pages" if self.written else "the run"
             self.problem = f"{what} could not be written: {error}"
@@ -193,16 +196,16 @@ class Controller:
         engine, dataset = session.engine, session.dataset
         return {
             "run_id": self.recorder.run_id,
-            "command": run_record.command_line(self.config.invocation_params.args),
+            "command": provenance.command_line(self.config.invocation_params.args),
             "start": self.recorder.start,
-            "end": run_record.now(),
+            "end": timestamps.now(),
             "seed": session.settings.seed,
-            "versions": run_record.versions(session.interpreter),
+            "versions": provenance.versions(session.interpreter),
             "machine": {
-                **run_record.machine(self.recorder.load_1m, session.settings),
+                **provenance.machine(self.recorder.load_1m, session.settings),
                 "disk_free_gib": free_gib(self.recorder),
             },
-            "git": run_record.git(),
+            "git": provenance.git(),
             "network": engine.network.to_dict(),
             "session": engine.session,
             "spawn": engine.spawn,

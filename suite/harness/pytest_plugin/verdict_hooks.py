@@ -14,7 +14,10 @@ import pytest
 
 from reports.core import text
 from suite.harness.cluster import diagnostics
+from suite.harness.core.case import Case
 from suite.harness.core.errors import CheckFailed, TrainerFailed, Unsupported
+from suite.harness.core.settings import TAKEN_IN_BY
+from suite.harness.core.timestamps import now
 from suite.harness.metrics import interference
 from suite.harness.pytest_plugin.fixtures import (
     CHARGED,
@@ -25,9 +28,6 @@ from suite.harness.pytest_plugin.fixtures import (
     scene_needed,
     scene_of,
 )
-from suite.harness.pytest_plugin.options import TAKEN_IN_BY
-from suite.harness.pytest_plugin.parametrization import Case
-from suite.harness.pytest_plugin.run_record import now
 from suite.harness.session.session import SESSION, Session
 from suite.harness.tables import verdicts
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,9 +17,9 @@ import numpy as np
 from reference_trainers import BY_NAME, Trainer
 from suite.harness.cluster.cluster import Cluster
 from suite.harness.cluster.launcher import Engine
+from suite.harness.core.case import Case
 from suite.harness.core.deadlines import wait_until
 from suite.harness.core.history import Run
-from suite.harness.pytest_plugin.parametrization import Case
 
 # Three epochs in which a workload of any kind visibly learns, at a rate that makes it sure to.
 WORK = {"epochs": 3, "steps-per-epoch": 15, "batch-size": 64, "learning-rate": 0.005}
@@ -51,52 +51,6 @@ class Launch(Protocol):
     def directory(self) -> Path: ...
     def __call__(self, trainer: Any = None, **how: Any) -> Cluster: ...
     def outcome(self, scene: Callable[..., Any]) -> Any: ...  # another scenario's, of this case
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A run and the one that it is held against."""
-
-    run: Run
-    reference: Run
-
-
-@dataclass(frozen=True)
-class Continued:
-    """A run and the one that went on from what it had saved."""
-
-    run: Run
-    then: Run
-
-
-@dataclass(frozen=True)
-class Moved:
-    """A run, one of another approach that went on from what it had saved, and a third from there.
-
-    `reference` is one process without a strategy.
-    """
-
-    run: Run
-    then: Run
-    reference: Run
-
-
-@dataclass(frozen=True)
-class Intruded:
-    """A run and the name of the task that tried to join it."""
-
-    run: Run
-    stranger: str
-
-
-def runs_of(outcome: object) -> list[Run]:
-    """All histories in what a scenario gave."""
-    if isinstance(outcome, Run):
-        return [outcome]
-    if isinstance(outcome, list):
-        return outcome
-    parts = [getattr(outcome, f.name) for f in fields(outcome)]  # type: ignore[arg-type]
-    return [part for part in parts if isinstance(part, Run)]
 
 
 def work(launch: Launch, trainer: Trainer | None = None, **flags: Any) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from typing import Any
 from reference_trainers import Trainer
 from suite.harness.cluster.cluster import Cluster
 from suite.harness.core.history import Event, Run
+from suite.harness.core.outcomes import Compared
 from suite.harness.scenarios.base import (
     FEW,
-    Compared,
     Launch,
     coordinated,
     endless_work,

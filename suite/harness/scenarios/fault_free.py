@@ -17,15 +17,12 @@ from typing import Any
 from reference_trainers import BY_NAME, Trainer
 from suite.harness.cluster.cluster import Cluster
 from suite.harness.core.history import Run
+from suite.harness.core.outcomes import Compared, Continued, Intruded, Moved
 from suite.harness.scenarios.base import (
     FEW,
     TEST,
     WORK,
-    Compared,
-    Continued,
-    Intruded,
     Launch,
-    Moved,
     complete,
     endless_work,
     give_time,

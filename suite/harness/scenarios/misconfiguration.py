@@ -6,12 +6,12 @@ import contextlib
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from suite.harness.core.history import Run
+from suite.harness.core.outcomes import Mistaken
 from suite.harness.scenarios.base import FEW, Launch, work
 from suite.harness.scenarios.fault_free import continued
 
@@ -23,15 +23,6 @@ TF_CONFIGS = (
     json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": 2}}),  # out of range
     json.dumps({"cluster": MASTER, "task": {"type": "master", "index": 0}}),  # an unknown job
 )
-
-
-@dataclass(frozen=True)
-class Mistaken:
-    """What came of a run on a directory, and digests of all files there before and after it."""
-
-    run: Run
-    before: Mapping[str, str]
-    after: Mapping[str, str]
 
 
 def wrong_tf_configs(launch: Launch) -> list[Run]:

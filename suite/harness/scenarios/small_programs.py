@@ -9,13 +9,12 @@ from typing import Any
 from reference_trainers import Trainer
 from suite.harness.core.errors import HarnessError
 from suite.harness.core.history import Run
+from suite.harness.core.outcomes import Compared, Continued
 from suite.harness.core.paths import ROOT
 from suite.harness.scenarios.base import (
     FEW,
     TEST,
     TRAIN,
-    Compared,
-    Continued,
     Launch,
     complete,
     model_of,

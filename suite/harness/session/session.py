@@ -18,13 +18,13 @@ import pytest
 from suite.harness.cluster.addresses import NAMESPACE, has_netem
 from suite.harness.cluster.cluster import Cluster
 from suite.harness.cluster.launcher import Engine
-from suite.harness.core import backends
+from suite.harness.core.case import Case
+from suite.harness.core.settings import Settings
 from suite.harness.core.single_flight import Once
+from suite.harness.core.timestamps import now
+from suite.harness.environment import gpus
 from suite.harness.environment.dataset import Dataset
 from suite.harness.environment.interpreter import Interpreter
-from suite.harness.pytest_plugin.options import Settings
-from suite.harness.pytest_plugin.parametrization import Case
-from suite.harness.pytest_plugin.run_record import now
 from suite.harness.session.prefetch import Ahead
 from suite.harness.session.timing_lock import TimingLock
 from suite.harness.tables.claims import Claims
@@ -90,7 +90,7 @@ class Session:
     def has_gpus(self, case: Case) -> bool:
         """Whether each worker of the case's trainer gets the GPUs that it has replicas for."""
         workers = len(self.engine.topology(case.trainer).workers)
-        return backends.enough(self.engine.gpus, workers, case.trainer.devices)
+        return gpus.enough(self.engine.gpus, workers, case.trainer.devices)
 
     def expectation(self, case: Case, test: str, scene: str = "") -> Row | None:
         """The row of expectations.toml that speaks of this test here, if there is one."""

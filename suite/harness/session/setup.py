@@ -12,27 +12,23 @@ import sys
 import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from suite.harness.ab import sides
 from suite.harness.cluster import addresses as network
 from suite.harness.cluster.cluster import Progress
 from suite.harness.cluster.launcher import Engine
-from suite.harness.core import backends
 from suite.harness.core.deadlines import Deadlines
 from suite.harness.core.errors import BadInput
-from suite.harness.core.paths import ROOT
+from suite.harness.core.settings import Settings
 from suite.harness.environment import dataset as data
 from suite.harness.environment import interpreter as environments
-from suite.harness.pytest_plugin.options import Settings
+from suite.harness.environment.gpus import discover_gpus
 from suite.harness.session import prefetch
+from suite.harness.session.run_directory import run_directory
 from suite.harness.session.session import Session
 from suite.harness.tables.claims import Claims
 from suite.harness.tables.expectations import Expectations
-
-RUNS = ROOT / "reports" / "runs"
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,6 @@ def settle(settings: Settings, *, runs: bool = True) -> Settled:
     """
     interpreter = environments.describe(settings.python or sys.executable, settings.deadline_scale)
     interpreter.choose(settings.keras)
-    sides.check(settings.base, settings.deadline_scale)
     session = uuid.uuid4().hex
     found = NO_NETWORK
     if runs:
@@ -72,7 +67,7 @@ def settle(settings: Settings, *, runs: bool = True) -> Settled:
         )
     if settings.cpus:
         os.sched_setaffinity(0, settings.cpus)  # pytest-xdist's workers and all tasks inherit it
-    gpus = backends.discover_gpus(os.environ) if runs else ()
+    gpus = discover_gpus(os.environ) if runs else ()
     dataset = data.resolve(settings.data) if runs else NO_DATA
     return Settled(
         settings=replace(settings, at_once=settings.at_once or prefetch.sensible()).to_dict(),
@@ -83,22 +78,6 @@ def settle(settings: Settings, *, runs: bool = True) -> Settled:
         directory=str(run_directory(settings.run_dir)) if runs else "",
         session=session,
     )
-
-
-def run_directory(wanted: str | None) -> Path:
-    """Make the directory for the run; BadInput when it holds anything or cannot be written."""
-    name = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S") + f"-{os.getpid()}"
-    directory = (Path(wanted) if wanted else RUNS / name).resolve()
-    probe = directory / ".writable"
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        if any(directory.iterdir()):
-            raise BadInput(f"--run-dir {directory}: is not empty; give a new or an empty directory")
-        probe.write_text("")
-        probe.unlink()
-    except OSError as error:
-        raise BadInput(f"--run-dir {directory}: cannot be written: {error.strerror}") from error
-    return directory
 
 
 def build(settled: Settled, progress: Progress, prefix: str = "", processes: int = 1) -> Session:

@@ -11,11 +11,9 @@ from __future__ import annotations
 import errno
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-
-import link_rates
 
 # Run by path: this directory is first on sys.path.
 import namespaces
@@ -75,9 +73,9 @@ class Ends:
     def drop(self) -> None:
         self._queue("blackhole")
 
-    def slow_down(self, rate: link_rates.Rate) -> None:
-        speed = f"{rate.bits_per_s:.0f}bit"
-        self._queue("tbf", rate=speed, burst=rate.burst_bytes, limit=rate.limit_bytes)
+    def slow_down(self, rate: Mapping[str, float]) -> None:
+        speed = f"{rate['bits_per_s']:.0f}bit"
+        self._queue("tbf", rate=speed, burst=rate["burst_bytes"], limit=rate["limit_bytes"])
 
     def impair(self, **options: float) -> None:
         self._queue("netem", **options)
@@ -132,20 +130,15 @@ def loss(link: Link) -> None:
         end.impair(**LOSS)
 
 
-def at(rate: link_rates.Rate) -> Callable[[Link], None]:
-    """A state in which no more than that passes, in either direction."""
-
-    def slow(link: Link) -> None:
-        for end in (link.port, link.host):
-            end.slow_down(rate)
-
-    return slow
-
-
 STATES: dict[str, Callable[[Link], None]] = {
-    **{state.__name__: state for state in (whole, cut, drop, deaf, mute, delay, loss)},
-    **{name: at(rate) for name, rate in link_rates.RATES.items()},
+    state.__name__: state for state in (whole, cut, drop, deaf, mute, delay, loss)
 }
+
+
+def throttle(link: Link, rate: Mapping[str, float]) -> None:
+    """No more than `rate` (fields of core/link_rates.py) passes, in either direction."""
+    for end in (link.port, link.host):
+        end.slow_down(rate)
 
 
 def try_netem() -> int:
@@ -176,6 +169,8 @@ def main() -> int:
             if request["op"] == "join":
                 number, pid = len(links) + 1, request["pid"]
                 links[request["task"]] = Link(ip, number, pid, request["address"])
+            elif request["rate"]:
+                throttle(links[request["task"]], request["rate"])
             else:
                 STATES[request["state"]](links[request["task"]])
         except NotBuiltIn as error:

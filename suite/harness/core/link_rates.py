@@ -1,7 +1,4 @@
-"""How fast a link of a cluster's hosts can be: rows that network_links.py sets.
-
-Standard library only: network_links.py, which is run by path, reads them too.
-"""
+"""How fast a link of a cluster's hosts can be: rows that network_links.py sets."""
 
 from __future__ import annotations
 

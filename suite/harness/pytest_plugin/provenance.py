@@ -1,0 +1,81 @@
+"""What a run was made with: machine, commit, versions, command."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import socket
+import subprocess
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from suite.harness.cluster.launcher import THREADS
+from suite.harness.core.paths import ROOT
+from suite.harness.core.settings import Settings
+
+PACKAGES = ("pytest", "pytest-xdist", "pytest-benchmark", "pandas", "pyarrow", "scipy", "numpy")
+
+
+def machine(load_1m: float, settings: Settings) -> dict[str, Any]:
+    """What the numbers were measured on; `load_1m` from when the run began.
+
+    Of `settings` what was asked for (threads of TensorFlow's pools, whether freed memory is kept);
+    None in what is told where nobody asked.
+    """
+    model = ""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [x for x in cpuinfo.read_text().splitlines() if x.startswith("model name")]
+        model = names[0].split(":", 1)[1].strip() if names else ""
+    return {
+        "host": socket.gethostname(),
+        "cpu": model or platform.processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "processors": sorted(os.sched_getaffinity(0)),
+        "threads": {name: settings.threads or os.environ.get(name) for name in THREADS},
+        "malloc": settings.malloc,
+        "allocator": {name: os.environ[name] for name in sorted(os.environ) if _allocates(name)},
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "kernel": platform.release(),
+        "load_1m": load_1m,
+    }
+
+
+def _allocates(name: str) -> bool:
+    """Whether an environment variable says how memory is allocated, or by what."""
+    return name.startswith("MALLOC_") or name in ("GLIBC_TUNABLES", "LD_PRELOAD")
+
+
+def git() -> dict[str, Any]:
+    """The suite's own commit; empty where it is not a checkout."""
+
+    def ask(*command: str) -> str:
+        try:
+            done = subprocess.run(
+                ["git", "-C", str(ROOT), *command], capture_output=True, text=True, check=False
+            )
+        except OSError:
+            return ""
+        return done.stdout.strip()
+
+    return {"commit": ask("rev-parse", "HEAD"), "dirty": bool(ask("status", "--porcelain"))}
+
+
+def versions(interpreter: Any) -> dict[str, Any]:
+    """Of what is examined (`tensorflow`, `keras`, `python`) and of what examines it."""
+    found = {name: metadata.version(name) for name in PACKAGES}
+    return {
+        **found,
+        "tensorflow": interpreter.tensorflow,
+        "keras": dict(interpreter.flavours),
+        "python": interpreter.python_version,
+    }
+
+
+def command_line(arguments: Sequence[str]) -> str:
+    return shlex.join(["pytest", *arguments])
