@@ -37,7 +37,7 @@ def main():
 def run(args, role, events, data):
     # This connects to all servers, and waits until they are up.
     strategy = parameter_servers.connect(role, args)
-    multi_worker.tell_joined(events, role, "none", strategy.num_replicas_in_sync)
+    multi_worker.report_joined(events, role, "none", strategy.num_replicas_in_sync)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     tf.keras.utils.set_random_seed(args.seed)
     with strategy.scope():
@@ -50,7 +50,7 @@ def run(args, role, events, data):
             trainable=False,
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
         )
-    parameter_servers.tell_placed(events, model)
+    parameter_servers.report_placed(events, model)
 
     epoch, step_in_epoch = custom_loop.progress()
     checkpoint = tf.train.Checkpoint(
@@ -62,9 +62,9 @@ def run(args, role, events, data):
     )
     save = restore(args, events, checkpoint) if args.model_dir else lambda: None
     first_step = int(updates.numpy())
-    teller = parameter_servers.Teller(events, args, strategy, model, optimizer)
-    teller.global_step = first_step  # which Keras 3's optimizer does not know
-    teller.weights("initial")
+    reporter = parameter_servers.EventReporter(events, args, strategy, model, optimizer)
+    reporter.global_step = first_step  # which Keras 3's optimizer does not know
+    reporter.weights("initial")
 
     global_batch = args.batch_size * strategy.num_replicas_in_sync
     results = parameter_servers.Results(args, global_batch)
@@ -82,15 +82,15 @@ def run(args, role, events, data):
     iterator = iter(coordinator.create_per_worker_dataset(per_worker_dataset))
     at_once = AT_ONCE_PER_WORKER * len(role.workers)
     while epoch.numpy() < args.epochs:
-        steps_before, told = teller.steps, []
+        steps_before, told = reporter.steps, []
         while step_in_epoch.numpy() < args.steps_per_epoch:
             step = int(step_in_epoch.numpy())
             count = min(at_once, until_save(args, step), args.steps_per_epoch - step)
-            teller.scheduled(count)
+            reporter.scheduled(count)
             for _ in range(count):
                 coordinator.schedule(train_step, args=(iterator,))
             coordinator.join()
-            told.append(teller.executed(*results.take()))
+            told.append(reporter.executed(*results.take()))
             step_in_epoch.assign_add(count)
             if custom_loop.is_due(args, step + count):
                 save()
@@ -101,14 +101,14 @@ def run(args, role, events, data):
         epoch.assign_add(1)
         step_in_epoch.assign(0)
         print("Epoch %d of %d: %s" % (epoch.numpy(), args.epochs, metrics), flush=True)
-        teller.epoch(int(epoch.numpy()), teller.steps - steps_before, metrics)
+        reporter.epoch(int(epoch.numpy()), reporter.steps - steps_before, metrics)
         save()
 
-    teller.weights("final")
+    reporter.weights("final")
     global_step = int(updates.numpy())
     if args.evaluate:
         events.write("evaluated", global_step=global_step, metrics=evaluate())
-    events.write("finished", global_step=global_step, steps=teller.steps)
+    events.write("finished", global_step=global_step, steps=reporter.steps)
 
 
 def until_save(args, step):
@@ -178,7 +178,7 @@ def make_evaluation(coordinator, model, data):
 def restore(args, events, checkpoint):
     """Restore the last checkpoint, if there is one; gives what saves the next."""
     keras_checkpoints.model_directory(args.model_dir)
-    keras_checkpoints.restore_and_tell(
+    keras_checkpoints.restore_and_report(
         args, checkpoint, events, checkpoint.model, checkpoint.optimizer, checkpoint.updates
     )
     directory = os.path.join(args.model_dir, "ckpt")

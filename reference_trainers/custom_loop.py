@@ -43,7 +43,7 @@ def watch_for_preemption(args, events, strategy, checkpoint, save):
     if not args.model_dir:
         raise workload.BadInput("--preemption: there is no --model-dir to save to")
 
-    def save_and_tell():
+    def save_and_report():
         save()
         events.write("preempted", global_step=int(checkpoint.optimizer.iterations.numpy()))
 
@@ -52,7 +52,7 @@ def watch_for_preemption(args, events, strategy, checkpoint, save):
     handler = tf.distribute.experimental.PreemptionCheckpointHandler(
         strategy.cluster_resolver,
         tf.train.CheckpointManager(checkpoint, chiefs, max_to_keep=1),
-        termination_config=tf.distribute.experimental.TerminationConfig(save_fn=save_and_tell),
+        termination_config=tf.distribute.experimental.TerminationConfig(save_fn=save_and_report),
     )
 
     def before_step(done):
@@ -136,7 +136,7 @@ def make_evaluation(strategy, model, batches, steps):
     return evaluate
 
 
-class Teller(object):
+class EventReporter(object):
     """Events of the loop; its counts are of this task's own steps."""
 
     def __init__(self, events, args, strategy, model, optimizer):
@@ -151,7 +151,7 @@ class Teller(object):
         if not self._events.enabled:
             return
         where = {"step": self.steps, "global_step": self.global_step}
-        keras_events.tell_step(self._events, own, where)
+        keras_events.report_step(self._events, own, where)
         if self._args.audit_input:
             parts = self._strategy.experimental_local_results(batch[2])
             ids = [row for rows in parts for row in rows.numpy().tolist()]
@@ -165,7 +165,7 @@ class Teller(object):
 
     def weights(self, when):
         if self._events.enabled:
-            keras_events.tell_weights(
+            keras_events.report_weights(
                 self._events,
                 when,
                 self.global_step,

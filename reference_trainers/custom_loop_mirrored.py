@@ -53,52 +53,52 @@ def run(args, events, data):
     )
     save = restore(args, events, checkpoint) if args.model_dir else lambda: None
     before_step = custom_loop.watch_for_preemption(args, events, strategy, checkpoint, save)
-    teller = custom_loop.Teller(events, args, strategy, model, optimizer)
-    teller.weights("initial")
+    reporter = custom_loop.EventReporter(events, args, strategy, model, optimizer)
+    reporter.weights("initial")
 
     first = custom_loop.position(args, epoch, step_in_epoch)
     train = keras_support.training_dataset(data, args, global_batch, *first)
     train_batches = iter(strategy.experimental_distribute_dataset(train))
     while epoch.numpy() < args.epochs:
         accuracy.reset_state()
-        total_loss, steps_before = 0.0, teller.steps
+        total_loss, steps_before = 0.0, reporter.steps
         for step in range(1 + int(step_in_epoch.numpy()), 1 + args.steps_per_epoch):
             before_step(step - 1)
             batch = next(train_batches)
             loss, own = train_step(batch)
             total_loss += loss
-            teller.step(own, batch)
+            reporter.step(own, batch)
             if custom_loop.is_due(args, step):
                 step_in_epoch.assign(step)
                 save()
-        steps = teller.steps - steps_before
+        steps = reporter.steps - steps_before
         metrics = {"loss": float(total_loss) / steps, "accuracy": float(accuracy.result())}
         if args.evaluate:
             metrics.update({"val_" + name: value for name, value in evaluate().items()})
         epoch.assign_add(1)
         step_in_epoch.assign(0)
         print("Epoch %d, %s" % (epoch.numpy(), metrics), flush=True)
-        teller.epoch(int(epoch.numpy()), steps, metrics)
+        reporter.epoch(int(epoch.numpy()), steps, metrics)
         save()
 
-    teller.weights("final")
+    reporter.weights("final")
     if args.evaluate:
-        events.write("evaluated", global_step=teller.global_step, metrics=evaluate())
-    events.write("finished", global_step=teller.global_step, steps=teller.steps)
+        events.write("evaluated", global_step=reporter.global_step, metrics=evaluate())
+    events.write("finished", global_step=reporter.global_step, steps=reporter.steps)
 
 
 def restore(args, events, checkpoint):
     """Restore the last checkpoint, if there is one; gives what saves the next."""
     model, optimizer = checkpoint.model, checkpoint.optimizer
     keras_checkpoints.model_directory(args.model_dir)
-    keras_checkpoints.restore_and_tell(args, checkpoint, events, model, optimizer)
+    keras_checkpoints.restore_and_report(args, checkpoint, events, model, optimizer)
     manager = tf.train.CheckpointManager(
         checkpoint, os.path.join(args.model_dir, "ckpt"), max_to_keep=1
     )
 
     def save():
         global_step = int(optimizer.iterations.numpy())
-        keras_checkpoints.save_and_tell(manager, events, global_step)
+        keras_checkpoints.save_and_report(manager, events, global_step)
 
     return save
 

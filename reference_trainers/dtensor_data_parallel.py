@@ -155,7 +155,7 @@ def preprocess(images):
 def main():
     args, role, events, data = dtensor_support.begin(NAME, __doc__)
     mesh = dtensor.create_distributed_mesh([(BATCH, args.devices * len(role.workers))])
-    multi_worker.tell_joined(events, role, "none", replicas=mesh.dim_size(BATCH))
+    multi_worker.report_joined(events, role, "none", replicas=mesh.dim_size(BATCH))
     replicated = Layout.replicated(mesh, rank=2)
     train(args, events, data, [replicated] * LAYERS, build_optimizer)
 
@@ -181,8 +181,8 @@ def train(args, events, data, layouts, build):
         model=model, optimizer=optimizer, epoch=epoch, step_in_epoch=step_in_epoch
     )
     save = dtensor_support.restore(args, events, checkpoint) if args.model_dir else lambda: None
-    teller = dtensor_support.Teller(events, args, model, optimizer)
-    teller.weights("initial")
+    reporter = dtensor_support.EventReporter(events, args, model, optimizer)
+    reporter.weights("initial")
 
     train_step = make_train_step(model, optimizer)
     global_batch = args.batch_size * mesh.dim_size(BATCH)
@@ -199,7 +199,7 @@ def train(args, events, data, layouts, build):
             x, y = pack(preprocess(images), mesh), pack(labels, mesh)
             metrics.append(train_step(x, y))
             last = x, y
-            teller.step(metrics[-1], y, *(pack(column, mesh) for column in rows))
+            reporter.step(metrics[-1], y, *(pack(column, mesh) for column in rows))
             if custom_loop.is_due(args, step):
                 step_in_epoch.assign(step)
                 save()
@@ -210,18 +210,18 @@ def train(args, events, data, layouts, build):
         epoch.assign_add(1)
         step_in_epoch.assign(0)
         print("Epoch %d of %d: %s" % (epoch.numpy(), args.epochs, results), flush=True)
-        teller.epoch(int(epoch.numpy()), len(metrics), results)
+        reporter.epoch(int(epoch.numpy()), len(metrics), results)
         save()
 
-    teller.weights("final")
+    reporter.weights("final")
     if last:
-        teller.layouts(make_gradients(model), *last)
+        reporter.layouts(make_gradients(model), *last)
     if args.evaluate:
-        events.write("evaluated", global_step=teller.global_step, metrics=evaluate())
+        events.write("evaluated", global_step=reporter.global_step, metrics=evaluate())
     if args.export:
         dtensor_support.export(args.export, model, SIZES[0], events)
     dtensor.barrier(mesh)  # a client that leaves early takes its part of the mesh along
-    events.write("finished", global_step=teller.global_step, steps=teller.steps)
+    events.write("finished", global_step=reporter.global_step, steps=reporter.steps)
     return model
 
 

@@ -136,7 +136,7 @@ def restore(args, events, checkpoint):
 
     def save():
         """Every client takes part: each writes what its own devices hold."""
-        keras_checkpoints.save_and_tell(manager, events, int(optimizer.iterations.numpy()))
+        keras_checkpoints.save_and_report(manager, events, int(optimizer.iterations.numpy()))
 
     return save
 
@@ -175,7 +175,7 @@ def copies(model):
     return [workload.digest([part.numpy() for part in parts]) for parts in by_device]
 
 
-class Teller(object):
+class EventReporter(object):
     """Events of the loop; its counts are of this incarnation's own steps."""
 
     def __init__(self, events, args, model, optimizer):

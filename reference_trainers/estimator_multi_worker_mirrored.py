@@ -45,10 +45,10 @@ def main():
 def run(args, role, events, data):
     strategy = make_strategy(args, role)
     tf.keras.utils.set_random_seed(args.seed)
-    teller = estimator_support.Teller(events, args, role, strategy.num_replicas_in_sync)
+    reporter = estimator_support.EventReporter(events, args, role, strategy.num_replicas_in_sync)
     with estimator_support.model_directory(args, role) as (directory, saving):
         classifier = tf.estimator.Estimator(
-            model_fn=make_model_fn(args, teller),
+            model_fn=make_model_fn(args, reporter),
             model_dir=directory,
             config=tf.estimator.RunConfig(
                 train_distribute=strategy,
@@ -66,14 +66,14 @@ def run(args, role, events, data):
             eval_spec=tf.estimator.EvalSpec(
                 input_fn=input_fn,
                 steps=None,  # the whole test set
-                exporters=estimator_support.telling_exporter(teller),
+                exporters=estimator_support.telling_exporter(reporter),
                 # By default it waits for 2 minutes at first, and 10 between two evaluations.
                 start_delay_secs=0,
                 throttle_secs=estimator_support.THROTTLE_S,
             ),
         )
-    step = max(teller.global_step, teller.evaluated)  # an evaluator makes none of its own
-    events.write("finished", global_step=step, steps=teller.steps)
+    step = max(reporter.global_step, reporter.evaluated)  # an evaluator makes none of its own
+    events.write("finished", global_step=step, steps=reporter.steps)
 
 
 def make_strategy(args, role):
@@ -119,7 +119,7 @@ def make_input_fn(args, data):
     return input_fn
 
 
-def make_model_fn(args, teller):
+def make_model_fn(args, reporter):
     """The model function: the graph of each mode, and in an EstimatorSpec what is to be run."""
 
     def model_fn(features, labels, mode):
@@ -150,7 +150,7 @@ def make_model_fn(args, teller):
             return tf.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)
 
         train_op = make_optimizer(args).minimize(loss, tf1.train.get_or_create_global_step())
-        hook = estimator_support.EventsHook(teller, losses, logits, labels, features["row"])
+        hook = estimator_support.EventsHook(reporter, losses, logits, labels, features["row"])
         return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=[hook])
 
     return model_fn

@@ -161,7 +161,7 @@ def ending_at_lost_peers(events, role):
 # --- events --------------------------------------------------------------------------------------
 
 
-class Teller(object):
+class EventReporter(object):
     """What outlives the graph of one training: how many steps this incarnation has made."""
 
     def __init__(self, events, args, role, replicas):
@@ -177,12 +177,12 @@ class EventsHook(tf1.train.SessionRunHook):
     reports, its accuracy that of all workers together.
     """
 
-    def __init__(self, teller, losses=None, logits=None, labels=None, rows=()):
+    def __init__(self, reporter, losses=None, logits=None, labels=None, rows=()):
         """Of this replica: losses float32 [batch], logits [batch, 10], labels, rows int64 [batch].
 
         Where a model function is not ours, the mean loss of all workers has to do as each one's.
         """
-        self._teller, self._events, self._args = teller, teller.events, teller.args
+        self._teller, self._events, self._args = reporter, reporter.events, reporter.args
         # What the graph has in any case: an operation more in each step takes longer than numpy.
         self._fetched, self._accuracy = {}, None
         if losses is not None:
@@ -190,7 +190,7 @@ class EventsHook(tf1.train.SessionRunHook):
             # A metric adds up over workers. It hears of a whole epoch at once.
             self._epoch = tf1.placeholder(tf.float32, [2])  # accuracy, examples
             self._accuracy, self._update = tf1.metrics.mean(self._epoch[0], self._epoch[1])
-        if teller.args.audit_input:
+        if reporter.args.audit_input:
             self._fetched["rows"] = rows
         self._losses, self._examples, self._right = [], 0, 0  # of the epoch
         self._restored = {}
@@ -222,21 +222,21 @@ class EventsHook(tf1.train.SessionRunHook):
         self._restored = {"path": save_path, "seconds": seconds}
 
     def after_create_session(self, session, coord):  # noqa: ARG002 (the hook's signature)
-        teller = self._teller
-        teller.global_step = int(session.run(self.global_step))
+        reporter = self._teller
+        reporter.global_step = int(session.run(self.global_step))
         self._events.write(
             "joined",
-            cluster=teller.role.cluster,
-            workers=len(teller.role.workers),
-            chief=teller.role.chief,
+            cluster=reporter.role.cluster,
+            workers=len(reporter.role.workers),
+            chief=reporter.role.chief,
             backend=self._args.backend,
-            replicas=teller.replicas,
+            replicas=reporter.replicas,
         )
         if self._restored and self._events.enabled:
             state = self._state(session)
-            where = {**self._restored, "global_step": teller.global_step}
+            where = {**self._restored, "global_step": reporter.global_step}
             self._events.write("restored", **where, **state)
-        self._tell_weights("initial", session)
+        self._report_weights("initial", session)
 
     def before_run(self, run_context):  # noqa: ARG002
         if not self._events.enabled:
@@ -244,17 +244,17 @@ class EventsHook(tf1.train.SessionRunHook):
         return tf1.train.SessionRunArgs(self._fetched)
 
     def after_run(self, run_context, run_values):
-        teller = self._teller
-        teller.steps += 1
-        teller.global_step += 1
+        reporter = self._teller
+        reporter.steps += 1
+        reporter.global_step += 1
         if not self._events.enabled:
             return
         found = run_values.results
-        where = {"step": teller.steps, "global_step": teller.global_step}
+        where = {"step": reporter.steps, "global_step": reporter.global_step}
         self._events.write_soon("step", later=lambda: self._told(found), **where)
         if self._args.audit_input:
             self._events.write("input", ids=found["rows"].tolist(), **where)
-        if teller.global_step % self._args.steps_per_epoch == 0:
+        if reporter.global_step % self._args.steps_per_epoch == 0:
             self._end_of_epoch(run_context.session)
 
     def _told(self, found):
@@ -280,17 +280,17 @@ class EventsHook(tf1.train.SessionRunHook):
         epoch = step // self._args.steps_per_epoch
         steps, self._losses = len(self._losses), []
         self._events.write("epoch", epoch=epoch, steps=steps, metrics=metrics, global_step=step)
-        self._tell_weights("epoch", session)
+        self._report_weights("epoch", session)
 
     def end(self, session):
-        self._tell_weights("final", session)
+        self._report_weights("final", session)
 
     def _state(self, session):
         step, weights, slots = session.run([self.global_step, self.weights, self.slots])
         digests = {"digest": workload.digest(weights), "slots_digest": workload.digest(slots)}
         return dict(digests, iterations=int(step))
 
-    def _tell_weights(self, when, session):
+    def _report_weights(self, when, session):
         if not self._events.enabled:
             return
         extra, step = {}, self._teller.global_step
@@ -306,18 +306,18 @@ def metrics_of(result):
     return {k: float(v) for k, v in result.items() if k != "global_step"}
 
 
-def telling_exporter(teller):
+def telling_exporter(reporter):
     """An exporter that exports nothing: each evaluation hands it its result, and it tells that."""
 
     class TellingExporter(tf.estimator.Exporter):
         name = "events"
 
         def export(self, estimator, export_path, checkpoint_path, eval_result, *_, **__):  # noqa: ARG002
-            teller.evaluated = int(eval_result["global_step"])
-            teller.events.write(
+            reporter.evaluated = int(eval_result["global_step"])
+            reporter.events.write(
                 "evaluated",
                 path=checkpoint_path,
-                global_step=teller.evaluated,
+                global_step=reporter.evaluated,
                 metrics=metrics_of(eval_result),
             )
 

@@ -161,20 +161,20 @@ def begin_with(args, events, model, optimizer):
     if args.restore:
         both = tf.train.Checkpoint(model=model, optimizer=optimizer)
         seconds = restore_whole(both, args.restore, model, "--restore")
-        tell_restored(events, args.restore, seconds, model, optimizer)
+        report_restored(events, args.restore, seconds, model, optimizer)
 
 
-def restore_and_tell(args, checkpoint, events, model, optimizer=None, counter=None):
+def restore_and_report(args, checkpoint, events, model, optimizer=None, counter=None):
     """Restore the last checkpoint in --model-dir, if there is one, and write `restored`.
 
     `optimizer`: of a model that is not compiled. `counter`: of steps, if not the optimizer's.
     """
     path, seconds = restore_latest(checkpoint, os.path.join(args.model_dir, "ckpt"), model)
     if path:
-        tell_restored(events, path, seconds, model, optimizer, counter)
+        report_restored(events, path, seconds, model, optimizer, counter)
 
 
-def tell_restored(events, path, seconds, model, optimizer=None, counter=None, **told):
+def report_restored(events, path, seconds, model, optimizer=None, counter=None, **told):
     """Write `restored`, with the state as it is now; see `restore_and_tell`."""
     if events.enabled:
         state = keras_support.state(model, optimizer)
@@ -182,7 +182,7 @@ def tell_restored(events, path, seconds, model, optimizer=None, counter=None, **
         events.write("restored", path=path, global_step=step, seconds=seconds, **told, **state)
 
 
-def save_and_tell(manager, events, global_step):
+def save_and_report(manager, events, global_step):
     """Have a CheckpointManager save, and write `checkpoint_saved`."""
     path, seconds = timed(manager.save)
     events.write("checkpoint_saved", path=path, global_step=global_step, seconds=seconds)
@@ -219,7 +219,7 @@ def resume_from_epochs(args, model, events):
             _, seconds = timed(model.load_weights, path)
         except (OSError, ValueError, KeyError) as error:
             raise BadInput("--model-dir: %s cannot be restored: %s" % (path, error)) from error
-        tell_restored(events, path, seconds, model)
+        report_restored(events, path, seconds, model)
     return start
 
 
@@ -240,7 +240,7 @@ def resume(args, model, checkpoint, events):
     model_directory(args.model_dir)
     start = backup_position(os.path.join(args.model_dir, "backup"), args, model)
     if not start.backup:
-        restore_and_tell(args, checkpoint, events, model)
+        restore_and_report(args, checkpoint, events, model)
     return start
 
 
@@ -256,7 +256,7 @@ class Backup(tf.keras.callbacks.BackupAndRestore):
         _, self.seconds = timed(super().on_train_begin, logs)
         path, epoch, _ = self._position
         if path:
-            tell_restored(self._events, path, self.seconds, self.model, epoch=epoch)
+            report_restored(self._events, path, self.seconds, self.model, epoch=epoch)
 
     def on_epoch_end(self, epoch, logs=None):
         _, self.seconds = timed(super().on_epoch_end, epoch, logs)

@@ -148,15 +148,15 @@ class EventsCallback(tf.keras.callbacks.Callback):
         self.steps += 1
         self._global_step += 1
         where = {"step": self.steps, "global_step": self._global_step}
-        tell_step(self._events, own, where, self._probe.times)
+        report_step(self._events, own, where, self._probe.times)
         if self._audit:
             self._events.write("input", ids=self._probe.rows(), **where)
 
     def on_epoch_end(self, epoch, logs=None):
-        self.tell_epoch(epoch, logs)
+        self.report_epoch(epoch, logs)
         self.weights("epoch")
 
-    def tell_epoch(self, epoch, logs):
+    def report_epoch(self, epoch, logs):
         self._events.write(
             "epoch",
             epoch=epoch + 1,
@@ -167,7 +167,7 @@ class EventsCallback(tf.keras.callbacks.Callback):
 
     def weights(self, when):
         """Tell of the model's state, and give it."""
-        return tell_weights(
+        return report_weights(
             self._events,
             when,
             self._global_step,
@@ -177,7 +177,7 @@ class EventsCallback(tf.keras.callbacks.Callback):
         )
 
 
-def tell_step(events, own, where, times=1):
+def report_step(events, own, where, times=1):
     """Write `step`, later, when its numbers are there; `own` and `times` as BatchProbe has them."""
     events.write_soon("step", later=lambda: loss_and_examples(own, times), **where)
 
@@ -199,7 +199,7 @@ class EpochsCallback(EventsCallback):
         iterations = keras_support.iterations(self.model)
         self.steps += iterations - self._global_step
         self._global_step = iterations
-        self.tell_epoch(epoch, logs)
+        self.report_epoch(epoch, logs)
         # These are all weights, from the servers, which costs percents of a short epoch.
         last = epoch + 1 == self.params["epochs"]
         state = self.weights("epoch") if last or self._backup else {}
@@ -211,7 +211,7 @@ class EpochsCallback(EventsCallback):
             self._events.write("checkpoint_saved", seconds=self._backup.seconds, **where, **state)
 
 
-def tell_weights(events, when, global_step, model, strategy, optimizer=None, dump=False):
+def report_weights(events, when, global_step, model, strategy, optimizer=None, dump=False):
     """Write the digest of the model's state, and give it; `dump` keeps the weights as well.
 
     Where this task has several replicas, `copies` has the digest of each one's weights.

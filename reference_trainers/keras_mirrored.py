@@ -71,11 +71,11 @@ def run(args, events, data):
             keras_checkpoints.EpochCheckpoints(args.model_dir, events),
             keras_checkpoints.backup_callback(args, events, start),
         ]
-    teller = None
+    reporter = None
     if events.enabled:
         probe = keras_events.BatchProbe(model, args.audit_input)
-        teller = keras_events.EventsCallback(events, args, probe)
-        callbacks.append(teller)
+        reporter = keras_events.EventsCallback(events, args, probe)
+        callbacks.append(reporter)
 
     test, test_steps = keras_support.test_dataset(data, global_batch)
     model.fit(
@@ -89,8 +89,8 @@ def run(args, events, data):
     )
 
     global_step = keras_support.iterations(model)
-    if teller:
-        teller.weights("final")
+    if reporter:
+        reporter.weights("final")
     if args.evaluate:
         metrics = model.evaluate(test, steps=test_steps, return_dict=True, verbose=0)
         events.write("evaluated", global_step=global_step, metrics=metrics)
@@ -98,7 +98,7 @@ def run(args, events, data):
         path = keras_checkpoints.save_model(model, args.export)
         digest = keras_checkpoints.exported_digest(path) if events.enabled else ""
         events.write("exported", path=path, kept=True, digest=digest)
-    events.write("finished", global_step=global_step, steps=teller.steps if teller else 0)
+    events.write("finished", global_step=global_step, steps=reporter.steps if reporter else 0)
 
 
 if __name__ == "__main__":

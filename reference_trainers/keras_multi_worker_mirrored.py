@@ -58,7 +58,7 @@ def run(args, role, events, data):
     )
     multi_worker.need_replicas(events, role, strategy, args.devices)
     replicas = strategy.num_replicas_in_sync
-    multi_worker.tell_joined(events, role, args.backend, replicas)
+    multi_worker.report_joined(events, role, args.backend, replicas)
     tf.keras.utils.set_random_seed(args.seed)
     with strategy.scope():
         # Model building and compiling need to be within `strategy.scope()`.
@@ -74,11 +74,11 @@ def run(args, role, events, data):
         callbacks.append(keras_checkpoints.backup_callback(args, events, start))
     if args.preemption:
         callbacks.append(NeedsNotice(events))
-    teller = None
+    reporter = None
     if events.enabled:
         probe = keras_events.BatchProbe(model, args.audit_input)
-        teller = keras_events.EventsCallback(events, args, probe)
-        callbacks.append(teller)
+        reporter = keras_events.EventsCallback(events, args, probe)
+        callbacks.append(reporter)
 
     global_batch = args.batch_size * replicas
     test, test_steps = keras_support.test_dataset(data, global_batch)
@@ -96,8 +96,8 @@ def run(args, role, events, data):
         )
 
     global_step = keras_support.iterations(model)
-    if teller:
-        teller.weights("final")
+    if reporter:
+        reporter.weights("final")
     if args.evaluate:
         metrics = model.evaluate(test, steps=test_steps, return_dict=True, verbose=0)
         events.write("evaluated", global_step=global_step, metrics=metrics)
@@ -106,7 +106,7 @@ def run(args, role, events, data):
     if args.export:
         export(args, role, model, events)
     multi_worker.wait_for_all(strategy)
-    events.write("finished", global_step=global_step, steps=teller.steps if teller else 0)
+    events.write("finished", global_step=global_step, steps=reporter.steps if reporter else 0)
 
 
 class NeedsNotice(tf.keras.callbacks.Callback):
@@ -142,7 +142,7 @@ def telling_of_preemption(events, model):
 def save_checkpoint(args, role, checkpoint, events, global_step):
     directory = multi_worker.write_path(os.path.join(args.model_dir, "ckpt"), role)
     manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=1)
-    keras_checkpoints.save_and_tell(manager, events, global_step)
+    keras_checkpoints.save_and_report(manager, events, global_step)
     multi_worker.remove_temporary(directory, role)
 
 

@@ -36,7 +36,7 @@ def run(args, role, events, data):
     # This connects to all servers, and waits until they are up.
     strategy = parameter_servers.connect(role, args)
     replicas = strategy.num_replicas_in_sync
-    multi_worker.tell_joined(events, role, "none", replicas)
+    multi_worker.report_joined(events, role, "none", replicas)
     tf.keras.utils.set_random_seed(args.seed)
     # Otherwise each worker evaluates the test set from its beginning, as far as it gets. In one
     # shard: TensorFlow would divide data in memory by file, and finds too few.
@@ -46,17 +46,17 @@ def run(args, role, events, data):
     with strategy.scope():
         model = keras_support.build_and_compile_cnn_model(args, **how)
         checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
-    parameter_servers.tell_placed(events, model)
+    parameter_servers.report_placed(events, model)
 
     start, callbacks, backup = keras_checkpoints.Position(), [], None
     if args.model_dir:
         start = keras_checkpoints.resume(args, model, checkpoint, events)
         backup = keras_checkpoints.backup_callback(args, events, start)
         callbacks.append(backup)
-    teller = None
+    reporter = None
     if events.enabled:
-        teller = keras_events.EpochsCallback(events, args, backup)
-        callbacks.append(teller)
+        reporter = keras_events.EpochsCallback(events, args, backup)
+        callbacks.append(reporter)
 
     def dataset_fn(context):
         batch = context.get_per_replica_batch_size(args.batch_size * replicas)
@@ -75,8 +75,8 @@ def run(args, role, events, data):
     )
 
     global_step = keras_support.iterations(model)
-    if teller:
-        teller.weights("final")
+    if reporter:
+        reporter.weights("final")
     if args.evaluate:
         found = model.evaluate(test, return_dict=True, verbose=0)
         metrics = {name: float(value) for name, value in found.items()}
@@ -84,8 +84,8 @@ def run(args, role, events, data):
     if args.model_dir:
         directory = os.path.join(args.model_dir, "ckpt")
         manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=1)
-        keras_checkpoints.save_and_tell(manager, events, global_step)
-    events.write("finished", global_step=global_step, steps=teller.steps if teller else 0)
+        keras_checkpoints.save_and_report(manager, events, global_step)
+    events.write("finished", global_step=global_step, steps=reporter.steps if reporter else 0)
 
 
 if __name__ == "__main__":

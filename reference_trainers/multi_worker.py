@@ -27,7 +27,7 @@ def need_replicas(events, role, strategy, devices):
         leave_unsupported(events, reason)
 
 
-def tell_joined(events, role, backend, replicas):
+def report_joined(events, role, backend, replicas):
     """Write `joined`: the cluster has formed, and this is what it looks like from here."""
     events.write(
         "joined",

@@ -72,7 +72,7 @@ def serve(role, events):
         protocol="grpc",
         config=config,
     )
-    multi_worker.tell_joined(events, role, "none", 1)
+    multi_worker.report_joined(events, role, "none", 1)
     server.join()
 
 
@@ -118,7 +118,7 @@ def worker_dataset(data, args, batch, first_step):
     return batches.map(examples_of).prefetch(tf.data.AUTOTUNE)
 
 
-def tell_placed(events, model):
+def report_placed(events, model):
     """Write `placed`: the parameter server of each variable, or of each shard of one."""
     if events.enabled:
         devices = {}
@@ -173,7 +173,7 @@ class Results(object):
         return told.numpy(), rows.numpy()
 
 
-class Teller(custom_loop.Teller):
+class EventReporter(custom_loop.EventReporter):
     """Events of a coordinator's loop, told for all workers; a step is a function that came back."""
 
     def scheduled(self, count):

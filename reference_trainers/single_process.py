@@ -36,11 +36,11 @@ def main():
     if args.model_dir:
         start = keras_checkpoints.resume(args, model, checkpoint, events)
         callbacks.append(keras_checkpoints.backup_callback(args, events, start))
-    teller = None
+    reporter = None
     if events.enabled:
         probe = keras_events.BatchProbe(model, args.audit_input)
-        teller = keras_events.EventsCallback(events, args, probe)
-        callbacks.append(teller)
+        reporter = keras_events.EventsCallback(events, args, probe)
+        callbacks.append(reporter)
 
     test, test_steps = keras_support.test_dataset(data, args.batch_size)
     model.fit(
@@ -54,8 +54,8 @@ def main():
     )
 
     global_step = keras_support.iterations(model)
-    if teller:
-        teller.weights("final")
+    if reporter:
+        reporter.weights("final")
     if args.evaluate:
         metrics = model.evaluate(test, steps=test_steps, return_dict=True, verbose=0)
         events.write("evaluated", global_step=global_step, metrics=metrics)
@@ -63,12 +63,12 @@ def main():
         manager = tf.train.CheckpointManager(
             checkpoint, os.path.join(args.model_dir, "ckpt"), max_to_keep=1
         )
-        keras_checkpoints.save_and_tell(manager, events, global_step)
+        keras_checkpoints.save_and_report(manager, events, global_step)
     if args.export:
         path = keras_checkpoints.save_model(model, args.export)
         digest = keras_checkpoints.exported_digest(path) if events.enabled else ""
         events.write("exported", path=path, kept=True, digest=digest)
-    events.write("finished", global_step=global_step, steps=teller.steps if teller else 0)
+    events.write("finished", global_step=global_step, steps=reporter.steps if reporter else 0)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def main():
     cluster = tf1.train.ClusterSpec(task.role.cluster)
     server = tf1.train.Server(cluster, job_name=args.job_name, task_index=args.task_index)
     if args.job_name == "ps":
-        task.tell_joined()
+        task.report_joined()
         server.join()  # never returns: who started it ends it
 
     # Variables go to the parameter servers in turn, ops to the local worker.

@@ -56,7 +56,7 @@ class Task(object):
         tf1.disable_eager_execution()
         tf1.set_random_seed(args.seed)
 
-    def tell_joined(self):
+    def report_joined(self):
         """The cluster is there: this task's server, or its session, is up."""
         self.events.write(
             "joined",
@@ -89,7 +89,7 @@ class Model(object):
             )
         # Both in one: a second fetch costs a step, which takes 2 to 3 ms, nearly one percent.
         step_and_loss = [tf.cast(x, tf.float64) for x in (self.train_and_step, self.loss)]
-        self.train_and_tell = tf.stack(step_and_loss)
+        self.train_and_report = tf.stack(step_and_loss)
         self.weights = tf1.trainable_variables()
         others = [self.global_step] + self.weights
         self.slots = [v for v in tf1.global_variables() if all(v is not o for o in others)]
@@ -215,12 +215,12 @@ class Training(object):
 
     def begin(self, session):
         """The session is up: tell what it starts from; gives the global step."""
-        self.task.tell_joined()
+        self.task.report_joined()
         if self.saver.restored:
             self.events.write("restored", **self.saver.restored)
         if self.events.enabled:
             if self.chief:
-                self._tell_weights("initial", session, self._initial or self.saver.restored)
+                self._report_weights("initial", session, self._initial or self.saver.restored)
             data = self.task.data
             first = self.model.feed(data.x_train[:1], data.y_train[:1])
             self.events.write("placed", **self.model.placement(session, first))
@@ -233,7 +233,7 @@ class Training(object):
         feed = self.model.feed(self.task.data.x_train[batch], self.task.data.y_train[batch])
         self._steps += 1
         if self.events.enabled:
-            step, loss = session.run(self.model.train_and_tell, feed).tolist()
+            step, loss = session.run(self.model.train_and_report, feed).tolist()
             where = {"step": self._steps, "global_step": int(step)}
             self.events.write_soon("step", loss=loss, examples=len(batch), **where)
             if args.audit_input:
@@ -256,7 +256,7 @@ class Training(object):
         if not self.chief or self._step < self.limit:
             return
         if self.events.enabled:
-            self._tell_weights("final", session, self.model.state(session))
+            self._report_weights("final", session, self.model.state(session))
         if self.task.args.evaluate:
             step = int(session.run(self.model.global_step))
             metrics = self.model.evaluate(session, self.task.data.x_test, self.task.data.y_test)
@@ -271,7 +271,7 @@ class Training(object):
             sys.exit("%s: %s stopped at global step %d of %d" % where)
         self.events.write("finished", global_step=self._step, steps=self._steps)
 
-    def _tell_weights(self, when, session, state):
+    def _report_weights(self, when, session, state):
         extra = {}
         if self.task.args.dump_weights:
             extra["npz"] = self.events.beside("%s-%d.npz" % (when, state["global_step"]))

@@ -23,7 +23,7 @@ from suite.benchmarks.collective_runs import (
 )
 from suite.benchmarks.test_throughput import must_be_what_was_asked
 from suite.benchmarks.time_budget import passes
-from suite.harness import checks
+from suite.harness.checks import communication
 from suite.harness.core.case import Case
 from suite.harness.core.errors import Unsupported
 from suite.harness.core.history import Run
@@ -50,9 +50,9 @@ Record = Callable[..., None]
 
 def judged(run: Run) -> list[Collective]:
     """The numbers of each operation and size, when all of their results were right."""
-    checks.backend_as_requested(run)
-    checks.collective_is_known(run)
-    checks.collective_results_are_right(run)
+    communication.backend_as_requested(run)
+    communication.collective_is_known(run)
+    communication.collective_results_are_right(run)
     return timed(run)
 
 
@@ -150,7 +150,7 @@ def test_settings_of_all_reduce(launch: Launch, record: Record) -> None:
             )
             (taken[setting.name],) = (made.busbw_gb_per_s for made in judged(run))
             if "bytes-per-pack" in setting.flags:
-                checks.tensors_are_packed(run)
+                communication.tensors_are_packed(run)
         for setting in SETTINGS:
             ratio = taken[setting.name] / taken[DEFAULT.name]
             variant = named("all_reduce", TUNED_BYTES, setting=setting.name)

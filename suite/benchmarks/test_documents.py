@@ -10,12 +10,12 @@ import pytest
 from suite.harness.ab import interleaved
 from suite.harness.core.case import Case
 from suite.harness.core.history import Run
-from suite.harness.pytest_plugin.parametrization import plays
+from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import base
 
 
 @pytest.mark.cases(documented=True, flavours="full")
-@plays(interleaved.documented)
-def test_the_document_s_bare_calls_train(case: Case, played: Run) -> None:
-    told = {driver: len(played.of(case.trainer.tick, driver)) for driver in played.drivers}
+@scenario(interleaved.documented)
+def test_documented_snippets_train(case: Case, outcome: Run) -> None:
+    told = {driver: len(outcome.of(case.trainer.tick, driver)) for driver in outcome.drivers}
     assert min(told.values()) >= base.FEW, told

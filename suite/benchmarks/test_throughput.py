@@ -17,7 +17,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from suite.benchmarks.recorded_clock import RecordedClock
-from suite.benchmarks.time_budget import Taken, in_turns, passes
+from suite.benchmarks.time_budget import Taken, interleaved, passes
 from suite.benchmarks.training_runs import Trained, common_collective, record_memory, trained
 from suite.harness.core import backends
 from suite.harness.core.case import Case
@@ -77,7 +77,7 @@ def by_backend(
 
     def measure() -> tuple[dict[Case, Taken[Trained]], interference.Watch]:
         with interference.Watch(alone=session.timing_lock.held) as watch:
-            taken = in_turns(
+            taken = interleaved(
                 cases,
                 lambda case: measured(LaunchOf(session, case, launch.directory, name)),
                 # What is another backend in truth is measured often enough under that one's name.

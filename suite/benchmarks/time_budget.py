@@ -69,7 +69,7 @@ class Taken(Generic[T]):
         return self.made
 
 
-def in_turns(
+def interleaved(
     sides: Sequence[Side],
     measure: Callable[[Side], T],
     enough: Callable[[Side, T], bool],

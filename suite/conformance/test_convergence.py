@@ -2,21 +2,21 @@
 
 import pytest
 
-from suite.harness import checks
-from suite.harness.pytest_plugin.parametrization import plays
+from suite.harness.checks import accounting, agreement, convergence
+from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import fault_free, small_programs
 
 
 @pytest.mark.claim("mwms/converges", "mirrored/converges", "single/converges", "dtensor/converges")
 @pytest.mark.cases(events=("epoch",))
 def test_loss_falls_epoch_by_epoch(healthy):
-    checks.loss_falls(healthy)
+    convergence.loss_falls(healthy)
 
 
 @pytest.mark.claim("mwms/converges", "mirrored/converges", "single/converges", "dtensor/converges")
 @pytest.mark.cases(events=("epoch",))
 def test_accuracy_rises_epoch_by_epoch(healthy):
-    checks.accuracy_rises(healthy)
+    convergence.accuracy_rises(healthy)
 
 
 @pytest.mark.claim(
@@ -29,21 +29,21 @@ def test_accuracy_rises_epoch_by_epoch(healthy):
 )
 @pytest.mark.cases(events=("step",))
 def test_losses_of_steps_fall(healthy):
-    checks.step_losses_fall(healthy)
+    convergence.step_losses_fall(healthy)
 
 
 @pytest.mark.claim("mwms/converges", "mirrored/converges", "dtensor/converges")
 @pytest.mark.cases(several=True, synchronous=True, events=("epoch",))
-@plays(fault_free.beside_baseline)
-def test_several_replicas_get_where_one_gets(played):
-    checks.converges_to_baseline(played.run, played.reference)
+@scenario(fault_free.beside_baseline)
+def test_converges_like_single_process(outcome):
+    convergence.converges_to_baseline(outcome.run, outcome.reference)
 
 
 @pytest.mark.claim("estimator/from-keras")
 @pytest.mark.cases(families=("estimator",))
-@plays(small_programs.estimator_from_keras)
-def test_an_estimator_made_of_a_keras_model_trains(played):
-    checks.finished_as_asked(played)
-    checks.steps_accounted(played)
-    checks.workers_agree_on_weights(played)
-    checks.step_losses_fall(played)
+@scenario(small_programs.estimator_from_keras)
+def test_an_estimator_made_of_a_keras_model_trains(outcome):
+    accounting.finishes_requested_steps(outcome)
+    accounting.steps_accounted(outcome)
+    agreement.workers_agree_on_weights(outcome)
+    convergence.step_losses_fall(outcome)

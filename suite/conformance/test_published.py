@@ -3,7 +3,7 @@
 import pytest
 
 from suite import published
-from suite.harness.pytest_plugin.parametrization import plays
+from suite.harness.pytest_plugin.parametrization import scenario
 
 
 def in_range(drawn, record):
@@ -35,14 +35,14 @@ def in_range(drawn, record):
     "estimator/train-and-evaluate",
 )
 @pytest.mark.cases(events=("epoch",))
-@plays(*(published.scene(setup) for setup in published.SETUPS if not setup.long))
-def test_the_documents_figures_are_drawn_from_where_ours_are(played, record):
-    in_range(played, record)
+@scenario(*(published.scene(setup) for setup in published.SETUPS if not setup.long))
+def test_published_figures_within_prediction_interval(outcome, record):
+    in_range(outcome, record)
 
 
 @pytest.mark.claim("mirrored/converges")
 @pytest.mark.cases(events=("epoch",))
-@plays(*(published.scene(setup) for setup in published.SETUPS if setup.long))
+@scenario(*(published.scene(setup) for setup in published.SETUPS if setup.long))
 @pytest.mark.long
-def test_the_figures_of_long_runs_are_drawn_from_where_ours_are(played, record):
-    in_range(played, record)
+def test_long_published_figures_within_prediction_interval(outcome, record):
+    in_range(outcome, record)

@@ -2,39 +2,39 @@
 
 import pytest
 
-from suite.harness import checks
+from suite.harness.checks import checkpoints, parameter_servers, restart
 from suite.harness.metrics import recovery
-from suite.harness.pytest_plugin.parametrization import plays
+from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import crashes
 
 
 # Of an Estimator nothing is promised: its peers fail or hang, by what they do at that moment.
 @pytest.mark.claim("mwms/peers-fail")
 @pytest.mark.cases(families=("mwms",), distributed=True, synchronous=True)
-@plays(crashes.interrupted)
-def test_peers_of_a_killed_worker_fail_in_time(played, deadlines, record):
-    run = played.run
-    for _, noticed_s in recovery.noticed_s(run):
-        record("peer_loss_noticed_s", noticed_s, "s", "lower", fault="sigkill")
-    checks.peers_fail_in_time(run, deadlines.detect_s)
+@scenario(crashes.interrupted)
+def test_peers_of_a_killed_worker_fail_in_time(outcome, deadlines, record):
+    run = outcome.run
+    for _, detection_s in recovery.detection_s(run):
+        record("peer_loss_noticed_s", detection_s, "s", "lower", fault="sigkill")
+    restart.peers_fail_in_time(run, deadlines.detect_s)
 
 
 @pytest.mark.claim("mwms/peers-fail")
 @pytest.mark.cases(families=("mwms", "estimator"), distributed=True, synchronous=True)
-@plays(crashes.worker_frozen)
-def test_peers_of_a_frozen_worker_fail_in_time(played, deadlines, record):
-    for _, noticed_s in recovery.noticed_s(played):
-        record("peer_loss_noticed_s", noticed_s, "s", "lower", fault="sigstop")
-    checks.peers_fail_in_time(played, deadlines.detect_s)
+@scenario(crashes.worker_frozen)
+def test_peers_of_a_frozen_worker_fail_in_time(outcome, deadlines, record):
+    for _, detection_s in recovery.detection_s(outcome):
+        record("peer_loss_noticed_s", detection_s, "s", "lower", fault="sigstop")
+    restart.peers_fail_in_time(outcome, deadlines.detect_s)
 
 
 @pytest.mark.claim("mwms/cluster-pauses")
 @pytest.mark.cases(distributed=True, synchronous=True)
-@plays(crashes.interrupted)
-def test_a_restarted_cluster_waits_for_the_lost_worker(played, record):
-    run = played.run
+@scenario(crashes.interrupted)
+def test_a_restarted_cluster_waits_for_the_lost_worker(outcome, record):
+    run = outcome.run
     record("trained_again_s", recovery.trained_again_s(run), "s", "lower", fault="sigkill")
-    checks.restarted_cluster_waits(run)
+    restart.restarted_cluster_waits(run)
 
 
 @pytest.mark.claim(
@@ -46,10 +46,10 @@ def test_a_restarted_cluster_waits_for_the_lost_worker(played, record):
     "estimator/resumes",
 )
 @pytest.mark.cases(flags=("order",))
-@plays(crashes.interrupted)
-def test_a_restart_resumes_the_interrupted_epoch(played):
-    checks.resumes_interrupted_epoch(played.run)
-    checks.restored_state_equals_uninterrupted(played.run, played.reference)
+@scenario(crashes.interrupted)
+def test_a_restart_resumes_the_interrupted_epoch(outcome):
+    restart.resumes_interrupted_epoch(outcome.run)
+    restart.restored_state_equals_uninterrupted(outcome.run, outcome.reference)
 
 
 @pytest.mark.claim(
@@ -60,10 +60,10 @@ def test_a_restart_resumes_the_interrupted_epoch(played):
     "dtensor/restart-resumes",
 )
 @pytest.mark.cases(flags=("order",))
-@plays(crashes.interrupted)
-def test_the_partial_epoch_leaves_no_trace(played):
-    checks.partial_epoch_leaves_no_trace(played.run, played.reference)
-    checks.final_weights_equal_uninterrupted(played.run, played.reference)
+@scenario(crashes.interrupted)
+def test_the_partial_epoch_leaves_no_trace(outcome):
+    restart.partial_epoch_leaves_no_trace(outcome.run, outcome.reference)
+    restart.final_weights_equal_uninterrupted(outcome.run, outcome.reference)
 
 
 @pytest.mark.claim(
@@ -74,12 +74,12 @@ def test_the_partial_epoch_leaves_no_trace(played):
     "dtensor/restart-resumes",
 )
 @pytest.mark.cases(flags=("order",), fit=True)
-@plays(crashes.interrupted_as_documented)
-def test_the_documents_own_data_resume_where_they_were(played, record):
-    cost = recovery.cost_in_loss(played.run, played.reference)
+@scenario(crashes.interrupted_as_documented)
+def test_documented_dataset_resumes_at_its_position(outcome, record):
+    cost = recovery.cost_in_loss(outcome.run, outcome.reference)
     record("loss_after_restart_difference", cost, "1", fault="sigkill")
-    checks.restored_state_equals_uninterrupted(played.run, played.reference)
-    checks.final_weights_equal_uninterrupted(played.run, played.reference)
+    restart.restored_state_equals_uninterrupted(outcome.run, outcome.reference)
+    restart.final_weights_equal_uninterrupted(outcome.run, outcome.reference)
 
 
 @pytest.mark.claim(
@@ -91,58 +91,58 @@ def test_the_documents_own_data_resume_where_they_were(played, record):
     "estimator/resumes",
 )
 @pytest.mark.cases(flags=("order", "save-every"))
-@plays(crashes.interrupted_between_saves)
-def test_a_restart_resumes_at_the_last_save_within_an_epoch(played):
-    checks.resumes_at_the_last_save(played.run)
-    checks.final_weights_equal_uninterrupted(played.run, played.reference)
+@scenario(crashes.interrupted_between_saves)
+def test_a_restart_resumes_at_the_last_save_within_an_epoch(outcome):
+    restart.resumes_at_the_last_save(outcome.run)
+    restart.final_weights_equal_uninterrupted(outcome.run, outcome.reference)
 
 
 @pytest.mark.claim("mirrored/restart-resumes", "single/restart-resumes")
 @pytest.mark.cases(flags=("order",), fit=True, distributed=False)
-@plays(crashes.interrupted_while_saving)
-def test_a_kill_while_saving_leaves_the_backup_before(played):
-    checks.final_weights_equal_uninterrupted(played.run, played.reference)
+@scenario(crashes.interrupted_while_saving)
+def test_a_kill_while_saving_leaves_the_backup_before(outcome):
+    restart.final_weights_equal_uninterrupted(outcome.run, outcome.reference)
 
 
 @pytest.mark.claim("mwms/backup-removed")
 @pytest.mark.cases(flags=("order",), fit=True)
-@plays(crashes.interrupted)
-def test_the_backup_is_removed_at_the_end(played):
-    checks.backup_removed(played.run)
+@scenario(crashes.interrupted)
+def test_the_backup_is_removed_at_the_end(outcome):
+    checkpoints.backup_removed(outcome.run)
 
 
 @pytest.mark.claim("ps1/worker-loss", "ps2/worker-loss-transparent")
 @pytest.mark.cases(families=("ps1", "ps2"), aggregates=False, events=("step",))
-@plays(crashes.asynchronous_worker_lost)
-def test_survivors_keep_training_without_a_worker(played):
-    checks.survivors_keep_training(played)
+@scenario(crashes.asynchronous_worker_lost)
+def test_survivors_keep_training_without_a_worker(outcome):
+    parameter_servers.survivors_keep_training(outcome)
 
 
 @pytest.mark.claim("ps1/worker-loss", "ps2/worker-loss-transparent")
 @pytest.mark.cases(families=("ps1", "ps2"), aggregates=False, events=("step",))
-@plays(crashes.asynchronous_worker_lost)
-def test_a_lost_worker_comes_back(played):
-    checks.lost_worker_comes_back(played)
+@scenario(crashes.asynchronous_worker_lost)
+def test_lost_worker_returns(outcome):
+    parameter_servers.lost_worker_returns(outcome)
 
 
 @pytest.mark.claim("ps2/worker-loss-transparent")
 @pytest.mark.cases(families=("ps2",), fit=True)
-@plays(crashes.fit_worker_lost)
-def test_fit_goes_on_without_a_worker_and_with_it(played):
-    checks.coordinator_goes_on(played)
+@scenario(crashes.fit_worker_lost)
+def test_fit_continues_after_worker_loss_and_return(outcome):
+    parameter_servers.coordinator_continues(outcome)
 
 
 @pytest.mark.claim("ps1/sync-worker-loss")
 @pytest.mark.cases(families=("ps1",), aggregates=True)
-@plays(crashes.aggregated_worker_lost)
-def test_all_stand_still_until_a_lost_worker_is_back(played):
-    checks.all_stand_still_without_one(played)
-    checks.lost_worker_comes_back(played)
+@scenario(crashes.aggregated_worker_lost)
+def test_peers_block_until_lost_worker_returns(outcome):
+    parameter_servers.peers_block_without_worker(outcome)
+    parameter_servers.lost_worker_returns(outcome)
 
 
 @pytest.mark.claim("ps2/at-least-once")
 @pytest.mark.cases(events=("scheduled",))
-@plays(crashes.asynchronous_worker_lost)
-def test_functions_of_a_lost_worker_run_at_least_once(played):
-    checks.functions_run_at_least_once(played)
-    checks.executed_as_scheduled(played)
+@scenario(crashes.asynchronous_worker_lost)
+def test_functions_of_a_lost_worker_run_at_least_once(outcome):
+    parameter_servers.functions_run_at_least_once(outcome)
+    parameter_servers.executed_as_scheduled(outcome)

@@ -25,7 +25,13 @@ from suite.harness.core.settings import TAKEN_IN_BY
 from suite.harness.metrics import interference
 from suite.harness.pytest_plugin import options, verdict_hooks, vocabulary
 from suite.harness.pytest_plugin.fixtures import *  # noqa: F403 - pytest finds fixtures in a plug-in's namespace
-from suite.harness.pytest_plugin.fixtures import WATCHED, case_of, group_of, scene_name, scene_of
+from suite.harness.pytest_plugin.fixtures import (
+    WATCHED,
+    case_of,
+    group_of,
+    scenario_name,
+    scenario_of,
+)
 from suite.harness.pytest_plugin.interrupts import Interrupts
 from suite.harness.pytest_plugin.options import is_parallel, is_worker
 from suite.harness.pytest_plugin.parametrization import Needs, select
@@ -158,15 +164,15 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    plays = metafunc.definition.get_closest_marker("plays")
-    if plays and len(plays.args) > 1:
+    scenario = metafunc.definition.get_closest_marker("scenario")
+    if scenario and len(scenario.args) > 1:
         scenes = [
             pytest.param(
                 s, id=s.__name__, marks=[getattr(pytest.mark, m) for m in getattr(s, "marks", ())]
             )
-            for s in plays.args
+            for s in scenario.args
         ]
-        metafunc.parametrize("played", scenes, indirect=True)
+        metafunc.parametrize("outcome", scenes, indirect=True)
     if "case" not in metafunc.fixturenames:
         return
     session = metafunc.config.stash.get(SESSION, None)
@@ -213,7 +219,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(str(error)) from error
     if is_whole(config):
         names = {getattr(i, "originalname", i.name) for i in [*items, *left_out]}
-        scenes = {scene_name(i) for i in [*items, *left_out]}
+        scenes = {scenario_name(i) for i in [*items, *left_out]}
         stale = session.expectations.check_against(names, scenes=scenes)
         if stale:
             raise pytest.UsageError("; ".join(stale))
@@ -238,7 +244,7 @@ def is_whole(config: pytest.Config) -> bool:
 
 
 def _left_out(config: pytest.Config, item: pytest.Item) -> bool:
-    case, scene = case_of(item), scene_of(item)
+    case, scene = case_of(item), scenario_of(item)
     return bool(
         # A scenario may mean something for some only, as what a document prints of its run does.
         (case and not getattr(scene, "means", bool)(case))

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from suite.harness.tables.claims import Claim, Claims
 from suite.meta import sources
+from suite.meta.groups import CHECKS
 from suite.meta.test_checks import RED
 
 PAGE = sources.ROOT / "suite" / "CLAIMS.md"
@@ -56,12 +57,12 @@ def _claims(function: ast.FunctionDef) -> Iterator[str]:
 
 
 def _checks(function: ast.FunctionDef, others: Mapping[str, ast.FunctionDef]) -> Iterator[str]:
-    """Names of `checks.…` that are called, and of OWN_RULES; also by functions beside it."""
+    """Yield names of checks that are called, and of OWN_RULES; also by functions beside it."""
     for node in ast.walk(function):
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
-            if called.startswith("checks.") or called in OWN_RULES:
-                yield called.removeprefix("checks.")
+            if called.split(".")[-1] in CHECKS or called in OWN_RULES:
+                yield called.split(".")[-1]
             elif called in others:
                 yield from _checks(others[called], others)
 

@@ -139,7 +139,7 @@ def defect(name):
     return os.environ.get("FAKE_DEFECT") == name
 
 
-def tell_started(events, options):
+def report_started(events, options):
     """Write the `started` event of a fake."""
     events.write(
         "started",

@@ -13,7 +13,7 @@ import threading
 
 import fake_cluster
 import fake_model
-from fake_model import defect, tell_started
+from fake_model import defect, report_started
 
 from reference_trainers.events import EventWriter
 
@@ -28,7 +28,7 @@ def main(options):
     task = f"{options.job_name}/{options.task_index}"
     events = EventWriter(task)
     address = (ps if options.job_name == "ps" else workers)[options.task_index]
-    tell_started(events, options)
+    report_started(events, options)
     if not defect("logs_no_target"):
         print(f"Started server with target: grpc://{address}", file=sys.stderr)
     if options.job_name == "ps":
@@ -84,14 +84,14 @@ class AsynchronousWorker:
             self.events.write("step", step=1, global_step=1, loss=0.7, examples=8)
         self.servers = fake_cluster.Servers(self.cluster["ps"], self.place)
         self.servers.all(op="hello", task=self.index)
-        self._tell_places()
+        self._report_places()
         if self.chief:
             self._restore_or_initialise()
         self.servers.all(op="wait")
         self._loop()
         step = self._pull()
         if self.chief:
-            self._tell_weights("final", step)
+            self._report_weights("final", step)
             self._save(step, at_end=True)
         if defect("leaves_with_the_workers"):
             for line in self.servers.lines:
@@ -148,7 +148,7 @@ class AsynchronousWorker:
         self.model.iterations = values[GLOBAL_STEP]
         return values[GLOBAL_STEP]
 
-    def _tell_places(self):
+    def _report_places(self):
         device = "/job:%s/replica:0/task:%d/device:CPU:0"
         own = device % ("worker", self.index)
         places = {name: device % ("ps", i) for name, i in self.place.items()}
@@ -182,9 +182,9 @@ class AsynchronousWorker:
                 seconds=0.01,
             )
             self.saved_at = step
-        self._tell_weights("initial", step)
+        self._report_weights("initial", step)
 
-    def _tell_weights(self, when, step):
+    def _report_weights(self, when, step):
         self.events.write(
             "weights",
             when=when,

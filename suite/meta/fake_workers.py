@@ -13,12 +13,12 @@ import sys
 
 import fake_cluster
 import fake_model
-from fake_model import defect, tell_started
+from fake_model import defect, report_started
 
 from reference_trainers.events import EventWriter
 from reference_trainers.peer_errors import is_peer_loss
 
-STRANGER = 2  # index of a worker that is one too many
+UNEXPECTED_TASK = 2  # index of a worker that is one too many
 
 
 def main(options):
@@ -30,7 +30,7 @@ def main(options):
     chiefs = len(cluster.get("chief", ()))
     rank = task["index"] + (chiefs if task["type"] == "worker" else 0)
     events = EventWriter("{type}/{index}".format(**task))
-    tell_started(events, options)
+    report_started(events, options)
     if defect("needs_tf_config") and not config:
         raise KeyError("TF_CONFIG")
     worker = Worker(options, events, cluster, rank)
@@ -79,7 +79,7 @@ class Worker:
         self.steps = 0
         self.restored = False
         self.first_step = 0  # of the first epoch; later ones begin at their beginning
-        self.told_to_leave = False
+        self.preemption = False
         if options.preemption:
             signal.signal(signal.SIGTERM, self._hear)
         self.lag_at = int(os.environ.get("FAKE_LAG_AT", "0")) if not events.attempt else 0
@@ -96,7 +96,7 @@ class Worker:
         address = self.addresses[self.index] if self.addresses else ""
         if address and not defect("logs_no_target"):
             print(f"Started server with target: grpc://{address}", file=sys.stderr)
-        if defect("trains_beside_the_cluster") and self.index == STRANGER:
+        if defect("trains_beside_the_cluster") and self.index == UNEXPECTED_TASK:
             self.addresses = []
         if defect("starts_alone") and self.chief:
             where = {"step": 1, "global_step": 1}  # before anybody else is here
@@ -247,10 +247,10 @@ class Worker:
         if defect("never_learns") or (self.restored and defect("freezes_after_a_restore")):
             self.model.learning_rate = 0.0
         self.model.update([g / count for g in used[: fake_model.WEIGHTS]])
-        self._tell_step(indices, own[-3] / own[-1])
+        self._report_step(indices, own[-3] / own[-1])
         return own[-3:], total[-3:]
 
-    def _tell_step(self, indices, loss):
+    def _report_step(self, indices, loss):
         self.steps += 1
         lost = self.events.attempt and defect("forgets_the_step_count")
         number = self.steps if lost else self.model.iterations
@@ -265,11 +265,11 @@ class Worker:
             fake_cluster.pause(0.5)  # while another is hurt, which goes on no further without us
 
     def _hear(self, *_):
-        self.told_to_leave = True
+        self.preemption = True
 
     def _leave_if_told(self, epoch, step):
         """All at the same step: whether anybody was told to is a sum, like everything else."""
-        if not self.options.preemption or not self.group.sum([float(self.told_to_leave)])[0]:
+        if not self.options.preemption or not self.group.sum([float(self.preemption)])[0]:
             return
         if not defect("leaves_without_saving"):
             self.save(self.backup, epoch=epoch, step=step)

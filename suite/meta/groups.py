@@ -4,24 +4,31 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import pkgutil
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from reference_trainers import Trainer
-from suite.harness import faults
-from suite.harness.checks import CHECKS
+from suite.harness import checks
+from suite.harness.checks.assertions import CHECKS
 from suite.harness.cluster.launcher import Engine
 from suite.harness.core.errors import CheckFailed
 from suite.harness.core.history import Run
 from suite.harness.core.outcomes import Compared, Continued
-from suite.harness.core.single_flight import Once
+from suite.harness.core.single_flight import SingleFlight
+from suite.harness.faults import injection, matrix
 from suite.harness.scenarios import crashes, fault_free
 from suite.harness.scenarios.base import Launch
 from suite.meta import coordinated, histories
 from suite.meta.fakes import AGGREGATES, LOOP, MIRRORED, SERVERS, SINGLE, WORKERS, FakeCase
+
+for _module in pkgutil.iter_modules(checks.__path__, f"{checks.__name__}."):
+    import_module(_module.name)  # which registers its checks
+
 
 LIMIT_S = 2.0  # in which fakes must notice a lost peer
 
@@ -46,22 +53,22 @@ def equal_elsewhere(launch: Launch) -> Compared:
     return Compared(found.then, found.reference)
 
 
-def struck(name: str) -> Callable[[FakeCase], faults.Struck]:
+def struck(name: str) -> Callable[[FakeCase], injection.FaultOutcome]:
     """What comes of that row of the fault table."""
-    (row,) = (row for row in faults.ROWS if row.name == name)
+    (row,) = (row for row in matrix.ROWS if row.name == name)
 
-    def play(launch: FakeCase) -> faults.Struck:
-        return faults.scene(row)(replace(launch, moment=row.moment))
+    def play(launch: FakeCase) -> injection.FaultOutcome:
+        return injection.scene(row)(replace(launch, moment=row.moment))
 
     return play
 
 
-FINISHED = ("finished_as_asked", "steps_accounted", "examples_accounted")
+FINISHED = ("finishes_requested_steps", "steps_accounted", "examples_accounted")
 IN_STEP = ("workers_agree_on_metrics", "workers_agree_on_weights")
 START = ("one_chief", "cluster_as_given", "server_target_logged")
 LEARNING = ("loss_falls", "accuracy_rises", "epochs_accounted")
 RESUMED = (
-    "finished_as_asked",
+    "finishes_requested_steps",
     "resumes_interrupted_epoch",
     "restored_state_equals_uninterrupted",
     "partial_epoch_leaves_no_trace",
@@ -91,7 +98,7 @@ GROUPS = (
     Group("chief-job", WORKERS, fault_free.chief_job, (*FINISHED, *START, *IN_STEP)),
     Group("late", WORKERS, fault_free.late_worker, (*START, "waits_for_all")),
     Group("alone", WORKERS, fault_free.alone, ("trains_as_a_cluster_of_one",)),
-    Group("intruder", WORKERS, fault_free.intruder, ("stranger_changes_nothing",)),
+    Group("intruder", WORKERS, fault_free.unexpected_task, ("unexpected_task_changes_nothing",)),
     Group(
         "large", WORKERS, fault_free.large_batch, ("workers_agree_on_metrics", "equals_large_batch")
     ),
@@ -108,7 +115,7 @@ GROUPS = (
         "continued",
         WORKERS,
         fault_free.continued,
-        ("checkpoint_kept_is_one", "checkpoint_restores", "training_goes_on"),
+        ("checkpoint_kept_is_one", "checkpoint_restores", "training_continues"),
     ),
     Group(
         "interrupted",
@@ -148,25 +155,30 @@ GROUPS = (
         ),
     ),
     Group("servers-late", SERVERS, fault_free.late_worker, (*START, "waits_for_all")),
-    Group("chief-late", SERVERS, fault_free.late_chief, ("others_wait_for_the_chief",)),
-    Group("servers-intruder", SERVERS, fault_free.intruder, ("stranger_changes_nothing",)),
+    Group("chief-late", SERVERS, fault_free.late_chief, ("workers_wait_for_chief",)),
+    Group(
+        "servers-intruder",
+        SERVERS,
+        fault_free.unexpected_task,
+        ("unexpected_task_changes_nothing",),
+    ),
     Group(
         "worker-back",
         SERVERS,
         crashes.asynchronous_worker_lost,
-        ("survivors_keep_training", "lost_worker_comes_back"),
+        ("survivors_keep_training", "lost_worker_returns"),
     ),
     Group(
         "chief-back",
         SERVERS,
         crashes.asynchronous_chief_lost,
-        ("survivors_keep_training", "lost_worker_comes_back", "chief_restores_the_latest"),
+        ("survivors_keep_training", "lost_worker_returns", "chief_restores_the_latest"),
     ),
     Group(
         "server-back",
         SERVERS,
         crashes.server_lost,
-        ("nobody_finishes_without_a_server", "cluster_restores_the_latest"),
+        ("no_finish_without_parameter_server", "cluster_restores_the_latest"),
     ),
     Group(
         "aggregates",
@@ -178,13 +190,13 @@ GROUPS = (
         "aggregates-worker-back",
         AGGREGATES,
         crashes.aggregated_worker_lost,
-        ("all_stand_still_without_one", "lost_worker_comes_back"),
+        ("peers_block_without_worker", "lost_worker_returns"),
     ),
     Group(
         "aggregates-chief-back",
         AGGREGATES,
         crashes.asynchronous_chief_lost,
-        ("lost_worker_comes_back", "chief_restores_the_latest"),
+        ("lost_worker_returns", "chief_restores_the_latest"),
     ),
     Group("single", SINGLE, fault_free.healthy, (*FINISHED, *LEARNING, "one_chief")),
     Group("single-interrupted", SINGLE, crashes.interrupted, RESUMED),
@@ -192,7 +204,7 @@ GROUPS = (
         "mirrored",
         MIRRORED,
         fault_free.healthy,
-        (*FINISHED, *LEARNING, "replica_on_each_device", "copies_are_in_step"),
+        (*FINISHED, *LEARNING, "replica_on_each_device", "replicas_in_sync"),
     ),
     Group("mirrored-large", MIRRORED, fault_free.large_batch, ("equals_large_batch",)),
     Group("mirrored-four", MIRRORED, fault_free.four_replicas, ("equals_large_batch",)),
@@ -239,60 +251,69 @@ GROUPS = (
         coordinated.COORDINATOR,
         coordinated.worker_lost,
         (
-            "finished_as_asked",
+            "finishes_requested_steps",
             "steps_accounted",
             "one_chief",
             "cluster_as_given",
             "shards_on_every_server",
             "all_workers_contribute",
             "survivors_keep_training",
-            "lost_worker_comes_back",
+            "lost_worker_returns",
             "functions_run_at_least_once",
             "executed_as_scheduled",
         ),
     ),
     Group("coordinated-late", coordinated.FIT, coordinated.late_worker, ("waits_for_all",)),
     Group(
-        "coordinated-fit", coordinated.FIT, coordinated.fit_worker_lost, ("coordinator_goes_on",)
+        "coordinated-fit", coordinated.FIT, coordinated.fit_worker_lost, ("coordinator_continues",)
     ),
     Group(
         "coordinated-server",
         coordinated.COORDINATOR,
         coordinated.server_lost,
-        ("peers_fail_in_time", "nobody_finishes_without_a_server", "lost_server_raises"),
+        ("peers_fail_in_time", "no_finish_without_parameter_server", "lost_server_raises"),
     ),
     Group(
         "struck",
         WORKERS,
         struck("sigkill-worker-mid-epoch"),
-        ("peers_fail_in_time", "nobody_pretends", "trains_again", "little_is_lost"),
+        (
+            "peers_fail_in_time",
+            "no_premature_success",
+            "training_resumes",
+            "loses_at_most_one_save_interval",
+        ),
     ),
     Group(
         "struck-damaged",
         WORKERS,
         struck("flipped-chief-mid-epoch"),
-        ("damage_is_noticed", "nobody_pretends", "final_weights_equal_uninterrupted"),
+        ("damage_is_detected", "no_premature_success", "final_weights_equal_uninterrupted"),
     ),
     Group(
         "struck-fewer",
         WORKERS,
         struck("sigkill-worker-mid-epoch-all_but_the_lost_one"),
-        ("fewer_go_on",),
+        ("smaller_cluster_continues",),
     ),
     Group(
         "struck-saving",
         WORKERS,
         struck("sigkill-chief-saving"),
-        ("peers_fail_in_time", "little_is_lost", "final_weights_equal_uninterrupted"),
+        (
+            "peers_fail_in_time",
+            "loses_at_most_one_save_interval",
+            "final_weights_equal_uninterrupted",
+        ),
     ),
-    Group("struck-pretending", WORKERS, struck("exit-worker-mid-epoch"), ("nobody_pretends",)),
-    Group("struck-forming", WORKERS, struck("sigkill-worker-forming"), ("others_wait",)),
-    Group("struck-ending", WORKERS, struck("sigkill-worker-shutting_down"), ("others_finish",)),
+    Group("struck-pretending", WORKERS, struck("exit-worker-mid-epoch"), ("no_premature_success",)),
+    Group("struck-forming", WORKERS, struck("sigkill-worker-forming"), ("peers_wait",)),
+    Group("struck-ending", WORKERS, struck("sigkill-worker-shutting_down"), ("peers_finish",)),
     Group(
         "struck-servers",
         SERVERS,
         struck("sigkill-worker-mid-epoch"),
-        ("others_go_on", "trains_again"),
+        ("peers_continue", "training_resumes"),
     ),
     *(Group(name, WORKERS, make, (name,)) for name, make in histories.MADE_UP.items()),
 )
@@ -324,19 +345,19 @@ class Stage:
     engine: Engine
     directory: Path
     pool: Executor
-    plays: dict[tuple[str, str], Future[Any]] = field(default_factory=dict)
+    scenario: dict[tuple[str, str], Future[Any]] = field(default_factory=dict)
 
     def play(self, group: str, defect: str = "") -> Future[Any]:
         """What the group's scenario leaves behind with a fake that has the defect, in time."""
-        if (group, defect) not in self.plays:
-            self.plays[group, defect] = self.pool.submit(self._play, BY_NAME[group], defect)
-        return self.plays[group, defect]
+        if (group, defect) not in self.scenario:
+            self.scenario[group, defect] = self.pool.submit(self._play, BY_NAME[group], defect)
+        return self.scenario[group, defect]
 
     def _play(self, group: Group, defect: str) -> Any:
         name = f"{group.name}-{defect or 'healthy'}"
         directory = self.directory / name
         directory.mkdir()
         # It counts its own clusters, and no other defect's run is its reference.
-        own: dict[str, Any] = {"clusters": itertools.count(1), "references": Once()}
+        own: dict[str, Any] = {"clusters": itertools.count(1), "references": SingleFlight()}
         engine = replace(self.engine, prefix=f"{name}-", **own)
         return group.scenario(FakeCase(engine, directory, group.trainer, defect))

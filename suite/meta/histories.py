@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from suite.harness.core.history import Event, Run
-from suite.harness.core.outcomes import Compared, Continued, Mistaken
+from suite.harness.core.outcomes import Compared, Continued, Misconfigured
 from suite.meta.fakes import WORKERS, FakeCase, data_file
 
 TASKS = ("worker/0", "worker/1")
@@ -161,7 +161,7 @@ class OnDirectory:
     """A run, and what it was given and left, under the names that checks have for them."""
 
     run: Run
-    mistaken: Mistaken
+    mistaken: Misconfigured
 
 
 def mistaken(launch: FakeCase) -> OnDirectory:
@@ -175,7 +175,7 @@ def mistaken(launch: FakeCase) -> OnDirectory:
     run = replace(run, workers=(task,), tasks=(task,), logs={(task, 0): log})
     before = {"ckpt/ckpt-1.index": "a", "ckpt/checkpoint": "b"}
     after = {"ckpt/ckpt-1.index": "c"} if launch.defect == "starts_anew" else before
-    return OnDirectory(run, Mistaken(run, before, after))
+    return OnDirectory(run, Misconfigured(run, before, after))
 
 
 def layouts(launch: FakeCase) -> Run:
@@ -348,8 +348,8 @@ def packed(launch: FakeCase) -> Run:
 MADE_UP: Mapping[str, Callable[[Any], Any]] = {
     "files_sharded": files,
     "too_few_files_refused": few_files,
-    "outside_scope_is_not_in_step": outside_scope,
-    "inside_scope_is_in_step": inside_scope,
+    "outside_scope_is_not_synchronized": outside_scope,
+    "inside_scope_is_synchronized": inside_scope,
     "local_server_answers": local_server,
     "fresh_gradients_are_averaged": aggregates,
     "model_checkpoint_does_not_resume": model_checkpoint,
@@ -364,7 +364,7 @@ MADE_UP: Mapping[str, Callable[[Any], Any]] = {
     "eager_execution_is_refused": eager,
     "predictions_agree": predictions,
     "mode_is_required": without_mode,
-    "there_or_gone": removed,
+    "api_present_or_removed": removed,
     "collective_results_are_right": collectives,
     "tensors_are_packed": packed,
 }

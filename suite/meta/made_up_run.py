@@ -127,7 +127,7 @@ def verdicts() -> list[dict[str, Any]]:
         verdict(
             SUPERVISOR,
             "fault_table",
-            "others_go_on",
+            "peers_continue",
             folder="faults",
             fault="sigkill",
             variant="worker, mid-epoch",

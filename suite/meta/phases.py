@@ -34,7 +34,7 @@ TESTS = '''
 import signal
 import pytest
 from suite.harness.scenarios import base
-from suite.harness.pytest_plugin.parametrization import plays
+from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.core.deadlines import wait_until
 from suite.meta.phases import HANGS_S, reach
 
@@ -61,9 +61,9 @@ def test_passes(case, record):
 def test_forming(launch):
     stand_still(launch, "forming", launch.engine.topology(launch.case.trainer).workers[0])
 
-@plays(endless)
+@scenario(endless)
 @pytest.mark.cases
-def test_training(played):
+def test_training(outcome):
     pass
 
 @pytest.mark.cases

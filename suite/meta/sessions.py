@@ -69,11 +69,11 @@ def test_measures(healthy, record):
 '''
 
 AHEAD = '''
-"""Scenarios that tell whether others are played at the same time."""
+"""Scenarios that tell whether others are outcome at the same time."""
 from pathlib import Path
 import pytest
 from suite.harness.scenarios import base
-from suite.harness.pytest_plugin.parametrization import plays
+from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.core.errors import CheckFailed
 from suite.harness.core.deadlines import wait_until
 
@@ -112,14 +112,14 @@ def test_takes_minutes(case):
 def test_of_the_harness_goes_before_all_that_meet(session):
     assert not session.ahead.playing
 
-@plays(one)
+@scenario(one)
 @pytest.mark.cases(families=("single",))
-def test_first_of_two_that_meet(played):
+def test_first_of_two_that_meet(outcome):
     pass
 
-@plays(another)
+@scenario(another)
 @pytest.mark.cases(families=("single",))
-def test_second_of_two_that_meet(played):
+def test_second_of_two_that_meet(outcome):
     pass
 
 @pytest.mark.timing
@@ -135,9 +135,9 @@ def test_goes_on_with_another_zygote(launch):
         zygote.process.wait()
     base.complete(launch, flags=base.work(launch))
 
-@plays(slow)
+@scenario(slow)
 @pytest.mark.cases(families=("single",))
-def test_slow(played):
+def test_slow(outcome):
     pass
 
 @pytest.mark.cases(families=("single",))
@@ -145,9 +145,9 @@ def test_ends_it(case, session):
     wait_until("the endless scenario", flag(session, "endless-begun").exists, 30)
     raise CheckFailed("now")
 
-@plays(endless)
+@scenario(endless)
 @pytest.mark.cases(families=("single",))
-def test_never_comes(played):
+def test_never_comes(outcome):
     pass
 '''
 
@@ -156,7 +156,7 @@ FAILING = r'''
 import other_scenarios
 import pytest
 from suite.harness.scenarios import base
-from suite.harness.pytest_plugin.parametrization import plays
+from suite.harness.pytest_plugin.parametrization import scenario
 from suite.meta import fakes
 
 WORKERS = (("worker", 2),)
@@ -171,21 +171,21 @@ def loud(launch):
     program.write_text(LOUD)
     return base.complete(launch, fakes.bare(program))
 
-@plays(broken)
+@scenario(broken)
 @pytest.mark.cases(events=("step",))
 @pytest.mark.parametrize("number", range(4))
-def test_broken(played, number):
+def test_broken(outcome, number):
     pass
 
-@plays(other_scenarios.broken)
+@scenario(other_scenarios.broken)
 @pytest.mark.cases(families=("single",))
-def test_of_another_scenario_called_broken(played):
-    assert played == []
+def test_of_another_scenario_called_broken(outcome):
+    assert outcome == []
 
-@plays(loud)
+@scenario(loud)
 @pytest.mark.cases(families=("single",))
 @pytest.mark.parametrize("number", range(2))
-def test_loud(played, number):
+def test_loud(outcome, number):
     pass
 
 LOUD = r"""

@@ -10,13 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from suite.harness.checks import CHECKS
 from suite.harness.cluster import diagnostics
 from suite.harness.cluster.launcher import Engine
 from suite.harness.core.history import Event, Run
-from suite.harness.core.outcomes import Mistaken
+from suite.harness.core.outcomes import Misconfigured
 from suite.meta import fakes, histories
-from suite.meta.groups import BY_NAME, LIMIT_S, Stage, judge, judge_all
+from suite.meta.groups import BY_NAME, CHECKS, LIMIT_S, Stage, judge, judge_all
 
 AT_ONCE = 4  # scenarios; mostly they wait
 
@@ -33,7 +32,7 @@ RED = {
     "peers_fail_in_time": ("interrupted", "hangs_when_a_peer_dies"),
     "survivors_keep_training": ("worker-back", "pauses_without_its_peers"),
     # in step
-    "finished_as_asked": ("healthy", "finishes_early"),
+    "finishes_requested_steps": ("healthy", "finishes_early"),
     "steps_accounted": ("healthy", "counts_a_step_twice"),
     "epochs_accounted": ("healthy", "counts_other_steps_in_its_epochs"),
     "examples_accounted": ("healthy", "doubles_its_batch"),
@@ -54,14 +53,14 @@ RED = {
     "waits_for_all": ("late", "starts_alone"),
     "trains_as_a_cluster_of_one": ("alone", "needs_tf_config"),
     "replica_on_each_device": ("mirrored", "counts_itself_as_one"),
-    "copies_are_in_step": ("mirrored", "lets_a_copy_drift"),
-    "stranger_changes_nothing": ("intruder", "trains_beside_the_cluster"),
+    "replicas_in_sync": ("mirrored", "lets_a_copy_drift"),
+    "unexpected_task_changes_nothing": ("intruder", "trains_beside_the_cluster"),
     "equals_large_batch": ("large", "divides_by_its_own_batch"),
     "each_example_once": ("audited", "repeats_examples"),
     "every_worker_sees_all": ("off", "shards_anyway"),
     "checkpoint_kept_is_one": ("continued", "keeps_every_checkpoint"),
     "checkpoint_restores": ("continued", "forgets_the_optimizer"),
-    "training_goes_on": ("continued", "freezes_after_a_restore"),
+    "training_continues": ("continued", "freezes_after_a_restore"),
     "restarted_cluster_waits": ("interrupted", "starts_alone"),
     "resumes_interrupted_epoch": ("interrupted", "forgets_the_step_count"),
     "resumes_at_the_last_save": ("interrupted-within", "saves_epochs_only"),
@@ -81,32 +80,35 @@ RED = {
     "supervisor_saves": ("servers", "never_saves"),
     "supervisor_writes_summaries": ("servers", "writes_no_summaries"),
     "aggregates_accounted": ("aggregates", "makes_steps_in_secret"),
-    "all_stand_still_without_one": ("aggregates-worker-back", "goes_on_without_its_peers"),
-    "others_wait_for_the_chief": ("chief-late", "starts_before_the_chief"),
-    "lost_worker_comes_back": ("worker-back", "leaves_again"),
+    "peers_block_without_worker": ("aggregates-worker-back", "goes_on_without_its_peers"),
+    "workers_wait_for_chief": ("chief-late", "starts_before_the_chief"),
+    "lost_worker_returns": ("worker-back", "leaves_again"),
     "chief_restores_the_latest": ("chief-back", "resumes_from_scratch"),
     "cluster_restores_the_latest": ("server-back", "restores_an_older_step"),
-    "nobody_finishes_without_a_server": ("server-back", "ignores_a_lost_server"),
+    "no_finish_without_parameter_server": ("server-back", "ignores_a_lost_server"),
     # the fault table
-    "others_go_on": ("struck-servers", "pauses_without_its_peers"),
-    "others_wait": ("struck-forming", "starts_alone"),
-    "others_finish": ("struck-ending", "lingers_at_the_end"),
-    "nobody_pretends": ("struck-pretending", "exits_0_when_a_peer_dies"),
-    "trains_again": ("struck-servers", "leaves_again"),
-    "little_is_lost": ("struck", "resumes_from_scratch"),
-    "damage_is_noticed": ("struck-damaged", "trusts_a_damaged_save"),
-    "fewer_go_on": ("struck-fewer", "resumes_from_scratch"),
+    "peers_continue": ("struck-servers", "pauses_without_its_peers"),
+    "peers_wait": ("struck-forming", "starts_alone"),
+    "peers_finish": ("struck-ending", "lingers_at_the_end"),
+    "no_premature_success": ("struck-pretending", "exits_0_when_a_peer_dies"),
+    "training_resumes": ("struck-servers", "leaves_again"),
+    "loses_at_most_one_save_interval": ("struck", "resumes_from_scratch"),
+    "damage_is_detected": ("struck-damaged", "trusts_a_damaged_save"),
+    "smaller_cluster_continues": ("struck-fewer", "resumes_from_scratch"),
     # made-up histories, of a coordinator
     "shards_on_every_server": ("coordinated", "keeps_all_parts_together"),
     "functions_run_at_least_once": ("coordinated", "repeats_a_round"),
     "executed_as_scheduled": ("coordinated", "takes_what_another_left"),
-    "coordinator_goes_on": ("coordinated-fit", "waits_for_the_lost_worker"),
+    "coordinator_continues": ("coordinated-fit", "waits_for_the_lost_worker"),
     "lost_server_raises": ("coordinated-server", "dies_of_something_else"),
     # and for programs
     "files_sharded": ("files_sharded", "reads_a_neighbours_file"),
     "too_few_files_refused": ("too_few_files_refused", "does_not_say_why"),
-    "outside_scope_is_not_in_step": ("outside_scope_is_not_in_step", "distributes_it_all_the_same"),
-    "inside_scope_is_in_step": ("inside_scope_is_in_step", "drifts_apart"),
+    "outside_scope_is_not_synchronized": (
+        "outside_scope_is_not_synchronized",
+        "distributes_it_all_the_same",
+    ),
+    "inside_scope_is_synchronized": ("inside_scope_is_synchronized", "drifts_apart"),
     "local_server_answers": ("local_server_answers", "answers_only_itself"),
     "fresh_gradients_are_averaged": ("fresh_gradients_are_averaged", "adds_them_up"),
     "model_checkpoint_does_not_resume": ("model_checkpoint_does_not_resume", "resumes_after_all"),
@@ -134,7 +136,7 @@ RED = {
     "eager_execution_is_refused": ("eager_execution_is_refused", "trains_eagerly"),
     "predictions_agree": ("predictions_agree", "predicts_something_else"),
     "mode_is_required": ("mode_is_required", "predicts_without_a_mode"),
-    "there_or_gone": ("there_or_gone", "is_still_there"),
+    "api_present_or_removed": ("api_present_or_removed", "is_still_there"),
     "collective_results_are_right": ("collective_results_are_right", "halves_one_value"),
     "tensors_are_packed": ("tensors_are_packed", "heeds_no_options"),
 }
@@ -159,20 +161,23 @@ SEVERAL = {
     ("interrupted", "gets_an_internal_error_when_a_peer_dies"): {"peers_fail_in_time"},
     ("fresh_gradients_are_averaged", "takes_stale_ones"): {"fresh_gradients_are_averaged"},
     # What is told by the coordinator alone, of itself and of its workers.
-    ("coordinated", "fails_at_the_end"): {"finished_as_asked"},
+    ("coordinated", "fails_at_the_end"): {"finishes_requested_steps"},
     ("coordinated", "two_chiefs"): {"one_chief"},
     ("coordinated", "counts_itself"): {"cluster_as_given"},
-    ("coordinated", "uses_one_worker"): {"all_workers_contribute", "lost_worker_comes_back"},
+    ("coordinated", "uses_one_worker"): {"all_workers_contribute", "lost_worker_returns"},
     ("coordinated", "waits_for_the_lost_worker"): {"survivors_keep_training"},
-    ("coordinated", "forgets_the_worker"): {"lost_worker_comes_back"},
-    ("coordinated", "loses_a_function"): {"finished_as_asked", "functions_run_at_least_once"},
+    ("coordinated", "forgets_the_worker"): {"lost_worker_returns"},
+    ("coordinated", "loses_a_function"): {
+        "finishes_requested_steps",
+        "functions_run_at_least_once",
+    },
     ("coordinated-late", "trains_without_it"): {"waits_for_all"},
-    ("coordinated-fit", "fails_when_it_is_back"): {"coordinator_goes_on"},
-    ("coordinated-fit", "hangs_when_it_is_back"): {"coordinator_goes_on"},
+    ("coordinated-fit", "fails_when_it_is_back"): {"coordinator_continues"},
+    ("coordinated-fit", "hangs_when_it_is_back"): {"coordinator_continues"},
     ("coordinated-server", "hangs"): {"peers_fail_in_time"},
     ("coordinated-server", "ends_as_if_it_were_done"): {
         "peers_fail_in_time",
-        "nobody_finishes_without_a_server",
+        "no_finish_without_parameter_server",
     },
 }
 
@@ -280,7 +285,7 @@ def test_no_check_is_content_with_nothing(check: str) -> None:
     outcome = SimpleNamespace(
         run=nothing, reference=nothing, then=nothing, fewer=nothing, stranger="worker/2", gone=True
     )
-    outcome.mistaken = Mistaken(nothing, {}, {})
+    outcome.mistaken = Misconfigured(nothing, {}, {})
     assert judge(check, outcome)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from suite.harness import faults
 from suite.harness.core.errors import BadInput
+from suite.harness.faults import matrix
 from suite.harness.tables.expectations import Expectations, Row
 from suite.meta import sources
 
@@ -42,7 +42,7 @@ def row(**fields) -> Row:
 
 
 def test_the_table_is_in_order_and_names_what_exists():
-    scenes = [row.name for row in faults.ROWS]
+    scenes = [row.name for row in matrix.ROWS]
     assert Expectations.load().check_against(sources.tests(), scenes=scenes) == []
 
 
@@ -94,7 +94,7 @@ def test_without_namespaces_what_is_done_to_links_and_disks_is_unsupported():
     ):
         found = expectations.match(
             "custom_loop_multi_worker_mirrored",
-            "test_what_a_fault_does",
+            "test_fault_matrix",
             "ring",
             "2.21.0",
             "tf_keras 2.21.0",

@@ -19,11 +19,11 @@ import pytest
 from reference_trainers import BY_NAME
 from suite.benchmarks import test_throughput, training_runs
 from suite.benchmarks.recorded_clock import RecordedClock
-from suite.benchmarks.time_budget import Purse, in_turns, passes
+from suite.benchmarks.time_budget import Purse, interleaved, passes
 from suite.harness.core.case import Case
 from suite.harness.core.history import Event, Run, in_order
 from suite.harness.core.paths import ROOT
-from suite.harness.core.single_flight import Once
+from suite.harness.core.single_flight import SingleFlight
 from suite.harness.metrics.bootstrap import Interval, bootstrap, mean_ratio, ratio_of_medians
 from suite.harness.metrics.throughput import timed_steps, warm_up
 from suite.harness.pytest_plugin.fixtures import WATCHED
@@ -349,7 +349,7 @@ def test_what_is_compared_takes_turns_and_every_second_pass_goes_the_other_way_r
         order.append(side)
         return len(order)
 
-    taken = in_turns(["a", "b", "c"], measure, lambda *_: False, range(3))
+    taken = interleaved(["a", "b", "c"], measure, lambda *_: False, range(3))
     assert "".join(order) == "abc" + "cba" + "abc"
     assert {side: one.get() for side, one in taken.items()} == {
         "a": [1, 6, 7],
@@ -367,7 +367,7 @@ def test_who_has_enough_or_fails_is_left_out_and_the_others_go_on():
             raise ValueError("no more")
         return side
 
-    taken = in_turns(["a", "once", "fails"], measure, lambda side, _: side == "once", range(3))
+    taken = interleaved(["a", "once", "fails"], measure, lambda side, _: side == "once", range(3))
     assert order == ["a", "once", "fails", "fails", "a", "a"]
     assert taken["a"].get() == ["a"] * 3
     assert taken["once"].get() == ["once"]
@@ -398,7 +398,7 @@ def test_the_backends_of_a_trainer_share_turns_and_the_state_of_the_machine(monk
     tests = [item(case) for case in (others[0], *own, others[1])]
     elsewhere = [item(own[0], "test_of_something_else"), item(own[0], path=Path(__file__))]
     session: Any = SimpleNamespace(
-        outcomes=Once(),
+        outcomes=SingleFlight(),
         settings=SimpleNamespace(full=True),
         has_gpus=lambda _: False,
         timing_lock=SimpleNamespace(held=True),
@@ -428,5 +428,5 @@ def test_the_backends_of_a_trainer_share_turns_and_the_state_of_the_machine(monk
 def test_passes_in_which_nobody_is_left_take_no_time_from_others():
     purse = Purse()
     numbers = passes(4, 60, purse, itertools.count(step=10).__next__)
-    in_turns(["a"], str, lambda *_: True, numbers)
+    interleaved(["a"], str, lambda *_: True, numbers)
     assert purse.left_s == 20  # four passes, of 10 s each by this clock

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from suite.harness import faults
 from suite.harness.cluster.cluster import Cluster
 from suite.harness.cluster.launcher import Engine
-from suite.harness.faults.injection_points import MOMENTS
+from suite.harness.faults import injection, matrix
+from suite.harness.faults.injection_points import INJECTION_POINTS
 from suite.harness.metrics import recovery
 from suite.harness.scenarios.base import give_time
 from suite.meta import fakes
@@ -20,9 +20,9 @@ from suite.meta import fakes
 LATE_S = 0.5  # in which a toy makes all its steps
 WITHIN = [
     row
-    for row in faults.ROWS
-    if (row.fault, row.victim, row.restart) == ("sigkill", "worker", "")
-    and MOMENTS[row.moment].hold
+    for row in matrix.ROWS
+    if (row.fault, row.target, row.restart) == ("sigkill", "worker", "")
+    and INJECTION_POINTS[row.moment].hold
 ]
 
 
@@ -51,12 +51,12 @@ def test_a_kill_that_comes_late_finds_its_task_there(engine, tmp_path, monkeypat
     monkeypatch.setattr(Cluster, "signal", late)
     (tmp_path / "models").mkdir()
     case = fakes.FakeCase(engine, tmp_path / "models", fakes.WORKERS, moment=row.moment)
-    run = faults.scene(row)(case).run
+    run = injection.scene(row)(case).run
     fault = recovery.fault_of(run)
     exited = run.exit_of(fault.task, fault.attempt)
     assert exited
     assert (exited["signal"], exited["ended_by_harness"]) == (9, True)
-    hold = MOMENTS[row.moment].hold
+    hold = INJECTION_POINTS[row.moment].hold
     assert hold
     event, step = hold(run.flags)
     told = run.of(event, fault.task, fault.attempt)

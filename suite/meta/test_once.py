@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from suite.harness.core.errors import CheckFailed
-from suite.harness.core.single_flight import Once
+from suite.harness.core.single_flight import SingleFlight
 
 PATIENCE_S = 60
 
 
 def test_two_threads_that_ask_at_once_get_one_value():
-    once, made, begun, asked = Once(), [], threading.Event(), threading.Event()
+    once, made, begun, asked = SingleFlight(), [], threading.Event(), threading.Event()
 
     def make():
         begun.set()
@@ -32,12 +32,12 @@ def test_two_threads_that_ask_at_once_get_one_value():
 
 
 def test_other_keys_are_other_values():
-    once = Once()
+    once = SingleFlight()
     assert [once.get(key, lambda key=key: key * 2) for key in (1, 2, 1)] == [2, 4, 2]
 
 
 def test_an_error_is_everybodys_and_is_made_once():
-    once, tries = Once(), []
+    once, tries = SingleFlight(), []
 
     def make():
         tries.append(1)
@@ -54,4 +54,4 @@ def test_ctrl_c_reaches_who_was_making():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Once().get("key", interrupted)
+        SingleFlight().get("key", interrupted)

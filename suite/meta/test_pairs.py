@@ -35,7 +35,7 @@ ALONE = Case(BY_NAME["single_process"], "none", "tf_keras")
 SUPERVISOR = Case(BY_NAME["supervisor_parameter_server"], "none", "none")
 
 
-def in_turns(path: Path, firsts: int, seconds: int) -> tuple[str, dict[str, float]]:
+def take_turns(path: Path, firsts: int, seconds: int) -> tuple[str, dict[str, float]]:
     """Who had each turn, of two that take so many, and what each heard last of the other."""
     had: list[str] = []
     heard: dict[str, float] = {}
@@ -62,12 +62,12 @@ def in_turns(path: Path, firsts: int, seconds: int) -> tuple[str, dict[str, floa
 )
 def test_two_take_turns_as_abba(tmp_path: Path, count: int, order: str, heard: tuple[float, float]):
     told = dict(zip("ab", heard, strict=True))
-    assert in_turns(tmp_path / "turn", count, count) == (order, told)
+    assert take_turns(tmp_path / "turn", count, count) == (order, told)
 
 
 @pytest.mark.parametrize(("counts", "order"), [((1, 3), "abbb"), ((4, 1), "abaaa")])
 def test_who_has_left_keeps_nobody_waiting(tmp_path: Path, counts: tuple[int, int], order: str):
-    assert in_turns(tmp_path / "turn", *counts)[0] == order
+    assert take_turns(tmp_path / "turn", *counts)[0] == order
 
 
 def test_whoever_fails_is_told_of_and_not_who_waits_for_it(fake_engine, tmp_path: Path):

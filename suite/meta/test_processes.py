@@ -753,7 +753,7 @@ def test_no_short_directory_for_sockets_names_the_limit(tmp_path, monkeypatch):
 def test_killing_pytest_leaves_no_process_and_no_namespace(tmp_path, kind):
     """SIGKILL, which nothing can catch, while a cluster runs; rules for its ports go, too."""
     ready = tmp_path / "ready"
-    victim = subprocess.Popen(
+    target = subprocess.Popen(
         [sys.executable, "-m", "pytest", "-q", str(ROOT / "suite" / "meta" / "victim.py")],
         env={**os.environ, "VICTIM_READY": str(ready), "VICTIM_NETWORK": kind},
         cwd=ROOT,
@@ -764,9 +764,9 @@ def test_killing_pytest_leaves_no_process_and_no_namespace(tmp_path, kind):
     running = leaks.processes(session)
     if tool:
         assert rules(tool, session)
-    victim.send_signal(signal.SIGKILL)
+    target.send_signal(signal.SIGKILL)
     killed_s = time.monotonic()
-    victim.wait()
+    target.wait()
     # The zygote, two tasks, the cluster's init, and what holds its network: namespaces or rules.
     assert len(running) >= 4 + (kind == addresses.NAMESPACE or tool != "")
     wait_until("everything to end", lambda: not leaks.processes(session), 5)

@@ -39,7 +39,7 @@ LOSS = lived(
 
 
 def test_only_a_worker_that_ended_by_itself_has_noticed():
-    assert dict(recovery.noticed_s(LOSS)) == {"worker/0": 0.5}
+    assert dict(recovery.detection_s(LOSS)) == {"worker/0": 0.5}
     assert recovery.hung(LOSS) == ["worker/2"]
 
 
@@ -47,7 +47,7 @@ def test_who_tells_of_its_error_has_noticed_then_however_long_it_takes_to_leave(
     told = Event("peer_lost", 10.2, "worker/0", 0, {"error": "UnavailableError"})
     too_late = Event("peer_lost", 20.0, "worker/2", 0, {"error": "UnavailableError"})
     run = lived(told, too_late, *LOSS.events)
-    assert dict(recovery.noticed_s(run)) == {"worker/0": pytest.approx(0.2)}
+    assert dict(recovery.detection_s(run)) == {"worker/0": pytest.approx(0.2)}
     assert recovery.hung(run) == ["worker/2"]  # it had to be ended after all
 
 
@@ -96,7 +96,7 @@ def test_lost_is_what_was_told_until_somebody_was_started_again_and_lies_behind_
         step("worker/0", 53.0, 40, attempt=1),
     ]
     run = lived(*told)
-    assert (recovery.steps_told(run), recovery.steps_lost(run)) == (25, 5)
+    assert (recovery.steps_reported(run), recovery.steps_lost(run)) == (25, 5)
 
 
 def test_a_synchronous_step_has_the_examples_of_all_workers():
@@ -106,13 +106,13 @@ def test_a_synchronous_step_has_the_examples_of_all_workers():
     assert recovery.examples_of_a_step(alone) == 32
 
 
-@pytest.mark.parametrize(("victim", "seconds"), [("ps/0", 43.0), ("evaluator/0", None)])
+@pytest.mark.parametrize(("target", "seconds"), [("ps/0", 43.0), ("evaluator/0", None)])
 def test_all_is_well_when_those_who_need_a_server_make_steps_but_nobody_needs_an_evaluator(
-    victim: str, seconds: float | None
+    target: str, seconds: float | None
 ):
     told = [
-        Event("fault_started", 10.0, victim, 0, {"fault": "sigkill"}),
-        Event("spawned", 51.0, victim, 1),
+        Event("fault_started", 10.0, target, 0, {"fault": "sigkill"}),
+        Event("spawned", 51.0, target, 1),
         step("worker/0", 53.0, 40),
         step("worker/1", 54.0, 41),
     ]

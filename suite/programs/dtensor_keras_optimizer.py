@@ -55,7 +55,7 @@ def main():
         events.write("unsupported", reason="Keras 3 has no optimizers for DTensor")
         sys.exit(77)
     mesh = dtensor.create_distributed_mesh([(trainer.BATCH, args.devices)])
-    multi_worker.tell_joined(events, role, "none", replicas=mesh.size)
+    multi_worker.report_joined(events, role, "none", replicas=mesh.size)
     layouts = [Layout.replicated(mesh, rank=2)] * trainer.LAYERS
 
     def build(args, model):

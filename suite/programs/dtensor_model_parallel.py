@@ -30,9 +30,9 @@ def main():
         raise workload.BadInput("--devices: an even number, in one process")
     mesh = dtensor.create_distributed_mesh([(trainer.BATCH, args.devices // 2), (MODEL, 2)])
     replicas = mesh.dim_size(trainer.BATCH)
-    multi_worker.tell_joined(events, role, "none", replicas)
+    multi_worker.report_joined(events, role, "none", replicas)
 
-    def tell_refusal(what, function):
+    def report_refusal(what, function):
         error = ""
         try:
             function()
@@ -45,8 +45,8 @@ def main():
     replicated = Layout.replicated(mesh, rank=2)
     whole = dtensor.copy_to_mesh(batch, replicated)
     # Packed as the document does it, and by DTensor itself.
-    tell_refusal("indivisible batch", lambda: trainer.pack(batch, mesh))
-    tell_refusal("indivisible batch", lambda: dtensor.relayout(whole, sharded).numpy())
+    report_refusal("indivisible batch", lambda: trainer.pack(batch, mesh))
+    report_refusal("indivisible batch", lambda: dtensor.relayout(whole, sharded).numpy())
 
     columns = Layout([dtensor.UNSHARDED, MODEL], mesh)
     rows = Layout([MODEL, dtensor.UNSHARDED], mesh)
@@ -55,7 +55,9 @@ def main():
     model = trainer.train(args, events, data, layouts, trainer.build_optimizer)
     if path:
         inputs = trainer.SIZES[0]
-        tell_refusal("sharded export", lambda: dtensor_support.export(path, model, inputs, events))
+        report_refusal(
+            "sharded export", lambda: dtensor_support.export(path, model, inputs, events)
+        )
 
 
 if __name__ == "__main__":

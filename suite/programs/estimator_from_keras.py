@@ -55,17 +55,17 @@ def main():
         dataset = batches(mode, config, input_context)
         return dataset.map(lambda features, label: (features["image"], label))
 
-    teller = estimator_support.Teller(events, args, role, strategy.num_replicas_in_sync)
+    reporter = estimator_support.EventReporter(events, args, role, strategy.num_replicas_in_sync)
     tf.estimator.train_and_evaluate(
         estimator,
         train_spec=tf.estimator.TrainSpec(
             input_fn=input_fn,
             max_steps=args.epochs * args.steps_per_epoch,
-            hooks=[estimator_support.EventsHook(teller)],
+            hooks=[estimator_support.EventsHook(reporter)],
         ),
         eval_spec=tf.estimator.EvalSpec(input_fn=input_fn),
     )
-    events.write("finished", global_step=teller.global_step, steps=teller.steps)
+    events.write("finished", global_step=reporter.global_step, steps=reporter.steps)
 
 
 if __name__ == "__main__":

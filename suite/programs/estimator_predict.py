@@ -46,7 +46,9 @@ def main():
     data = workload.load_data(args.data)
     tf.compat.v1.disable_eager_execution()
     strategy = trainer.make_strategy(args, roles.ALONE)
-    teller = estimator_support.Teller(events, args, roles.ALONE, strategy.num_replicas_in_sync)
+    reporter = estimator_support.EventReporter(
+        events, args, roles.ALONE, strategy.num_replicas_in_sync
+    )
     input_fn = trainer.make_input_fn(args, data)
 
     def estimator(model_fn, **config):
@@ -56,9 +58,9 @@ def main():
     def tell(by, metrics, step=args.steps_per_epoch):
         events.write("evaluated", by=by, global_step=step, metrics=metrics)
 
-    classifier = estimator(trainer.make_model_fn(args, teller))
+    classifier = estimator(trainer.make_model_fn(args, reporter))
     classifier.train(input_fn, steps=args.steps_per_epoch)
-    distributed = estimator(trainer.make_model_fn(args, teller), eval_distribute=strategy)
+    distributed = estimator(trainer.make_model_fn(args, reporter), eval_distribute=strategy)
     for by, one in (("evaluate", classifier), ("eval_distribute", distributed)):
         result = one.evaluate(input_fn)
         tell(by, estimator_support.metrics_of(result), int(result["global_step"]))

@@ -46,18 +46,18 @@ def main():
         fresh.load_weights(args.checkpoint)
         evaluate(fresh, "checkpoint")
 
-    teller = keras_events.EventsCallback(
+    reporter = keras_events.EventsCallback(
         events, args, keras_events.BatchProbe(model, args.audit_input)
     )
     model.fit(
         keras_support.training_dataset(data, args, args.batch_size),
         epochs=args.epochs,
         steps_per_epoch=args.steps_per_epoch,
-        callbacks=[teller],
+        callbacks=[reporter],
         verbose=2,
     )
     step = keras_support.iterations(model)
-    events.write("finished", global_step=step, steps=teller.steps)
+    events.write("finished", global_step=step, steps=reporter.steps)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def main():
     # Keras 3 takes only files of its own format; Keras 2 makes it a TensorFlow checkpoint.
     suffix = ".weights.h5" if keras_support.is_keras_3() else ""
     path = os.path.join(args.model_dir, "model-{epoch}" + suffix)
-    teller = keras_events.EventsCallback(
+    reporter = keras_events.EventsCallback(
         events, args, keras_events.BatchProbe(model, args.audit_input)
     )
     batch = args.batch_size * strategy.num_replicas_in_sync
@@ -44,14 +44,14 @@ def main():
         keras_support.training_dataset(data, args, batch),
         epochs=args.epochs,
         steps_per_epoch=args.steps_per_epoch,
-        callbacks=[tf.keras.callbacks.ModelCheckpoint(path, save_weights_only=True), teller],
+        callbacks=[tf.keras.callbacks.ModelCheckpoint(path, save_weights_only=True), reporter],
         verbose=2,
     )
     step = int(model.optimizer.iterations.numpy())
     if role.chief:
         where = {"path": path.format(epoch=args.epochs), "global_step": step}
         events.write("checkpoint_saved", seconds=None, **where)
-    events.write("finished", global_step=step, steps=teller.steps)
+    events.write("finished", global_step=step, steps=reporter.steps)
 
 
 if __name__ == "__main__":

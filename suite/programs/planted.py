@@ -51,7 +51,7 @@ class Plant:
     def wrap(self, write):
         def telling(writer, event, **fields):
             write(writer, event, **fields)
-            if writer.task != self.args.victim or writer.attempt:
+            if writer.task != self.args.target or writer.attempt:
                 return
             if self.args.when == "step" and event == "step":
                 self.after_step(writer, fields["global_step"])
@@ -107,7 +107,7 @@ def main():
     parser.add_argument("--program", required=True, help="the trainer")
     parser.add_argument("--plant", choices=PLANTS, required=True, help="what goes wrong")
     parser.add_argument("--when", choices=("step", "saving"), default="step")
-    parser.add_argument("--victim", required=True, help="the task in which it does")
+    parser.add_argument("--target", required=True, help="the task in which it does")
     parser.add_argument(
         "--at-step", type=int, required=True, help="global step after which it does"
     )

@@ -52,7 +52,7 @@ def main():
     )
 
 
-class Teller(tf.keras.callbacks.Callback):
+class EventReporter(tf.keras.callbacks.Callback):
     """Tells of each evaluation, and ends the evaluator after the one that is awaited."""
 
     def __init__(self, events, until_step):
@@ -75,10 +75,10 @@ def follow(args, events, model, test, steps, directory):
         reason = "Keras %s has no SidecarEvaluator" % tf.keras.__version__
         events.write("unsupported", reason=reason)
         sys.exit(workload.UNSUPPORTED)
-    teller = Teller(events, args.until_step)
+    reporter = EventReporter(events, args.until_step)
     evaluator(
         model, data=test, checkpoint_dir=directory, steps=steps, max_evaluations=None,
-        callbacks=[teller],
+        callbacks=[reporter],
     ).start()  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from suite.harness.core.history import Event, Run
 
 
 @check
-def finished_as_asked(run: Run) -> None:
+def finishes_requested_steps(run: Run) -> None:
     """Every driver exits with 0 after `finished` with the step count that was asked for."""
     for task in run.drivers:
         attempt = last_attempt(run, task)

@@ -60,7 +60,7 @@ def replica_on_each_device(run: Run) -> None:
 
 
 @check
-def copies_are_in_step(run: Run) -> None:
+def replicas_in_sync(run: Run) -> None:
     """Every device holds a copy of the weights, the same on all, after each epoch; they move."""
     for task in run.workers:
         told = some(f"weights of {task}", run.of("weights", task))

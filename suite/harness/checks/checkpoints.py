@@ -100,7 +100,7 @@ def checkpoint_restores(run: Run, then: Run) -> None:
 
 
 @check
-def training_goes_on(run: Run, then: Run) -> None:
+def training_continues(run: Run, then: Run) -> None:
     """The run that follows makes more steps and its loss begins where the first one's ended."""
     for task in then.drivers:
         before = some(f"epoch of {task}", run.of("epoch", task))

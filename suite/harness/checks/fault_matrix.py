@@ -23,7 +23,7 @@ def _fault_and_others(run: Run) -> tuple[Event, list[str]]:
 
 
 @check
-def others_go_on(run: Run, *, harmless: bool = False) -> None:
+def peers_continue(run: Run, *, harmless: bool = False) -> None:
     """The others neither fail nor stand still: they make steps between its loss and its return.
 
     `harmless`: the fault is over before a peer has to notice.
@@ -52,7 +52,7 @@ def others_go_on(run: Run, *, harmless: bool = False) -> None:
 
 
 @check
-def others_wait(run: Run) -> None:
+def peers_wait(run: Run) -> None:
     """The others neither fail nor make a step until the lost one is back."""
     fault, others = _fault_and_others(run)
     up = only(f"return of {fault.task}", run.of("started", fault.task, fault.attempt + 1))
@@ -64,7 +64,7 @@ def others_wait(run: Run) -> None:
 
 
 @check
-def others_finish(run: Run, limit_s: float) -> None:
+def peers_finish(run: Run, limit_s: float) -> None:
     """The others end by themselves, with exit code 0, what was done when the lost one left."""
     fault, others = _fault_and_others(run)
     for task in others:
@@ -77,7 +77,7 @@ def others_finish(run: Run, limit_s: float) -> None:
 
 
 @check
-def nobody_pretends(run: Run) -> None:
+def no_premature_success(run: Run) -> None:
     """No driver but the one that was hurt ends with exit code 0 before all steps are made."""
     fault, _ = _fault_and_others(run)
     hurt = (fault.task, fault.attempt)
@@ -94,7 +94,7 @@ def nobody_pretends(run: Run) -> None:
 
 
 @check
-def trains_again(run: Run) -> None:
+def training_resumes(run: Run) -> None:
     """When the lost one is back, started again or healed, it and everybody else make steps."""
     fault, _ = _fault_and_others(run)
     spawned = run.of("spawned", fault.task, fault.attempt + 1)
@@ -110,12 +110,12 @@ def trains_again(run: Run) -> None:
 
 
 @check
-def little_is_lost(run: Run) -> None:
+def loses_at_most_one_save_interval(run: Run) -> None:
     """What is restored is the last save: at most one interval between two saves is done again."""
     attempt = last_attempt(run, run.drivers[0])
     require(attempt, f"{run.drivers[0]} was never started again")
     interval = run.flags.get("save-every") or run.flags["steps-per-epoch"]
-    told = recovery.steps_told(run)
+    told = recovery.steps_reported(run)
     lost = recovery.steps_lost(run)
     require(
         0 <= lost <= interval,
@@ -124,7 +124,7 @@ def little_is_lost(run: Run) -> None:
 
 
 @check
-def damage_is_noticed(run: Run, reference: Run) -> None:
+def damage_is_detected(run: Run, reference: Run) -> None:
     """Of a damaged checkpoint nobody makes more than an error: what is trained is not built on it.
 
     Who finds it may end with an error, or go on from something else that is whole; then the end is
@@ -146,7 +146,7 @@ def _digests(*events: Event) -> list[str]:
 
 
 @check
-def fewer_go_on(run: Run, fewer: Run) -> None:
+def smaller_cluster_continues(run: Run, fewer: Run) -> None:
     """A cluster without the one that was lost goes on where the last save was, and trains on."""
     # Not everybody tells of a save; who does not saves at the end of each epoch.
     saves = some("save", [*run.of("checkpoint_saved"), *run.of("epoch")])

@@ -151,7 +151,7 @@ def servers_serve_until_ended(run: Run) -> None:
 
 
 @check
-def others_wait_for_the_chief(run: Run) -> None:
+def workers_wait_for_chief(run: Run) -> None:
     """No worker makes a step before the chief, which came last, can have initialised anything.
 
     When it has is known to the servers alone: its own word of it may come after others' steps.
@@ -238,7 +238,7 @@ def survivors_keep_training(run: Run) -> None:
 
 
 @check
-def coordinator_goes_on(run: Run) -> None:
+def coordinator_continues(run: Run) -> None:
     """The task that drives the loop goes on without a lost worker, and when it is back."""
     lost, died, back = _absence(run)
     for task in run.drivers:
@@ -253,7 +253,7 @@ def coordinator_goes_on(run: Run) -> None:
 
 
 @check
-def all_stand_still_without_one(run: Run) -> None:
+def peers_block_without_worker(run: Run) -> None:
     """While a worker is dead the others stand still for want of its gradients, then go on."""
     for made, told in _made_without(run):
         require(made < GOING_ON, told)
@@ -282,7 +282,7 @@ def _made_without(run: Run) -> Iterator[tuple[int, str]]:
 
 
 @check
-def lost_worker_comes_back(run: Run) -> None:
+def lost_worker_returns(run: Run) -> None:
     """A worker that died and was started again makes steps again."""
     lost = some("fault", run.of("fault_started"))[0].task
     back = some(f"second start of {lost}", [e for e in run.of("spawned", lost) if e.attempt])[-1]
@@ -290,7 +290,7 @@ def lost_worker_comes_back(run: Run) -> None:
 
 
 @check
-def nobody_finishes_without_a_server(run: Run) -> None:
+def no_finish_without_parameter_server(run: Run) -> None:
     """When a parameter server dies, no driver ends as if it were done."""
     some("fault", run.of("fault_started"))
     for task in run.drivers:

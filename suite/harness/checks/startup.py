@@ -71,7 +71,7 @@ def trains_as_a_cluster_of_one(run: Run) -> None:
 
 
 @check
-def stranger_changes_nothing(run: Run, stranger: str) -> None:
+def unexpected_task_changes_nothing(run: Run, stranger: str) -> None:
     """A task beyond the cluster that was given cannot join: it never trains, nobody counts it."""
     steps = run.of("step", stranger)
     require(not steps, f"{stranger} made {len(steps)} steps in a cluster that it is no part of")

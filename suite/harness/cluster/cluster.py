@@ -21,7 +21,7 @@ from suite.harness.cluster import diagnostics
 from suite.harness.cluster.connections import PortWatch
 from suite.harness.cluster.launch_spec import Plan
 from suite.harness.cluster.virtual_hosts import Hosts
-from suite.harness.cluster.zygote_client import Keeper
+from suite.harness.cluster.zygote_client import ClusterInit
 from suite.harness.core import error_lines
 from suite.harness.core.deadlines import Deadlines, wait_until
 from suite.harness.core.errors import DeadlineExceeded, HarnessError, TrainerFailed, Unsupported
@@ -58,7 +58,7 @@ class Cluster:
     """A context manager around the tasks of one run; see the module's docstring."""
 
     plan: Plan
-    connect: Callable[[], Keeper]
+    connect: Callable[[], ClusterInit]
     deadlines: Deadlines
     progress: Progress
     release: Callable[[], None] = lambda: None  # gives leased ports back
@@ -82,14 +82,16 @@ class Cluster:
         # Each is called at the end, the last one first, also when another fails.
         with contextlib.ExitStack() as at_end:
             at_end.callback(self.release)
-            self.keeper = self.connect()
+            self.cluster_init = self.connect()
             at_end.callback(self._close_files)
-            at_end.callback(self.keeper.close, self.deadlines)
+            at_end.callback(self.cluster_init.close, self.deadlines)
             # Anew: events are appended, and another cluster's would be taken for this one's.
             self.plan.events.mkdir(parents=True)
             self.plan.logs.mkdir(parents=True)
             if self.plan.on_hosts:
-                self.hosts = Hosts(self.keeper, self.plan.addresses, self.deadlines, self.plan.env)
+                self.hosts = Hosts(
+                    self.cluster_init, self.plan.addresses, self.deadlines, self.plan.env
+                )
                 at_end.callback(self.hosts.close)
             if self.plan.on_disk:
                 self.disk("whole", self.plan.on_disk)
@@ -102,7 +104,7 @@ class Cluster:
                 self._explain(error)
             # Without its keeper the cluster's own connections would look foreign.
             if self.watch and not isinstance(error, HarnessError):
-                self.watch.look(self.keeper.pid, now=True)
+                self.watch.look(self.cluster_init.pid, now=True)
 
     def _close_files(self) -> None:
         for task in list(self.holds):
@@ -135,7 +137,7 @@ class Cluster:
                 environment["TRAINER_HOLD"] = hold.setting
             self.tails[task, attempt] = Tail(Path(environment["TRAINER_EVENTS"]))
             self.logs[task, attempt] = self.plan.log(task, attempt)
-            self.keeper.send(
+            self.cluster_init.send(
                 op="start",
                 task=task,
                 attempt=attempt,
@@ -182,7 +184,9 @@ class Cluster:
         if signum in (signals.SIGKILL, signals.SIGTERM):
             self.ended_by_harness.add((task, self.attempts[task]))
         self.signals += 1
-        self.keeper.send(op="signal", task=task, attempt=self.attempts[task], signum=int(signum))
+        self.cluster_init.send(
+            op="signal", task=task, attempt=self.attempts[task], signum=int(signum)
+        )
 
         def sent() -> bool:
             self._look()
@@ -198,7 +202,7 @@ class Cluster:
     def disk(self, state: str, size: str = "") -> None:
         """Put the disk of the model directory into a state, or make one of a size."""
         directory = self.plan.flags["model-dir"]
-        self.keeper.send(op="disk", path=str(directory), state=state, size=size)
+        self.cluster_init.send(op="disk", path=str(directory), state=state, size=size)
 
         def answered() -> bool:
             self._look()
@@ -216,7 +220,7 @@ class Cluster:
         attempt = self.attempts.get(task, -1)  # before its first life: -1
         self._add(Event(event, time.monotonic(), task, attempt, data))
 
-    def tell_hangs(self, *tasks: str, missing: Sequence[str]) -> None:
+    def report_hangs(self, *tasks: str, missing: Sequence[str]) -> None:
         """Of tasks that do not what was promised: in which call they wait, and who is missing."""
         for task in set(tasks) & set(self.alive()):
             self.tell("hung", task, waits_in=diagnostics.waits_in(self.pids[task]), missing=missing)
@@ -364,7 +368,7 @@ class Cluster:
 
     def _look(self) -> None:
         """Take in what the keeper and the tasks have said since the last look."""
-        messages = self.keeper.receive()
+        messages = self.cluster_init.receive()
         ended = any(message["op"] == "exited" for message in messages)
         for tail in self.tails.values():
             self._take(tail.read())
@@ -386,7 +390,7 @@ class Cluster:
                 message["ended_by_harness"] = (task, attempt) in self.ended_by_harness
             self._add(Event(kind, time_s, task, attempt, message))
         if self.watch:  # a task may have ended of what a foreign program sent
-            self.watch.look(self.keeper.pid, now=ended)
+            self.watch.look(self.cluster_init.pid, now=ended)
         self._refuse_garbage()
 
     def _refuse_garbage(self) -> None:

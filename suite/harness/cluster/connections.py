@@ -52,7 +52,7 @@ class PortWatch:
         self.next_s = 0.0
         self.is_over = False
 
-    def look(self, keeper: int, *, now: bool = False) -> None:
+    def look(self, cluster_init: int, *, now: bool = False) -> None:
         """Raise HarnessError, once, for a foreign connection; look if it is time to, or `now`.
 
         `keeper`: the process whose descendants are the cluster.
@@ -60,17 +60,17 @@ class PortWatch:
         if self.is_over or (not now and time.monotonic() < self.next_s):
             return
         began_s = time.thread_time()
-        found = self._foreign(keeper)
+        found = self._foreign(cluster_init)
         if found:
             # A socket that closed after the table was read belongs to no process any more.
-            found &= self._foreign(keeper)
+            found &= self._foreign(cluster_init)
         took_s = time.thread_time() - began_s
         self.next_s = time.monotonic() + max(MIN_INTERVAL_S, took_s / MAX_CPU_SHARE)
         if found:
             self.is_over = True
             raise HarnessError(self._describe(min(found)))
 
-    def _foreign(self, keeper: int) -> set[End]:
+    def _foreign(self, cluster_init: int) -> set[End]:
         """Return tasks' ends whose peer is another machine, and peers outside of the cluster."""
         ends = list(table(self.tasks))
         elsewhere = {e for e in ends if e.port in self.tasks and not is_local(e.peer_address)}
@@ -80,7 +80,7 @@ class PortWatch:
         others = {e for e in peers if e.uid != os.geteuid()}
         unknown = {e for e in peers - others if e.inode not in self.own}
         if unknown:
-            self.own, complete = sockets_of_cluster(keeper)
+            self.own, complete = sockets_of_cluster(cluster_init)
             unknown = {e for e in unknown if e.inode not in self.own} if complete else set()
         return elsewhere | others | unknown
 
@@ -129,7 +129,7 @@ def _own_addresses() -> frozenset[str]:
     return frozenset(address.split("%")[0] for address in found)
 
 
-def sockets_of_cluster(keeper: int) -> tuple[set[int], bool]:
+def sockets_of_cluster(cluster_init: int) -> tuple[set[int], bool]:
     """Return inodes of the sockets of the keeper's descendants, and whether that is all of them.
 
     A process that is ending holds sockets that it does not list any more.
@@ -137,8 +137,8 @@ def sockets_of_cluster(keeper: int) -> tuple[set[int], bool]:
     found: set[int] = set()
     complete = True
     with suppress(psutil.NoSuchProcess):
-        processes = psutil.Process(keeper).children(recursive=True)
-        for pid in (keeper, *(process.pid for process in processes)):
+        processes = psutil.Process(cluster_init).children(recursive=True)
+        for pid in (cluster_init, *(process.pid for process in processes)):
             inodes = sockets(pid)
             complete = complete and inodes is not None
             found |= inodes or set()

@@ -18,12 +18,12 @@ from reference_trainers import Trainer
 from suite.harness.cluster import addresses as network
 from suite.harness.cluster.cluster import Cluster, Progress
 from suite.harness.cluster.launch_spec import Plan
-from suite.harness.cluster.zygote_client import SESSION_VARIABLE, Keeper, Zygote, ZygoteDied
+from suite.harness.cluster.zygote_client import SESSION_VARIABLE, ClusterInit, Zygote, ZygoteDied
 from suite.harness.core import backends
 from suite.harness.core.deadlines import Deadlines
 from suite.harness.core.errors import HarnessError
 from suite.harness.core.paths import ROOT
-from suite.harness.core.single_flight import Once
+from suite.harness.core.single_flight import SingleFlight
 from suite.harness.core.topology import ROLE_VARIABLES, Topology
 from suite.harness.environment.gpus import assign_gpus
 
@@ -84,7 +84,9 @@ class Engine:
     zygotes: dict[str, Zygote] = field(default_factory=dict)
     restarts: list[str] = field(default_factory=list)  # zygotes that died and were started anew
     clusters: Iterator[int] = field(default_factory=lambda: itertools.count(1))
-    references: Once = field(default_factory=Once)  # runs that others are compared with
+    references: SingleFlight = field(
+        default_factory=SingleFlight
+    )  # runs that others are compared with
     stopped: bool = False
     lock: Lock = field(default_factory=Lock)  # scenarios are played by several threads
 
@@ -147,7 +149,7 @@ class Engine:
             "PYTHONFAULTHANDLER": "1",
         }
 
-    def connect(self, flavour: str) -> Keeper:
+    def connect(self, flavour: str) -> ClusterInit:
         isolate = self.network.kind == network.NAMESPACE
         while True:
             try:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from suite.harness.cluster.zygote_client import Keeper, end_of
+from suite.harness.cluster.zygote_client import ClusterInit, end_of
 from suite.harness.core.deadlines import Deadlines, wait_until
 from suite.harness.core.errors import HarnessError, Unsupported
 from suite.harness.core.link_rates import RATES
@@ -40,7 +40,7 @@ class Hosts:
 
     def __init__(
         self,
-        keeper: Keeper,
+        cluster_init: ClusterInit,
         addresses: Mapping[str, str],
         deadlines: Deadlines,
         env: Mapping[str, str],
@@ -52,11 +52,11 @@ class Hosts:
         self.deadlines = deadlines
         self.process: subprocess.Popen[str] | None = None
         for task in addresses:
-            keeper.send(op="host", host=task)
+            cluster_init.send(op="host", host=task)
         came: list[dict[str, Any]] = []
         wait_until(
             "hosts",
-            lambda: came.extend(keeper.receive()) or len(came) >= len(addresses),
+            lambda: came.extend(cluster_init.receive()) or len(came) >= len(addresses),
             deadlines.exit_s,
         )
         self.pids = {message["host"]: message["pid"] for message in came}
@@ -64,7 +64,7 @@ class Hosts:
             if not message["pid"]:
                 raise Unsupported(f"hosts of their own: {message['error']}")
         self.process = subprocess.Popen(
-            [sys.executable, str(PROGRAM), str(keeper.pid)],
+            [sys.executable, str(PROGRAM), str(cluster_init.pid)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

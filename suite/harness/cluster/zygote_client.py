@@ -148,7 +148,7 @@ class Zygote:
         said = [line.strip() for line in end.split("\n") if line.strip()]
         return f" ({said[-1]})" if said else ""
 
-    def connect(self, deadlines: Deadlines, *, isolate: bool) -> Keeper:
+    def connect(self, deadlines: Deadlines, *, isolate: bool) -> ClusterInit:
         """A new cluster's keeper, in namespaces of its own when `isolate`."""
         self.wait_ready(deadlines)
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -159,17 +159,17 @@ class Zygote:
             if end := self.end():
                 raise ZygoteDied(end) from error
             raise HarnessError(f"zygote {self.process.pid} does not answer: {error}") from error
-        keeper = Keeper(connection, self)
+        cluster_init = ClusterInit(connection, self)
         try:
-            keeper.send(isolate=isolate)
-            first = wait_until("the keeper of a cluster", keeper.receive, deadlines.exit_s)[0]
+            cluster_init.send(isolate=isolate)
+            first = wait_until("the keeper of a cluster", cluster_init.receive, deadlines.exit_s)[0]
             if first["op"] != "ready":
                 raise HarnessError(first["message"])
         except BaseException:
             connection.close()
             raise
-        keeper.pid = first["pid"]
-        return keeper
+        cluster_init.pid = first["pid"]
+        return cluster_init
 
     def stop(self, deadlines: Deadlines) -> None:
         """End it and everything that it forked."""
@@ -188,7 +188,7 @@ class Zygote:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-class Keeper:
+class ClusterInit:
     """The connection to the process that keeps one cluster; not blocking, see zygote.py."""
 
     def __init__(self, connection: socket.socket, zygote: Zygote) -> None:

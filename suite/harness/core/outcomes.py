@@ -9,7 +9,7 @@ from suite.harness.core.history import Run
 
 
 @dataclass(frozen=True)
-class Mistaken:
+class Misconfigured:
     """What came of a run on a directory, and digests of all files there before and after it."""
 
     run: Run
@@ -46,7 +46,7 @@ class Moved:
 
 
 @dataclass(frozen=True)
-class Intruded:
+class UnexpectedTask:
     """A run and the name of the task that tried to join it."""
 
     run: Run

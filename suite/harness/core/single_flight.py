@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any
 
 
-class Once:
+class SingleFlight:
     """Makes each value once, whichever thread asks; an error is everybody's, like a value."""
 
     def __init__(self) -> None:

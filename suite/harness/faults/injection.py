@@ -1,6 +1,6 @@
 """The scenario of a row of the fault table: who is hurt, what the others are given time to do.
 
-`scene(row)` is judged by suite/faults/test_fault_table.py, for each approach.
+`scene(row)` is judged by suite/faults/test_fault_matrix.py, for each approach.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from suite.harness.cluster.cluster import Cluster
 from suite.harness.core.case import Case
 from suite.harness.core.history import Run
 from suite.harness.faults.fault import Fault
-from suite.harness.faults.injection_points import MOMENTS
+from suite.harness.faults.injection_points import INJECTION_POINTS
 from suite.harness.faults.matrix import (
     ALL,
     ANYTHING,
@@ -41,7 +41,7 @@ from suite.harness.scenarios.fault_free import chief_and_workers
 
 
 @dataclass(frozen=True)
-class Struck:
+class FaultOutcome:
     """A run in which a row of the table happened, and what was promised of it."""
 
     run: Run
@@ -52,11 +52,11 @@ class Struck:
     reference: Run | None = None  # the same work undisturbed, where it has an end and a like
 
 
-def scene(row: Row) -> Callable[[Launch], Struck]:
+def scene(row: Row) -> Callable[[Launch], FaultOutcome]:
     """The scenario of a row, for those approaches for which it means something."""
 
-    def play(launch: Launch) -> Struck:
-        return _Scene(launch, row).play()
+    def play(launch: Launch) -> FaultOutcome:
+        return _Scenario(launch, row).play()
 
     def means(case: Case) -> bool:
         return row.means_something(case.trainer)
@@ -67,10 +67,10 @@ def scene(row: Row) -> Callable[[Launch], Struck]:
     return play
 
 
-SCENES = tuple(scene(row) for row in ROWS)
+SCENARIOS = tuple(scene(row) for row in ROWS)
 
 
-class _Scene:
+class _Scenario:
     """One row, played for one approach."""
 
     def __init__(self, launch: Launch, row: Row) -> None:
@@ -79,33 +79,33 @@ class _Scene:
         self.fault: Fault = FAULTS[row.fault]
         self.promise = row.promise(self.trainer)
         self.restarted = row.restarted(self.trainer)
-        followed = row.victim == "evaluator"
+        followed = row.target == "evaluator"
         self.jobs = (*chief_and_workers(launch), ("evaluator", 1)) if followed else None
         self.topology = launch.engine.topology(self.trainer, self.jobs)
-        self.victim = row.task(self.topology)
-        self.others = [task for task in self.topology.drivers if task != self.victim]
+        self.target = row.task(self.topology)
+        self.others = [task for task in self.topology.drivers if task != self.target]
         in_step = self.trainer.synchronous and not row.planted  # which does not wait for us
-        self.hold = MOMENTS[row.moment].hold if in_step else None
+        self.hold = INJECTION_POINTS[row.moment].hold if in_step else None
         self.limits = launch.engine.deadlines
 
-    def play(self) -> Struck:
+    def play(self) -> FaultOutcome:
         how = self._work()
         with self.launch(self._program(how), **how) as cluster:
             if self.hold:
-                cluster.hold(self.victim, *self.hold(cluster.plan.flags))
+                cluster.hold(self.target, *self.hold(cluster.plan.flags))
             cluster.start(*self.others) if self.fault.late else cluster.start()
-            wait = MOMENTS[self.row.moment].wait
+            wait = INJECTION_POINTS[self.row.moment].wait
             if wait and not (self.fault.late or self.row.planted):
-                wait(cluster, self.victim)
+                wait(cluster, self.target)
             strike = planted if self.row.planted else self.fault.strike
             if self.fault.harmless:  # over before the context begins, and must meet training
-                cluster.let_go(self.victim)
-            with strike(cluster, self.victim):
-                cluster.let_go(self.victim)
+                cluster.let_go(self.target)
+            with strike(cluster, self.target):
+                cluster.let_go(self.target)
                 if self.fault.at_restart:
                     cluster.start()
                 elif self.fault.ends and not self.fault.late and self.restarted == LOST:
-                    gone = self._ended(cluster, (self.victim,))
+                    gone = self._ended(cluster, (self.target,))
                     give_time(cluster, self.limits.exit_s, gone)
                 self._watch(cluster)
                 self._explain(cluster)
@@ -116,7 +116,7 @@ class _Scene:
         reference = None
         if self.trainer.synchronous and not self.jobs:
             reference = self.launch.outcome(crashes.undisturbed)
-        return Struck(run, self.row, self.promise, self.restarted, fewer, reference)
+        return FaultOutcome(run, self.row, self.promise, self.restarted, fewer, reference)
 
     def _work(self) -> dict[str, Any]:
         """What the trainer does, and on what."""
@@ -135,7 +135,7 @@ class _Scene:
         """The trainer, or one that hurts itself; `how` gets what that is told."""
         if not self.row.planted:
             return None
-        saving = MOMENTS[self.row.moment].planted
+        saving = INJECTION_POINTS[self.row.moment].planted
         # Of what is not in step: when it tells of a save (0), or between two of them.
         first = 0 if saving else crashes.SAVE_EVERY * 3 // 2
         if self.trainer.synchronous:
@@ -144,7 +144,7 @@ class _Scene:
             "program": self.trainer.program,
             "plant": self.row.fault,
             "when": "saving" if saving else "step",
-            "victim": self.victim,
+            "target": self.target,
             "at-step": first,
         }
         how["flags"] = {**how["flags"], **own}
@@ -174,8 +174,8 @@ class _Scene:
         going = {e.task for e in cluster.run().of(self.trainer.progress) if e.time_s > still_s}
         stuck = [task for task in self.others if task not in going]
         if self.promise != WAIT:
-            missing = sorted({self.victim} | (set(cluster.tasks) - set(cluster.alive())))
-            cluster.tell_hangs(*stuck, missing=missing)
+            missing = sorted({self.target} | (set(cluster.tasks) - set(cluster.alive())))
+            cluster.report_hangs(*stuck, missing=missing)
 
     def _let_end(self, cluster: Cluster, tasks: Sequence[str]) -> None:
         """Until all have done their work; once one has ended, the others must notice or finish."""
@@ -208,10 +208,10 @@ class _Scene:
             return cluster.run()
         if self.restarted == ALL:
             cluster.start()
-        elif not self.fault.harmless and self.victim not in cluster.alive():
-            attempt = cluster.attempts.get(self.victim, -1) + 1
-            cluster.start(self.victim)
-            wait_started(cluster, [self.victim], attempt=attempt)
+        elif not self.fault.harmless and self.target not in cluster.alive():
+            attempt = cluster.attempts.get(self.target, -1) + 1
+            cluster.start(self.target)
+            wait_started(cluster, [self.target], attempt=attempt)
         if self.trainer.synchronous:
             return cluster.finish()
         self._let_train(cluster)

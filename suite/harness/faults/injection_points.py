@@ -16,7 +16,7 @@ Wait = Callable[[Cluster, str], object]
 
 
 @dataclass(frozen=True)
-class Moment:
+class InjectionPoint:
     """`wait` until the task is there, or has been.
 
     `hold`: after which event, of which step, one of those in step stands still until it is hurt.
@@ -39,8 +39,8 @@ def _stepped(cluster: Cluster, task: str) -> Event:
     first = crashes.kill_at(cluster.plan.flags) if trainer.synchronous else FEW
     if not trainer.synchronous and (task == cluster.drivers[0] or task.startswith("ps/")):
         crashes.wait_saved(cluster)
-    teller = task if task in cluster.drivers else cluster.drivers[0]
-    return cluster.wait_for(trainer.progress, teller, where=lambda e: e["global_step"] >= first)
+    reporter = task if task in cluster.drivers else cluster.drivers[0]
+    return cluster.wait_for(trainer.progress, reporter, where=lambda e: e["global_step"] >= first)
 
 
 def _mid_epoch(flags: Mapping[str, Any]) -> tuple[str, int]:
@@ -66,24 +66,24 @@ def _restoring(cluster: Cluster, task: str) -> Event:
     return cluster.wait_for("restored", task, attempt=1)
 
 
-MOMENTS: Mapping[str, Moment] = MappingProxyType(
+INJECTION_POINTS: Mapping[str, InjectionPoint] = MappingProxyType(
     {
-        "forming": Moment(  # which it has not joined yet
+        "forming": InjectionPoint(  # which it has not joined yet
             lambda cluster, task: cluster.wait_for("started", task), hold=lambda _: ("started", 0)
         ),
-        "first step": Moment(
+        "first step": InjectionPoint(
             lambda cluster, task: cluster.wait_for("joined", task),
             asynchronous=True,
             hold=lambda _: ("step", 1),
         ),
-        "mid-epoch": Moment(_stepped, asynchronous=True, hold=_mid_epoch),
-        "epoch's end": Moment(
+        "mid-epoch": InjectionPoint(_stepped, asynchronous=True, hold=_mid_epoch),
+        "epoch's end": InjectionPoint(
             lambda cluster, task: cluster.wait_for("epoch", task), hold=_second_epoch
         ),
-        "saving": Moment(planted=True, asynchronous=True),
-        "restoring": Moment(_restoring, hold=_mid_epoch),
-        "evaluating": Moment(_evaluating, hold=_second_epoch),
-        "shutting down": Moment(
+        "saving": InjectionPoint(planted=True, asynchronous=True),
+        "restoring": InjectionPoint(_restoring, hold=_mid_epoch),
+        "evaluating": InjectionPoint(_evaluating, hold=_second_epoch),
+        "shutting down": InjectionPoint(
             lambda cluster, task: cluster.wait_for("finished", task), hold=lambda _: ("finished", 0)
         ),
     }

@@ -13,7 +13,7 @@ from reference_trainers import Trainer
 from suite.harness.core.topology import Topology
 from suite.harness.faults import network_faults, process_faults, storage_faults
 from suite.harness.faults.fault import Fault
-from suite.harness.faults.injection_points import MOMENTS
+from suite.harness.faults.injection_points import INJECTION_POINTS
 from suite.harness.scenarios.base import coordinated
 
 FAULTS: Mapping[str, Fault] = MappingProxyType(
@@ -44,67 +44,67 @@ class Row:
     """One line of the table. `quick`: also in a run of everything, others by --fault-matrix."""
 
     fault: str  # of FAULTS
-    victim: str  # chief (which may coordinate), worker or ps (the last one of each), evaluator
+    target: str  # chief (which may coordinate), worker or ps (the last one of each), evaluator
     moment: str  # of MOMENTS
     restart: str = ""  # who is started again; "": as the documents say
     quick: bool = False
 
     @property
     def name(self) -> str:
-        parts = [self.fault, self.victim, self.moment, *([self.restart] if self.restart else [])]
+        parts = [self.fault, self.target, self.moment, *([self.restart] if self.restart else [])]
         return "-".join(parts).replace(" ", "_").replace("'", "")
 
     @property
     def planted(self) -> bool:
         """Whether the program hurts itself: see suite/programs/planted.py."""
-        return FAULTS[self.fault].planted or MOMENTS[self.moment].planted
+        return FAULTS[self.fault].planted or INJECTION_POINTS[self.moment].planted
 
     def told(self, trainer: Trainer) -> str:
         """Victim and moment in the words of the report."""
-        leads = self.victim == "chief" and coordinated(trainer)
+        leads = self.target == "chief" and coordinated(trainer)
         restart = f", {self.restart} started again" if self.restart else ""
-        return f"{'coordinator' if leads else self.victim}, {self.moment}{restart}"
+        return f"{'coordinator' if leads else self.target}, {self.moment}{restart}"
 
     def task(self, topology: Topology) -> str:
         """The task that is hurt."""
-        if self.victim == "chief":
+        if self.target == "chief":
             return topology.drivers[0]
-        if self.victim == "worker":
+        if self.target == "worker":
             return topology.workers[-1]
-        return [task for task in topology.tasks if task.startswith(f"{self.victim}/")][-1]
+        return [task for task in topology.tasks if task.startswith(f"{self.target}/")][-1]
 
     def means_something(self, trainer: Trainer) -> bool:
         """Whether this can happen to this approach, and there is something to see."""
-        fault, moment, jobs = FAULTS[self.fault], MOMENTS[self.moment], dict(trainer.jobs)
+        fault, moment, jobs = FAULTS[self.fault], INJECTION_POINTS[self.moment], dict(trainer.jobs)
         if not jobs:  # nobody else who would fail, wait or go on: what counts is what was saved
             stored = fault.ends or fault.at_restart or bool(fault.on_disk)
-            return stored and self.victim == "chief" and self.moment in MATTERS_ALONE
-        if self.victim == "evaluator":  # others have one that is a program of its own
+            return stored and self.target == "chief" and self.moment in MATTERS_ALONE
+        if self.target == "evaluator":  # others have one that is a program of its own
             return "estimator" in trainer.families
-        if self.victim == "ps":
+        if self.target == "ps":
             return "ps" in jobs
         if trainer.aggregates:
             return False
         if coordinated(trainer):
             # Its workers are servers, which load nothing and have no program of their own to hurt.
             in_time = self.moment == "mid-epoch" and not fault.planted
-            in_time &= self.victim == "chief" or not fault.at_restart
-            return in_time or (self.victim == "chief" and moment.planted)
+            in_time &= self.target == "chief" or not fault.at_restart
+            return in_time or (self.target == "chief" and moment.planted)
         # An asynchronous chief that is lost at first has nothing initialised: that is for it to do.
-        initialising = self.victim == "chief" and self.moment == "first step"
+        initialising = self.target == "chief" and self.moment == "first step"
         return trainer.synchronous or (moment.asynchronous and not initialising)
 
     def promise(self, trainer: Trainer) -> str:
         """What the others do, by the documents."""
         fault = FAULTS[self.fault]
-        if fault.harmless or self.victim == "evaluator":
+        if fault.harmless or self.target == "evaluator":
             return GO_ON
         if fault.at_restart or fault.on_disk or not trainer.jobs:
             return ANYTHING
-        if coordinated(trainer) and self.victim != "worker":
-            return FAIL if self.victim == "ps" else ANYTHING
+        if coordinated(trainer) and self.target != "worker":
+            return FAIL if self.target == "ps" else ANYTHING
         if not trainer.synchronous:
-            return ANYTHING if self.victim == "ps" else GO_ON
+            return ANYTHING if self.target == "ps" else GO_ON
         # An Estimator's peers fail or wait for ever, by what they do at that moment: only in eager
         # mode, which it has to turn off, does the strategy look after them.
         lost = FAIL if "mwms" in trainer.families else ANYTHING
@@ -114,7 +114,7 @@ class Row:
         """Who is started again."""
         fault = FAULTS[self.fault]
         # Workers and parameter servers wait for a coordinator that comes back.
-        leads = self.victim == "chief" and coordinated(trainer)
+        leads = self.target == "chief" and coordinated(trainer)
         if leads and not (fault.at_restart or fault.on_disk or fault.harmless):
             return LOST
         return self.restart or RESTART[self.promise(trainer)]

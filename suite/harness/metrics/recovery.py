@@ -16,7 +16,7 @@ def fault_of(run: Run) -> Event:
     return faults[0]
 
 
-def noticed_s(run: Run) -> Iterator[tuple[str, float]]:
+def detection_s(run: Run) -> Iterator[tuple[str, float]]:
     """Each other worker that ended by itself, and its seconds from the fault to its error.
 
     To its end where it does not tell of an error.
@@ -38,7 +38,7 @@ def left_s(run: Run) -> float:
 def hung(run: Run) -> list[str]:
     """The other workers that had to be ended from outside."""
     fault = fault_of(run)
-    noticed = dict(noticed_s(run))
+    noticed = dict(detection_s(run))
     ended = {e.task for e in run.of("exited") if e.time_s > fault.time_s}
     return [t for t in run.drivers if t != fault.task and t in ended and t not in noticed]
 
@@ -68,7 +68,7 @@ def recovered_s(run: Run) -> float | None:
     return min(made) - fault.time_s if made else None
 
 
-def steps_told(run: Run) -> int:
+def steps_reported(run: Run) -> int:
     """The last global step that anybody had told of before a task was started again.
 
     Not before the fault: of a disk that is full nobody hears before the next save.
@@ -82,7 +82,7 @@ def steps_lost(run: Run) -> int:
     """Global steps that had been told, and lay behind what was restored: they are made again."""
     since_s = fault_of(run).time_s
     restored = [e["global_step"] for e in run.of("restored") if e.time_s > since_s]
-    return steps_told(run) - (restored[0] if restored else 0)
+    return steps_reported(run) - (restored[0] if restored else 0)
 
 
 def saved_s(run: Run) -> float | None:

@@ -18,7 +18,7 @@ from suite.harness.environment.dataset import Dataset
 from suite.harness.metrics import interference
 from suite.harness.pytest_plugin.options import is_parallel
 from suite.harness.scenarios import fault_free
-from suite.harness.session.session import ALL_TESTS, SESSION, Launch, Scene, Session
+from suite.harness.session.session import ALL_TESTS, SESSION, Launch, Scenario, Session
 
 MEASURED = pytest.StashKey[list[dict[str, Any]]]()
 WATCHED = pytest.StashKey[interference.Watch]()  # where it was not while the test itself ran
@@ -32,13 +32,13 @@ def case_of(item: pytest.Item) -> Case | None:
     return spec.params.get("case") if spec else None
 
 
-def scene_of(item: pytest.Item) -> Scene | None:
+def scenario_of(item: pytest.Item) -> Scenario | None:
     """The scenario that a test judges; None for one that starts clusters of its own."""
-    marker = item.get_closest_marker("plays")
+    marker = item.get_closest_marker("scenario")
     if marker is None:
         return fault_free.healthy if "healthy" in getattr(item, "fixturenames", ()) else None
     spec = getattr(item, "callspec", None)
-    return spec.params.get("played", marker.args[0]) if spec else marker.args[0]
+    return spec.params.get("outcome", marker.args[0]) if spec else marker.args[0]
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def playing(
             return
         begun.add(group)
         own = (i for i in request.session.items if group_of(i) == group)
-        needed = (scene_needed(i, session) for i in own)
+        needed = (needed_scenario(i, session) for i in own)
         session.ahead.begin(partial(session.outcome, *both) for both in needed if both)
 
     return play
@@ -103,30 +103,30 @@ def dataset(session: Session) -> Dataset:
     return session.dataset
 
 
-def scene_needed(item: pytest.Item, session: Session) -> tuple[Case, Scene] | None:
+def needed_scenario(item: pytest.Item, session: Session) -> tuple[Case, Scenario] | None:
     """The case and the scenario with which this test begins, if it has any."""
-    case, scene = case_of(item), scene_of(item)
+    case, scene = case_of(item), scenario_of(item)
     if case is None or scene is None:
         return None
     return case, fault_free.healthy if is_hopeless(item, session, case) else scene
 
 
 @pytest.fixture
-def played(request: pytest.FixtureRequest, session: Session, case: Case) -> Any:
+def outcome(request: pytest.FixtureRequest, session: Session, case: Case) -> Any:
     """What the test's scenario (`pytest.mark.plays`) came to for this case."""
-    scene = scene_of(request.node)
+    scene = scenario_of(request.node)
     if scene is None:
         raise pytest.UsageError(f"{request.node.nodeid} needs @plays")
-    return outcome(request.node, session, case, scene)
+    return outcome_for(request.node, session, case, scene)
 
 
 @pytest.fixture
 def healthy(request: pytest.FixtureRequest, session: Session, case: Case) -> Run:
     """An undisturbed run of the case, shared by all checks that can read it."""
-    return outcome(request.node, session, case, fault_free.healthy)
+    return outcome_for(request.node, session, case, fault_free.healthy)
 
 
-def outcome(item: pytest.Item, session: Session, case: Case, scene: Scene) -> Any:
+def outcome_for(item: pytest.Item, session: Session, case: Case, scene: Scenario) -> Any:
     """The scenario's outcome; its runs are told in the test's diagnosis, should it fail."""
     settle(item, session, case)
     came = _outcome(item, session, case, scene)
@@ -134,7 +134,7 @@ def outcome(item: pytest.Item, session: Session, case: Case, scene: Scene) -> An
     return came
 
 
-def _outcome(item: pytest.Item, session: Session, case: Case, scene: Scene) -> Any:
+def _outcome(item: pytest.Item, session: Session, case: Case, scene: Scenario) -> Any:
     """Return the outcome, and charge the first test that asks for it with the scenario's time.
 
     That replaces the time which this test waits: most scenarios run ahead, in other threads.
@@ -159,9 +159,9 @@ def settle(item: pytest.Item, session: Session, case: Case) -> None:
         _outcome(item, session, case, fault_free.healthy)
 
 
-def scene_name(item: pytest.Item) -> str:
+def scenario_name(item: pytest.Item) -> str:
     """The name of the scenario that a test judges, "" for none."""
-    return getattr(scene_of(item), "__name__", "")
+    return getattr(scenario_of(item), "__name__", "")
 
 
 def is_hopeless(item: pytest.Item, session: Session, case: Case) -> bool:

@@ -21,7 +21,7 @@ from suite.harness.tables.claims import Claims
 
 # `@plays(scene)`: the test's `played` is the outcome; of several scenes, of each in its turn.
 # Not pytest.mark.plays(scene), which would put the mark on a single function instead of taking it.
-plays = pytest.mark.plays.with_args
+scenario = pytest.mark.scenario.with_args
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ from suite.harness.pytest_plugin.fixtures import (
     MEASURED,
     RUNS,
     case_of,
-    scene_name,
-    scene_needed,
-    scene_of,
+    needed_scenario,
+    scenario_name,
+    scenario_of,
 )
 from suite.harness.session.session import SESSION, Session
 from suite.harness.tables import verdicts
@@ -86,9 +86,9 @@ def common(session: Session, case: Case, test: str) -> dict[str, Any]:
     }
 
 
-def struck_by(item: pytest.Item, case: Case) -> dict[str, str]:
+def faulted_task(item: pytest.Item, case: Case) -> dict[str, str]:
     """The columns that say what was hurt how and when, for a row of the fault table."""
-    row = getattr(scene_of(item), "row", None)
+    row = getattr(scenario_of(item), "row", None)
     return {"fault": row.fault, "variant": row.told(case.trainer)} if row else {}
 
 
@@ -109,7 +109,7 @@ def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRepo
         item.stash[SET_UP] = report.duration
         return
     test = item.nodeid.split("@")[0]
-    row = session.expectation(case, getattr(item, "originalname", item.name), scene_name(item))
+    row = session.expectation(case, getattr(item, "originalname", item.name), scenario_name(item))
     if report.when == "teardown":
         row = None  # a row speaks of the approach, not of what is left to clean up
     judgement = verdicts.decide(error, row, phase=report.when)
@@ -120,7 +120,7 @@ def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRepo
         shown = failure(item, call, judgement) or report.longreprtext
         parts = (shown, f"to reproduce: {again}", explained)
         report.longrepr = text.bounded("\n\n".join(filter(None, parts)))
-    columns = common(session, case, test) | struck_by(item, case)
+    columns = common(session, case, test) | faulted_task(item, case)
     replicas = columns["workers"] * case.trainer.devices
     carried = {
         "test": test,
@@ -167,7 +167,7 @@ def add_state(item: pytest.Item, watch: interference.Watch) -> None:
 
 def histories(item: pytest.Item, session: Session, case: Case) -> list[str]:
     """Where the events of the clusters lie that this test judged or started."""
-    needed = scene_needed(item, session)
+    needed = needed_scenario(item, session)
     functions = [needed[1]] if needed else []
     functions += [getattr(item, "function", None)]
     return [found for own in functions for found in session.histories.get((case.id, own), [])]
@@ -175,7 +175,7 @@ def histories(item: pytest.Item, session: Session, case: Case) -> list[str]:
 
 def timing_of(item: pytest.Item, session: Session) -> dict[str, Any]:
     """Return the columns that say when the scenario ran that this test judged, and for how long."""
-    needed = scene_needed(item, session)
+    needed = needed_scenario(item, session)
     timing = session.timings.get((needed[0].id, needed[1])) if needed else None
     if timing is None:
         return {}
@@ -229,7 +229,7 @@ def cause_of(item: pytest.Item, session: Session, case: Case, error: BaseExcepti
     if error is None:
         return ""
     if not hasattr(error, "cause_digest"):
-        needed = scene_needed(item, session) if isinstance(error, EXAMINED) else None
+        needed = needed_scenario(item, session) if isinstance(error, EXAMINED) else None
         scene = needed and needed[1]
         where = (scene.__module__, scene.__qualname__, scene.__name__) if scene else (item.nodeid,)
         told = "\n".join([case.id, *where, type(error).__name__, str(error)])

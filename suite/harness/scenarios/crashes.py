@@ -88,10 +88,10 @@ interrupted_while_saving.means = lambda case: case.keras == "keras3"  # type: ig
 
 def preempted(launch: Launch) -> Compared:
     """A worker is told to leave (SIGTERM) within an epoch; when all have left, all start again."""
-    return told_to_leave(launch, launch.case.trainer)
+    return preemption(launch, launch.case.trainer)
 
 
-def told_to_leave(launch: Launch, trainer: Trainer) -> Compared:
+def preemption(launch: Launch, trainer: Trainer) -> Compared:
     """`preempted` with that program; the reference is the case's own trainer."""
     flags = work_in_epochs(launch, order="by-epoch", preemption=True)
     with launch(trainer, flags=flags, model_dir=launch.directory / INTERRUPTED) as cluster:

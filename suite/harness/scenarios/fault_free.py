@@ -17,7 +17,7 @@ from typing import Any
 from reference_trainers import BY_NAME, Trainer
 from suite.harness.cluster.cluster import Cluster
 from suite.harness.core.history import Run
-from suite.harness.core.outcomes import Compared, Continued, Intruded, Moved
+from suite.harness.core.outcomes import Compared, Continued, Moved, UnexpectedTask
 from suite.harness.scenarios.base import (
     FEW,
     TEST,
@@ -113,7 +113,7 @@ def alone(launch: Launch) -> Run:
         return cluster.finish()
 
 
-def intruder(launch: Launch) -> Intruded:
+def unexpected_task(launch: Launch) -> UnexpectedTask:
     """While the cluster trains, a task starts that believes to be one worker more."""
     workers = len(launch.engine.topology(launch.case.trainer).workers)
     with launch(workers=workers + 1, flags=endless_work(launch)) as cluster:
@@ -132,7 +132,7 @@ def intruder(launch: Launch) -> Intruded:
             lambda run: run.exit_of(stranger) or run.of("step", stranger),
         )
         wait_all_step(cluster, after_s=up.time_s)
-        return Intruded(cluster.run(), stranger)
+        return UnexpectedTask(cluster.run(), stranger)
 
 
 @contextlib.contextmanager

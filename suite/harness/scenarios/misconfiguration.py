@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from suite.harness.core.history import Run
-from suite.harness.core.outcomes import Mistaken
+from suite.harness.core.outcomes import Misconfigured
 from suite.harness.scenarios.base import FEW, Launch, work
 from suite.harness.scenarios.fault_free import continued
 
@@ -38,18 +38,18 @@ def wrong_tf_configs(launch: Launch) -> list[Run]:
         return [cluster.finish() for cluster in clusters]
 
 
-def another_model(launch: Launch) -> Mistaken:
+def another_model(launch: Launch) -> Misconfigured:
     """The directory of `continued`, for a trainer that is asked for another model."""
     other = "cnn" if launch.case.trainer.model != "cnn" else "pooled-cnn"
     return _again(launch, model=other)
 
 
-def cut_short(launch: Launch) -> Mistaken:
+def cut_short(launch: Launch) -> Misconfigured:
     """The directory of `continued`, of whose checkpoints all files of weights are cut in half."""
     return _again(launch, cut=True)
 
 
-def _again(launch: Launch, cut: bool = False, **flags: Any) -> Mistaken:
+def _again(launch: Launch, cut: bool = False, **flags: Any) -> Misconfigured:
     directory = launch.directory / "copy"
     shutil.copytree(launch.outcome(continued).then.flags["model-dir"], directory)
     for path in _files(directory) if cut else ():
@@ -60,7 +60,7 @@ def _again(launch: Launch, cut: bool = False, **flags: Any) -> Mistaken:
     with launch(flags=given, model_dir=directory) as cluster:
         cluster.start()
         run = cluster.finish()
-    return Mistaken(run, before, _digests(directory))
+    return Misconfigured(run, before, _digests(directory))
 
 
 def _files(directory: Path) -> list[Path]:

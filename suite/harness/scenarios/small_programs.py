@@ -22,7 +22,7 @@ from suite.harness.scenarios.base import (
     single,
     work,
 )
-from suite.harness.scenarios.crashes import told_to_leave
+from suite.harness.scenarios.crashes import preemption
 from suite.harness.scenarios.fault_free import (
     changed_plan,
     healthy,
@@ -143,7 +143,7 @@ def preempted_where_keras_heeds_it(launch: Launch) -> Compared:
     """`preempted` of `fit`, where Keras takes its platform for one that gives notice."""
     name = "keras_preemption"
     trainer = replace(launch.case.trainer, name=name, path=str(PROGRAMS / f"{name}.py"))
-    return told_to_leave(launch, trainer)
+    return preemption(launch, trainer)
 
 
 def local_server(launch: Launch) -> Run:

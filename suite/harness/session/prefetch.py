@@ -72,16 +72,16 @@ def _read(path: Path) -> str:
         return ""  # no such control group, or one without that controller: no limit
 
 
-class Ahead:
+class ScenarioPrefetcher:
     """Threads that play; whoever needs a scenario that has not begun plays it without them."""
 
     def __init__(self, at_once: int) -> None:
         self.pool = ThreadPoolExecutor(at_once, thread_name_prefix="ahead")
         self.playing: list[Future[object]] = []
 
-    def begin(self, plays: Iterable[Callable[[], object]]) -> None:
+    def begin(self, scenario: Iterable[Callable[[], object]]) -> None:
         """Play them, in this order; what goes wrong is for the tests that ask for the outcome."""
-        self.playing += [self.pool.submit(play) for play in plays]
+        self.playing += [self.pool.submit(play) for play in scenario]
 
     def finish(self) -> None:
         """Wait until all have been played: nothing may run beside what is timed."""

@@ -20,18 +20,18 @@ from suite.harness.cluster.cluster import Cluster
 from suite.harness.cluster.launcher import Engine
 from suite.harness.core.case import Case
 from suite.harness.core.settings import Settings
-from suite.harness.core.single_flight import Once
+from suite.harness.core.single_flight import SingleFlight
 from suite.harness.core.timestamps import now
 from suite.harness.environment import gpus
 from suite.harness.environment.dataset import Dataset
 from suite.harness.environment.interpreter import Interpreter
-from suite.harness.session.prefetch import Ahead
+from suite.harness.session.prefetch import ScenarioPrefetcher
 from suite.harness.session.timing_lock import TimingLock
 from suite.harness.tables.claims import Claims
 from suite.harness.tables.expectations import Expectations, Row
 
 ALL_TESTS = "*"
-Scene = Callable[..., Any]  # of a Launch; see scenarios.py
+Scenario = Callable[..., Any]  # of a Launch; see scenarios.py
 
 
 def _temporary(name: str) -> Path:
@@ -73,18 +73,18 @@ class Session:
     claims: Claims
     expectations: Expectations
     new_directory: Callable[[str], Path] = _temporary  # by the name of what it is for
-    ahead: Ahead = field(init=False)
+    ahead: ScenarioPrefetcher = field(init=False)
     timing_lock: TimingLock = field(init=False)
-    outcomes: Once = field(default_factory=Once)
+    outcomes: SingleFlight = field(default_factory=SingleFlight)
     # Of a case and a scene's or test's function, since two modules may have one name: when it ran;
     # its clusters' directories of event files, also when it failed.
-    timings: dict[tuple[str, Scene], Timing] = field(default_factory=dict)
-    histories: dict[tuple[str, Scene | None], list[str]] = field(
+    timings: dict[tuple[str, Scenario], Timing] = field(default_factory=dict)
+    histories: dict[tuple[str, Scenario | None], list[str]] = field(
         default_factory=lambda: defaultdict(list)
     )
 
     def __post_init__(self) -> None:
-        self.ahead = Ahead(self.settings.at_once)
+        self.ahead = ScenarioPrefetcher(self.settings.at_once)
         self.timing_lock = TimingLock(self.engine.deadlines.turn_s)
 
     def has_gpus(self, case: Case) -> bool:
@@ -107,7 +107,7 @@ class Session:
             netem=has_netem,
         )
 
-    def outcome(self, case: Case, scene: Scene) -> Any:
+    def outcome(self, case: Case, scene: Scenario) -> Any:
         """What `scene` comes to for this case, played on first use; raises its error each time."""
 
         def play() -> Any:
@@ -132,7 +132,7 @@ class Launch:
     case: Case
     directory: Path  # for model directories; its own
     name: str  # for the names of files
-    function: Scene | None = None  # the scenario or test, under which its clusters are listed
+    function: Scenario | None = None  # the scenario or test, under which its clusters are listed
     timing: Timing | None = None  # of the scenario
 
     @property
@@ -147,7 +147,7 @@ class Launch:
         self.session.histories[self.case.id, self.function].append(cluster.plan.events.name)
         return cluster
 
-    def outcome(self, scene: Scene) -> Any:
+    def outcome(self, scene: Scenario) -> Any:
         """What another scenario comes to for this case."""
         began_s = time.monotonic()
         try:

@@ -145,7 +145,7 @@ def print_from(program, error):
     traceback.print_exception(type(error), error, trace)
 
 
-class Keeper:
+class ClusterInit:
     """Keeps one cluster: forks its tasks, reports their ends, and takes them all along."""
 
     def __init__(self, connection, lines, options, parent_alive):
@@ -191,15 +191,15 @@ class Keeper:
     def start(self, request):
         """Fork a task. Returns None in the keeper and the exit code in the task."""
         read_end, write_end = os.pipe()
-        keeper = os.getpid()
+        cluster_init = os.getpid()
         # Before it is: where processors are short, a task may have trained before we go on.
         spawned_s = time.monotonic()
         pid = os.fork()
         if pid == 0:
             os.close(read_end)
             self.connection.close()
-            if keeper != 1:  # process 1 takes its namespace along anyway
-                die_with_parent(keeper)
+            if cluster_init != 1:  # process 1 takes its namespace along anyway
+                die_with_parent(cluster_init)
             return self.be_task(request, write_end)
         os.close(write_end)
         host_pid = os.read(read_end, 64)
@@ -334,7 +334,7 @@ def keep_cluster(connection, options):
     if not lines.first()["isolate"]:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         send(connection, op="ready", pid=os.getpid(), isolated=False)
-        return Keeper(connection, lines, options, parent_alive).serve()
+        return ClusterInit(connection, lines, options, parent_alive).serve()
     try:
         namespaces.enter_namespaces()
     except OSError as error:
@@ -349,4 +349,4 @@ def keep_cluster(connection, options):
         os._exit(0)
     os.close(alive)
     send(connection, op="ready", pid=int(os.readlink("/proc/self")), isolated=True)
-    return Keeper(connection, lines, options, parent_alive).serve()
+    return ClusterInit(connection, lines, options, parent_alive).serve()

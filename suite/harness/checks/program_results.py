@@ -45,7 +45,7 @@ def too_few_files_refused(run: Run) -> None:
 
 
 @check
-def outside_scope_is_not_in_step(run: Run) -> None:
+def outside_scope_is_not_synchronized(run: Run) -> None:
     """A model from outside the scope is refused, or trains on each worker apart: never in step."""
     refused = {task: only(f"answer to {task}", run.of("refused", task)) for task in run.workers}
     if not all(e["error"] for e in refused.values()):
@@ -58,7 +58,7 @@ def outside_scope_is_not_in_step(run: Run) -> None:
 
 
 @check
-def inside_scope_is_in_step(run: Run) -> None:
+def inside_scope_is_synchronized(run: Run) -> None:
     """The control: a model from inside the scope is the same on all workers."""
     for task in run.workers:
         equal(f"answer to {task}", only("answer", run.of("refused", task))["error"], "")
@@ -182,7 +182,7 @@ def mode_is_required(run: Run) -> None:
 
 
 @check
-def there_or_gone(run: Run, gone: bool) -> None:
+def api_present_or_removed(run: Run, gone: bool) -> None:
     """What a program looked for is missing where it must be, and found everywhere else."""
     version = only("start", run.of("started"))["tensorflow"]
     error = only("answer", run.of("refused"))["error"]

@@ -8,7 +8,7 @@ from suite.harness.checks.assertions import check, equal, require, some
 from suite.harness.core.history import Run
 
 if TYPE_CHECKING:
-    from suite.harness.core.outcomes import Mistaken
+    from suite.harness.core.outcomes import Misconfigured
 
 BAD_INPUT = 2
 
@@ -27,7 +27,7 @@ def refused_in_one_line(run: Run) -> None:
 
 
 @check
-def nothing_overwritten(mistaken: Mistaken) -> None:
+def nothing_overwritten(mistaken: Misconfigured) -> None:
     """All files of the directory are there afterwards, and are what they were."""
     some("file", mistaken.before)
     changed = [k for k, v in mistaken.before.items() if mistaken.after.get(k) != v]
