@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.core.text import clean
+from reports.rundir import renamed
 
 EVENTS = "events"  # the directory in a run's; below it each cluster has one
 COMMON: Mapping[str, tuple[type, ...]] = {
@@ -78,4 +79,8 @@ def of_file(path: Path) -> Iterator[Mapping[str, Any]]:
 def of_cluster(directory: Path) -> list[Mapping[str, Any]]:
     """All events of one cluster in the order of time; ValueError where a line is no event."""
     found = [event for path in sorted(directory.glob("*.jsonl")) for event in of_file(path)]
+    found = [
+        {**event, "fault": renamed.fault(str(event["fault"]))} if "fault" in event else event
+        for event in found
+    ]
     return sorted(found, key=lambda event: float(event["time_s"]))

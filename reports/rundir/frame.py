@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reports.core import text, verdicts
+from reports.rundir import renamed
 
 STRING, INTEGER, NUMBER = pa.string(), pa.int64(), pa.float64()
 TIME = pa.timestamp("us", tz="UTC")
@@ -62,6 +64,10 @@ VERDICTS = pa.schema(
 )
 # Columns that older runs do not have; they read as null, texts as "".
 APPENDED = ("scenario", "scenario_start", "scenario_s")
+# Columns with names of which some were other names in older records.
+RENAMED = MappingProxyType(
+    {"test": renamed.test_id, "fault": renamed.fault, "scenario": renamed.scenario}
+)
 MEASUREMENT_COLUMNS = tuple(MEASUREMENTS.names)
 VERDICT_COLUMNS = tuple(VERDICTS.names)
 BETTER = ("higher", "lower", "none")
@@ -285,7 +291,7 @@ def _read_histories(path: Path) -> dict[str, list[str]]:
         listed = found.values() if isinstance(found, dict) else [None]
         if not all(isinstance(v, list) and all(isinstance(x, str) for x in v) for v in listed):
             raise ValueError("does not hold a list of names for each test")
-        return found
+        return {renamed.test_id(test): names for test, names in found.items()}
 
     return _read_json(path, checked)
 
@@ -319,6 +325,9 @@ def _read_table(path: Path, schema: pa.Schema) -> pd.DataFrame:
     for name in schema.names:
         if schema.field(name).type == STRING:
             rows[name] = rows[name].fillna("")
+    for name, present in RENAMED.items():
+        if name in rows:
+            rows[name] = rows[name].map(present)
     strange = set(rows["verdict"] if schema is VERDICTS else ()) - set(verdicts.NAMES)
     if strange:
         raise BadInput(f"{path} holds a verdict that is none of the six: {strange.pop()!r}")

@@ -287,7 +287,7 @@ GROUPS = (
     Group(
         "struck-damaged",
         WORKERS,
-        struck("flipped-chief-mid-epoch"),
+        struck("bit-flip-chief-mid-epoch"),
         ("damage_is_detected", "no_premature_success", "final_weights_equal_uninterrupted"),
     ),
     Group(

@@ -87,9 +87,9 @@ def test_delay_and_loss_are_unsupported_where_the_kernel_cannot_and_tried_only_t
 def test_without_namespaces_what_is_done_to_links_and_disks_is_unsupported():
     expectations = Expectations.load()
     for scene, namespaces, status in (
-        ("cut-worker-mid-epoch", False, "unsupported"),
+        ("link-down-worker-mid-epoch", False, "unsupported"),
         ("disk-full-chief-mid-epoch", False, "unsupported"),
-        ("cut-worker-mid-epoch", True, None),
+        ("link-down-worker-mid-epoch", True, None),
         ("truncated-chief-mid-epoch", False, None),
     ):
         found = expectations.match(

@@ -153,7 +153,7 @@ def test_each_state_of_a_link_stops_what_it_says(engine, tmp_path):
 @needs_namespaces
 def test_a_narrow_link_takes_its_time(engine, tmp_path):
     with start(engine, row(tmp_path, BULK), on_hosts=True) as cluster:
-        cluster.link("worker/1", "narrow")
+        cluster.link("worker/1", "throttle")
         cluster.start("worker/0")
         cluster.wait_for("ready", "worker/0")
         cluster.start("worker/1")
@@ -181,7 +181,7 @@ def test_a_link_is_as_fast_as_it_is_held_to(engine):
 @needs_namespaces
 def test_a_link_that_was_slowed_down_twice_is_as_fast_as_the_second_time(engine, tmp_path):
     with start(engine, row(tmp_path, CHATTER), on_hosts=True) as cluster:
-        for state in ("narrow", "1gbit", "drop", "200mbit", "whole"):
+        for state in ("throttle", "1gbit", "drop", "200mbit", "whole"):
             cluster.link("worker/1", state)
         cluster.start()
         cluster.wait_for("got", "worker/1")

@@ -44,6 +44,6 @@ RATES: Mapping[str, Rate] = MappingProxyType(
         "1gbit": rate(1e9),
         "200mbit": rate(200e6),
         # as over a bad wide-area network
-        "narrow": Rate(20e6, burst_bytes=32 * 1024, limit_bytes=256 * 1024),
+        "throttle": Rate(20e6, burst_bytes=32 * 1024, limit_bytes=256 * 1024),
     }
 )

@@ -26,5 +26,5 @@ class Fault:
     planted: bool = False  # the program does it by itself: see suite/programs/planted.py
     on_hosts: bool = False  # each task needs a host of its own, with a link that can be hurt
     on_disk: str = ""  # the model directory needs a disk of its own, of that size
-    late: bool = False  # the task is not there when the others start
+    delayed_start: bool = False  # the task is not there when the others start
     at_restart: bool = False  # all have been ended, and find it when they are started again

@@ -93,9 +93,9 @@ class _Scenario:
         with self.launch(self._program(how), **how) as cluster:
             if self.hold:
                 cluster.hold(self.target, *self.hold(cluster.plan.flags))
-            cluster.start(*self.others) if self.fault.late else cluster.start()
+            cluster.start(*self.others) if self.fault.delayed_start else cluster.start()
             wait = INJECTION_POINTS[self.row.moment].wait
-            if wait and not (self.fault.late or self.row.planted):
+            if wait and not (self.fault.delayed_start or self.row.planted):
                 wait(cluster, self.target)
             strike = planted if self.row.planted else self.fault.strike
             if self.fault.harmless:  # over before the context begins, and must meet training
@@ -104,7 +104,7 @@ class _Scenario:
                 cluster.let_go(self.target)
                 if self.fault.at_restart:
                     cluster.start()
-                elif self.fault.ends and not self.fault.late and self.restarted == LOST:
+                elif self.fault.ends and not self.fault.delayed_start and self.restarted == LOST:
                     gone = self._ended(cluster, (self.target,))
                     give_time(cluster, self.limits.exit_s, gone)
                 self._watch(cluster)

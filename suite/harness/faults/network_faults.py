@@ -34,18 +34,18 @@ def hurt(fault: str, state: str) -> Strike:
 @contextlib.contextmanager
 def blinked(cluster: Cluster, task: str) -> Iterator[None]:
     """Cut, and whole again well before TensorFlow's heartbeat takes anybody for dead."""
-    with hurt("blink", "cut")(cluster, task):
+    with hurt("link-flap", "cut")(cluster, task):
         give_time(cluster, BRIEFLY_S, lambda _: False)
     yield
 
 
 FAULTS: Mapping[str, Fault] = MappingProxyType(
     {
-        "cut": Fault(hurt("cut", "cut"), on_hosts=True),
+        "link-down": Fault(hurt("link-down", "cut"), on_hosts=True),
         "drop": Fault(hurt("drop", "drop"), on_hosts=True),
-        "drop-in": Fault(hurt("drop-in", "deaf"), on_hosts=True),
-        "drop-out": Fault(hurt("drop-out", "mute"), on_hosts=True),
-        "blink": Fault(blinked, harmless=True, on_hosts=True),
-        "narrow": Fault(hurt("narrow", "narrow"), harmless=True, on_hosts=True),
+        "drop-ingress": Fault(hurt("drop-ingress", "deaf"), on_hosts=True),
+        "drop-egress": Fault(hurt("drop-egress", "mute"), on_hosts=True),
+        "link-flap": Fault(blinked, harmless=True, on_hosts=True),
+        "throttle": Fault(hurt("throttle", "throttle"), harmless=True, on_hosts=True),
     }
 )

@@ -51,7 +51,7 @@ def paused(cluster: Cluster, task: str) -> Iterator[None]:
 @contextlib.contextmanager
 def missed(cluster: Cluster, task: str) -> Iterator[None]:
     """It has not been started with the others."""
-    cluster.tell("fault_started", task, fault="late")
+    cluster.tell("fault_started", task, fault="delayed-start")
     yield
 
 
@@ -68,7 +68,7 @@ FAULTS: Mapping[str, Fault] = MappingProxyType(
         "sigterm": Fault(terminated, ends=True),
         "sigstop": Fault(stopped),
         "pause": Fault(paused, harmless=True),
-        "late": Fault(missed, ends=True, late=True),
+        "delayed-start": Fault(missed, ends=True, delayed_start=True),
         "exception": Fault(planted, ends=True, planted=True),
         "exit": Fault(planted, ends=True, planted=True),
         "straggler": Fault(planted, harmless=True, planted=True),

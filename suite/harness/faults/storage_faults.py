@@ -115,7 +115,7 @@ FAULTS: Mapping[str, Fault] = MappingProxyType(
     {
         "truncated": Fault(damaged("truncated", truncate), at_restart=True),
         "missing": Fault(damaged("missing", remove), at_restart=True),
-        "flipped": Fault(damaged("flipped", flip), at_restart=True),
+        "bit-flip": Fault(damaged("bit-flip", flip), at_restart=True),
         "empty-disk": Fault(empty, at_restart=True),
         "disk-full": Fault(full, on_disk=DISK),
         "read-only": Fault(read_only, on_disk=DISK, at_restart=True),

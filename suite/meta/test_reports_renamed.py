@@ -1,0 +1,78 @@
+"""Tests of names in older records: every reader sees the present names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reports import __main__ as command
+from reports.rundir import event_files, frame, renamed
+from suite.harness.faults.matrix import FAULTS, ROWS
+from suite.meta import made_up_run, sources
+
+BEFORE = "suite/faults/test_fault_table.py::test_what_a_fault_does[dtensor-{}-worker-mid-epoch]"
+AFTER = "suite/faults/test_fault_matrix.py::test_fault_matrix[dtensor-{}-worker-mid-epoch]"
+
+
+def test_each_present_name_exists():
+    assert set(renamed.TESTS.values()) <= sources.tests()
+    assert set(renamed.FAULTS.values()) <= set(FAULTS) == {row.fault for row in ROWS}
+    assert all((sources.ROOT / path).is_file() for path in renamed.FILES.values())
+
+
+def test_no_former_name_is_in_use():
+    assert not set(renamed.TESTS) & sources.tests()
+    assert not set(renamed.FAULTS) & set(FAULTS)
+
+
+@pytest.mark.parametrize(("before", "after"), renamed.FAULTS.items())
+def test_test_id_is_present_name_of_file_test_and_fault(before: str, after: str):
+    assert renamed.test_id(BEFORE.format(before)) == AFTER.format(after)
+    assert renamed.test_id(AFTER.format(after)) == AFTER.format(after)
+    assert renamed.scenario(f"{before}-chief-forming") == f"{after}-chief-forming"
+
+
+def test_a_name_that_only_begins_like_a_fault_stays():
+    for node_id in (
+        "test_x.py::test_y[cut-off]",
+        "suite/x.py::test_z[a-latest-b]",
+        "",
+        "test_x.py",
+    ):
+        assert renamed.test_id(node_id) == node_id
+
+
+def record(directory: Path, test: str, fault: str) -> frame.RunFrames:
+    """Write a run of one test, with three processes of one throughput figure; read it."""
+    names = {"test": test, "fault": fault}
+    info = {**made_up_run.INFO, "run_id": directory.name, "exit_code": 0}
+    timed = [row for row in made_up_run.measurements() if row.get("trainer") == made_up_run.MULTI]
+    judged = made_up_run.verdict(made_up_run.MULTI, "fault", "fault")
+    numbers = [{**row, **names} for row in timed if row["backend"] == "auto"]
+    made_up_run.write_numbers(directory, info, numbers, [{**judged, **names}])
+    return frame.load(directory)
+
+
+def test_a_record_of_before_the_renames_is_compared_with_one_of_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    before = record(tmp_path / "before", BEFORE.format("cut"), "cut")
+    after = record(tmp_path / "after", AFTER.format("link-down"), "link-down")
+    for table in ("verdicts", "measurements"):
+        assert getattr(before, table)[["test", "fault"]].equals(
+            getattr(after, table)[["test", "fault"]]
+        )
+    directories = [str(run.directory) for run in (before, after)]
+    assert command.main(["compare", *directories]) == 0
+    monkeypatch.setattr(frame, "RENAMED", {})
+    assert command.main(["compare", *directories]) == 2  # nothing has a counterpart
+
+
+def test_events_of_a_record_have_present_fault_names(tmp_path: Path):
+    made_up_run.write_lines(
+        tmp_path / "harness.jsonl",
+        [made_up_run.event("fault_started", 1.0, "worker/0", fault="blink")],
+    )
+    (event,) = event_files.of_cluster(tmp_path)
+    assert event["fault"] == "link-flap"
