@@ -14,7 +14,7 @@ from reports.core.labels import SEPARATOR, approach
 from reports.core.table import Column, Row, Table
 from reports.core.text import MISSING, figure, plural
 from reports.core.verdicts import VERDICTS, is_red
-from reports.rundir import frame
+from reports.rundir import frame, renamed
 from reports.rundir.frame import BadInput, RunFrames
 
 
@@ -129,7 +129,7 @@ def _played(run: RunFrames) -> Iterator[dict[str, Any]]:
     clusters = run.histories()
     for row in struck(run.verdicts).to_dict("records"):
         names = (re.sub(r"^.*?\d{3,}-", "", name) for name in clusters.get(row["test"], ()))
-        if any(name in row["test"] for name in names):
+        if any(renamed.scenario(name) in row["test"] for name in names):
             yield row
 
 

@@ -42,6 +42,7 @@ from suite.harness.session import setup
 from suite.harness.session.session import SESSION
 
 META = ROOT / "suite" / "meta"
+SELF_CHECK = META / "test_self_check.py"
 BENCHMARKS = ROOT / "suite" / "benchmarks"
 ORDER = ("meta", "conformance", "faults", "benchmarks")  # timings last, when nothing imports
 MARKERS = (
@@ -83,6 +84,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def needs_tensorflow(config: pytest.Config) -> bool:
     """Tests of the harness need neither TensorFlow nor a run directory."""
     return not all(_in_meta(config, argument) for argument in config.args)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave the tests of the harness itself to who names them; keep a self-check of seconds."""
+    is_test = collection_path.parent == META and collection_path.name.startswith("test_")
+    if is_test and collection_path != SELF_CHECK:
+        return not any(_in_meta(config, argument) for argument in config.args) or None
+    return None
 
 
 def only_lists(config: pytest.Config) -> bool:

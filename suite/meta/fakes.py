@@ -78,6 +78,21 @@ def data_file(directory: Path, train: int = 600, test: int = 100) -> Path:
     return path
 
 
+def toy_engine(engine: Engine, directory: Path, detect_s: float) -> Engine:
+    """Return an engine like that, with toy data, whose zygote is ready; the caller stops it."""
+    toy = replace(
+        engine,
+        directory=directory,
+        defaults={"data": data_file(directory), "seed": 7},
+        deadlines=replace(engine.deadlines, detect_s=detect_s),
+        preload=IMPORTS,
+        zygotes={},
+    )
+    toy.warm("none")
+    toy.zygotes["none"].wait_ready(toy.deadlines)  # before several threads ask for it
+    return toy
+
+
 @dataclass(frozen=True)
 class FakeCase:
     """What a scenario is given (`staging.Launch`), for one fake with at most one defect."""

@@ -126,7 +126,7 @@ def verdicts() -> list[dict[str, Any]]:
         ),
         verdict(
             SUPERVISOR,
-            "fault_table",
+            "fault_matrix",
             "peers_continue",
             folder="faults",
             fault="sigkill",

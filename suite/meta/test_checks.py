@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -190,16 +189,7 @@ def stage(
 ) -> Iterator[Stage]:
     """All scenarios that the selected tests ask for, played several at a time."""
     directory = tmp_path_factory.mktemp("checks")
-    engine = replace(
-        fake_engine,
-        directory=directory,
-        defaults={"data": fakes.data_file(directory), "seed": 7},
-        deadlines=replace(fake_engine.deadlines, detect_s=LIMIT_S),
-        preload=fakes.IMPORTS,
-        zygotes={},
-    )
-    engine.warm("none")
-    engine.zygotes["none"].wait_ready(engine.deadlines)  # before several threads ask for it
+    engine = fakes.toy_engine(fake_engine, directory, LIMIT_S)
     specs = (getattr(item, "callspec", None) for item in request.session.items)
     asked = [spec.params for spec in specs if spec is not None]
     with ThreadPoolExecutor(AT_ONCE) as pool:

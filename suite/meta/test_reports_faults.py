@@ -22,12 +22,12 @@ def run_of(
     given: str = "passed",
     *,
     leaks: Sequence[str] = (),
-    cluster: str = "001-what_a_fault_does",
+    cluster: str = "001-fault_matrix",
     **columns: Any,
 ) -> frame.RunFrames:
     """A run in which a worker was killed, and all were well again after so many seconds."""
     judged = made_up_run.verdict(
-        *(made_up_run.MULTI, "fault_table", "what_a_fault_does", given),
+        *(made_up_run.MULTI, "fault_matrix", "fault_matrix", given),
         **{"folder": "faults", "fault": "sigkill", "variant": "worker, mid-epoch", **columns},
     )
     other = made_up_run.verdict(made_up_run.SINGLE, "export", "loads")
@@ -149,3 +149,13 @@ def test_a_run_from_before_there_were_histories_has_a_page(tmp_path: Path, capsy
     assert command.main(["html", str(directory)]) == 0
     assert "Timelines" not in (directory / "report.html").read_text()
     assert capsys.readouterr().err == ""
+
+
+def test_fault_runs_of_a_record_with_former_names_are_counted(tmp_path: Path):
+    names = {
+        "cluster": "077-cut-worker-mid-epoch",
+        "test": "suite/faults/test_fault_table.py::test_what_a_fault_does[x-cut-worker-mid-epoch]",
+        "fault": "cut",
+    }
+    run = frame.load(run_of(tmp_path / "a", 1.0, **names).directory)
+    assert fault_matrix.tally([run]) == ("1 fault run in 4 min: 1 passed; no leak", True)

@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+import reports
 from reports.core import verdicts
 from reports.render import pages
 from reports.rundir import frame, writer
@@ -254,3 +255,9 @@ def test_a_link_stays_a_link(tmp_path: Path):
     writer.write_file(tmp_path / "link", "text")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_text() == "text"
+
+
+def test_the_reader_for_other_programs_is_reports_frame():
+    assert reports.frame is frame
+    with pytest.raises(AttributeError, match="'reports' has no attribute 'frames'"):
+        reports.frames  # noqa: B018

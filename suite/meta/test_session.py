@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from reference_trainers import BY_NAME
+from suite.harness import plugin
 from suite.harness.core.case import Case
 from suite.harness.core.deadlines import Deadlines
 from suite.harness.core.errors import CheckFailed
+from suite.harness.core.paths import ROOT
 from suite.harness.session.session import Session, Timing
 
 CASE = Case(BY_NAME["single_process"], "none", "tf_keras")
@@ -76,3 +78,24 @@ def test_the_first_test_is_charged_with_all_that_it_needs():
 def test_no_second_is_charged_twice():
     outer, inner = both()
     assert (inner.charge(), outer.charge(), inner.charge()) == (3.0, 3.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "left_out"),
+    [
+        (["suite/"], True),
+        (["suite/conformance", "suite"], True),
+        (["suite/meta"], False),
+        (["suite/", "suite/meta/test_rooms.py"], False),
+        (["suite/meta/test_rooms.py::test_x"], False),
+    ],
+)
+def test_main_job_leaves_out_the_tests_of_the_harness(arguments: list[str], left_out: bool):
+    config: Any = SimpleNamespace(args=arguments, invocation_params=SimpleNamespace(dir=ROOT))
+    for name, ignored in (
+        ("meta/test_rooms.py", left_out or None),
+        ("meta/test_self_check.py", None),
+        ("meta/conftest.py", None),
+        ("conformance/test_startup.py", None),
+    ):
+        assert plugin.pytest_ignore_collect(ROOT / "suite" / name, config) == ignored
