@@ -277,7 +277,7 @@ COMMANDS = (
     ),
     Command(
         "soak",
-        "sum up runs in a row: flakes, leaks, retries",
+        "sum up runs in a row: flakes, leaks",
         soaked,
         load=soak.load,
         codes={1: "a run that is not green, or differs from the others"},

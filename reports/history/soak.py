@@ -14,7 +14,7 @@ from reports.core.text import plural
 from reports.core.verdicts import VERDICTS, is_red
 from reports.rundir.frame import BadInput, duration_s, read_info, refuse_interrupted
 
-NEEDED = ("leaks", "quarantined", "retries", "deadline_scale", "git", "data")
+NEEDED = ("leaks", "deadline_scale", "git", "data")
 COLUMNS = ("run", "seed", "exit", "verdicts", "leaks", "took")
 
 
@@ -31,9 +31,6 @@ def problems(runs: Sequence[Mapping[str, Any]]) -> list[str]:
         if info["exit_code"] or is_red(info["counts"]):
             found.append(f"{run}: exit code {info['exit_code']}, {verdicts(info)}")
         found += [f"{run}: left behind {leak}" for leak in info["leaks"]]
-        found += [f"{run}: quarantined {test}" for test in info["quarantined"]]
-        if info["retries"]:
-            found.append(f"{run}: retries: {info['retries']}")
         if info["deadline_scale"] != 1:
             found.append(f"{run}: deadlines times {info['deadline_scale']:g}")
     seeds = Counter(info["seed"] for info in runs)
@@ -68,7 +65,7 @@ def render(runs: Sequence[Mapping[str, Any]]) -> str:
     lines += ["", *void]
     lines.append(
         f"{plural(len(runs), 'run')} in {seconds / 60:.0f} min: "
-        + (f"void, {plural(len(void), 'problem')}" if void else "no flake, no leak, no retry")
+        + (f"void, {plural(len(void), 'problem')}" if void else "no flake, no leak")
     )
     return "\n".join(lines)
 

@@ -62,8 +62,6 @@ def facts(run: RunFrames) -> list[tuple[str, str]]:
         ("Seed", _text(info, "seed")),
         ("Deadlines", _times(info.get("deadline_scale"))),
         ("pytest workers (-n)", _text(info, "xdist_workers")),
-        ("Retries", _text(info, "retries")),
-        ("Quarantined tests", _list(info, "quarantined")),
         ("Leaks", _list(info, "leaks")),
         ("Commit", _commit(info.get("git"))),
         ("Started", f"{moment(info['start']):%Y-%m-%d %H:%M:%S} UTC"),

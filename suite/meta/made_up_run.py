@@ -65,8 +65,6 @@ INFO: Mapping[str, Any] = {
     "deadline_scale": 1.0,
     "xdist_workers": 0,
     "leaks": [],
-    "quarantined": [],
-    "retries": 0,
     "exit_code": 1,
 }
 

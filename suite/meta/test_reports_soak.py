@@ -34,8 +34,6 @@ GREEN: dict[str, Any] = {
     },
     "deadline_scale": 1.0,
     "leaks": [],
-    "quarantined": [],
-    "retries": 0,
     "exit_code": 0,
 }
 
@@ -50,7 +48,7 @@ def runs(**of_the_last: Any) -> list[dict[str, Any]]:
 def test_green_runs_are_summed_up():
     assert soak.problems(runs()) == []
     text = soak.render(runs())
-    assert "3 runs in 6 min: no flake, no leak, no retry" in text
+    assert "3 runs in 6 min: no flake, no leak" in text
     assert all(f"run-{i}" in text for i in range(3))
 
 
@@ -59,8 +57,6 @@ VOID = [
     ({"counts": {**GREEN["counts"], "failed": 1}}, "run-2: exit code 0, 1 failed"),
     ({"counts": {**GREEN["counts"], "passed": 8}}, "2 different counts"),
     ({"leaks": ["process 7"]}, "run-2: left behind process 7"),
-    ({"quarantined": ["test_x"]}, "run-2: quarantined test_x"),
-    ({"retries": 1}, "run-2: retries: 1"),
     ({"deadline_scale": 2.0}, "run-2: deadlines times 2"),
     ({"seed": 0}, "seed 0 came 2 times"),
     ({"git": {"commit": "d", "dirty": False}}, "2 different git"),

@@ -220,8 +220,6 @@ class Controller:
             "xdist_workers": int(getattr(self.config.option, "numprocesses", None) or 0),
             "leaks": self.recorder.leaks,
             "zygote_restarts": len(self.recorder.zygote_restarts),
-            "quarantined": [],
-            "retries": 0,
             "status": status,
             "exit_code": exit_code,
         }
