@@ -326,7 +326,9 @@ def main() -> int:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         flavours = tuple(args.keras)
-        settings = Settings((), (), flavours, None, args.data, directory, None, "fork", 3.0, 0)
+        settings = Settings(
+            keras=flavours, data=args.data, run_dir=directory, deadline_scale=3.0, at_once=1
+        )
         try:
             session = wiring.build(wiring.settle(settings), Progress())
             if not session.dataset.real_mnist:

@@ -48,10 +48,10 @@ ORDER = ("meta", "conformance", "faults", "benchmarks")  # timings last, when no
 MARKERS = (
     "claim(*ids): the promises of claims.toml that this test can refute",
     "cases(events, flags, families, distributed, synchronous, aggregates, fit, backends): of rows",
-    "plays(*scenes): of which `played` is the outcome; of several, each in its turn",
+    "scenario(*functions): `outcome` is what the scenario came to; of several, each in its turn",
     "timing: measures; left out when several processes of pytest share the machine",
     "paired: measures against --base; left out without it",
-    *(f"{m}: left out without {option}: {what}" for m, (option, what) in TAKEN_IN_BY.items()),
+    *(f"{m}: left out without {row.flag}: {row.help}" for m, row in TAKEN_IN_BY.items()),
 )
 # pytest's own options under which no test runs.
 LISTING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan", "cacheshow")
@@ -277,7 +277,7 @@ def _options_for(
     missing = Counter(mark for item in left_out for mark in _missing_marks(config, item))
     for mark, count in missing.items():
         if not kept or re.search(rf"\b{mark}\b", config.option.markexpr):
-            yield f"left out: {plural(count, 'test')} marked {mark}; add {TAKEN_IN_BY[mark][0]}"
+            yield f"left out: {plural(count, 'test')} marked {mark}; add {TAKEN_IN_BY[mark].flag}"
 
 
 def only_benchmarks(config: pytest.Config) -> bool:

@@ -12,7 +12,7 @@ from suite.harness.pytest_plugin.parametrization import Needs, select
 
 LOOP = BY_NAME["custom_loop_multi_worker_mirrored"]
 SERVERS = BY_NAME["supervisor_parameter_server"]
-NOTHING = Settings((), (), (), None, None, None, None, "fork", 1.0, 1)  # asked for
+NOTHING = Settings(seed=1)  # asked for
 
 
 @pytest.mark.parametrize(

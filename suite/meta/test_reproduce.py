@@ -38,8 +38,7 @@ def test_reproduce_line_selects_exactly_its_test(plugin_stage: Path, arguments: 
     for test, line in found:
         program, named, *rest = shlex.split(line)
         assert (program, named) == ("pytest", test)
-        assert rest[0] == "--seed"
-        assert rest[2:4] == ["--data", plugin.DATA]
+        assert (rest[:2], rest[2]) == (["--data", plugin.DATA], "--seed")
         benchmark = test.startswith("suite/benchmarks/")
         groups.setdefault((benchmark, tuple(rest[4:])), []).append(test)
     assert {options for _, options in groups} == OPTIONS[arguments]

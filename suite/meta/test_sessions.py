@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import html
 import json
 import re
@@ -19,6 +20,7 @@ from suite.harness.cluster.addresses import LEASED_PORTS, REMEDY
 from suite.harness.core.errors import BadInput
 from suite.harness.core.history import read
 from suite.harness.core.paths import ROOT
+from suite.harness.core.settings import OPTIONS
 from suite.harness.environment.interpreter import Interpreter
 from suite.harness.pytest_plugin import options
 from suite.harness.session import run_directory, setup
@@ -327,15 +329,12 @@ def test_a_disk_that_fills_up_ends_the_run(sessions):
     assert done.stdout.count("HARNESS ERROR") == 1  # the first test that met it was the last
 
 
-def options_with(**given) -> SimpleNamespace:
-    defaults = {
-        "trainer": [], "backend": [], "keras": [], "workers": None, "data": None, "run_dir": None,
-        "python": None, "spawn": "fork", "deadline_scale": "1", "seed": None, "at_once": None,
-        "base": None, "new": None, "budget": "60", "slow_down": "0", "times": "1",
-        "cpus": None, "threads": None, "malloc": None, "closed_ports": False,
-        "fault_matrix": False, "full": False, "long": False,
-    }  # fmt: skip
-    return SimpleNamespace(**{**defaults, **given})
+def options_with(**given) -> argparse.Namespace:
+    """Return what argparse makes of a command line with these options."""
+    parser = argparse.ArgumentParser()
+    for row in OPTIONS.values():
+        parser.add_argument(row.flag, **row.arguments)
+    return argparse.Namespace(**{**vars(parser.parse_args([])), **given})
 
 
 WRONG = [
@@ -364,7 +363,7 @@ WRONG = [
 @pytest.mark.parametrize(("given", "message"), WRONG, ids=[str(row[0]) for row in WRONG])
 def test_a_wrong_value_gives_one_line(given, message):
     with pytest.raises(BadInput, match=message) as caught:
-        options.read(options_with(**given))  # type: ignore[arg-type]
+        options.read(options_with(**given))
     assert "\n" not in str(caught.value)
 
 
@@ -391,7 +390,7 @@ def test_listing_tests_makes_and_probes_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(
         setup.environments, "describe", lambda path, _: Interpreter(path, "3", "2.21")
     )
-    settings = options.read(options_with(run_dir=str(tmp_path / "run")))  # type: ignore[arg-type]
+    settings = options.read(options_with(run_dir=str(tmp_path / "run")))
     setup.settle(settings, runs=False)
     assert not (tmp_path / "run").exists()
 
@@ -466,7 +465,7 @@ def test_an_interpreter_without_tensorflow_is_bad_input(tmp_path):
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
     bare.chmod(0o755)
-    settings = options.read(options_with(python=str(bare)))  # type: ignore[arg-type]
+    settings = options.read(options_with(python=str(bare)))
     with pytest.raises(BadInput, match="has no TensorFlow"):
         setup.settle(settings)
 

@@ -23,25 +23,13 @@ from suite.harness.core import backends
 from suite.harness.core.deadlines import Deadlines
 from suite.harness.core.errors import HarnessError
 from suite.harness.core.paths import ROOT
+from suite.harness.core.settings import MALLOC
 from suite.harness.core.single_flight import SingleFlight
 from suite.harness.core.topology import ROLE_VARIABLES, Topology
 from suite.harness.environment.gpus import assign_gpus
 
 # The environment variables by which TensorFlow sizes its pools (intra-op, inter-op).
 THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
-# What glibc's malloc does with memory that was freed; a row for each value of --malloc. By default
-# it gives much of it back to the kernel in every step, and has it mapped and zeroed again in the
-# next: how much depends on where things happen to lie, which differs from process to process. To
-# `keep` it takes all three: a thread's heap (64 MiB) that is empty is given back, whatever the
-# threshold, unless TOP_PAD is as large (mallopt(3); glibc's malloc/arena.c, heap_trim).
-MALLOC: Mapping[str, Mapping[str, str]] = {
-    "default": {},
-    "keep": {
-        "MALLOC_TRIM_THRESHOLD_": "-1",
-        "MALLOC_MMAP_MAX_": "0",
-        "MALLOC_TOP_PAD_": str(64 * 2**20),
-    },
-}
 # What pytest's own environment happens to hold must not reach a task.
 NOT_INHERITED = (
     *ROLE_VARIABLES,

@@ -116,7 +116,7 @@ def outcome(request: pytest.FixtureRequest, session: Session, case: Case) -> Any
     """What the test's scenario (`pytest.mark.plays`) came to for this case."""
     scene = scenario_of(request.node)
     if scene is None:
-        raise pytest.UsageError(f"{request.node.nodeid} needs @plays")
+        raise pytest.UsageError(f"{request.node.nodeid} needs @scenario")
     return outcome_for(request.node, session, case, scene)
 
 

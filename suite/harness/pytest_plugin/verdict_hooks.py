@@ -6,7 +6,7 @@ import hashlib
 import platform
 import shlex
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -48,26 +48,11 @@ def claims_of(item: pytest.Item, session: Session, case: Case) -> list[str]:
 
 def reproduce(item: pytest.Item, session: Session) -> str:
     """The command that runs this test alone, on the same data, with the same seed."""
-    settings = session.settings
-    parts = ["pytest", item.nodeid.split("@")[0], "--seed", str(settings.seed)]
-    parts += ["--data", str(session.dataset.path)]
-    parts += [option for mark, (option, _) in TAKEN_IN_BY.items() if item.get_closest_marker(mark)]
-    # Of a row's backends and flavours some tests take the first of those that were asked for.
-    parts += [part for name in settings.backends for part in ("--backend", name)]
-    parts += [part for name in settings.keras for part in ("--keras", name)]
-    parts += ["--python", settings.python] if settings.python else []
-    parts += ["--workers", str(settings.workers)] if settings.workers else []
-    parts += ["--spawn", settings.spawn] if settings.spawn != "fork" else []
-    parts += ["--cpus", ",".join(map(str, settings.cpus))] if settings.cpus else []
-    parts += ["--threads", str(settings.threads)] if settings.threads else []
-    parts += ["--malloc", settings.malloc] if settings.malloc else []
-    scale = f"{settings.deadline_scale:g}"
-    parts += ["--deadline-scale", scale] if scale != "1" else []
-    if settings.base and item.get_closest_marker("paired"):
-        parts += ["--base", settings.base, "--budget", f"{settings.budget_s:g}"]
-        parts += ["--times", str(settings.times)] if settings.times > 1 else []
-        parts += ["--slow-down", f"{100 * settings.slow_down:g}"] if settings.slow_down else []
-    return shlex.join(parts)
+    settings = replace(session.settings, data=str(session.dataset.path))
+    paired = item.get_closest_marker("paired") is not None
+    marks = [mark for mark in TAKEN_IN_BY if item.get_closest_marker(mark)]
+    words = settings.reproduce(paired=paired, marks=marks)
+    return shlex.join(["pytest", item.nodeid.split("@")[0], *words])
 
 
 def common(session: Session, case: Case, test: str) -> dict[str, Any]:
