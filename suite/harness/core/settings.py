@@ -1,12 +1,12 @@
-"""What the user asked for, as plain data."""
+"""The user's options as plain data."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
-# Marks of tests that a run leaves out, the option that takes them in, and its help. `-m`, which is
-# pytest's own, only filters what is there.
+# Marks of tests that a run excludes by default, the option that includes them, and its help.
+# pytest's own `-m` only filters the tests that are included.
 TAKEN_IN_BY = {
     "matrix": ("--fault-matrix", "the whole fault table (default: its quick rows)"),
     "full": ("--full", "all of a benchmark run (default: where only benchmarks are named)"),
@@ -16,7 +16,7 @@ TAKEN_IN_BY = {
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user asked for, checked; empty tuples and None mean: not asked for."""
+    """The user's validated options; an empty tuple or None means that the option was not given."""
 
     trainers: tuple[str, ...]
     backends: tuple[str, ...]
@@ -28,16 +28,16 @@ class Settings:
     spawn: str
     deadline_scale: float
     seed: int
-    at_once: int = 1  # scenarios; 0: as many as suit the machine
-    base: str | None = None  # of a paired comparison; the new side is all the rest
+    at_once: int = 1  # concurrent scenarios; 0: chosen by processors and memory
+    base: str | None = None  # of a paired comparison; the other options describe the new side
     budget_s: float = 60.0  # of timed steps, of each side
-    slow_down: float = 0.0  # planted in the new side, as a share of a step
+    slow_down: float = 0.0  # injected into the new side, as a share of a step
     times: int = 1  # comparisons of each kind
     cpus: tuple[int, ...] = ()  # to which pytest and all tasks are bound
-    threads: int | None = None  # of each of TensorFlow's pools; None: as many as it wants
-    malloc: str | None = None  # a row of engine.MALLOC; None: each test as suits it
+    threads: int | None = None  # in each of TensorFlow's pools; None: TensorFlow's default
+    malloc: str | None = None  # a row of launcher.MALLOC; None: each test's default
     closed_ports: bool = False  # refuse to run where other users or machines could reach tasks
-    full: bool = False  # a benchmark run, with all that a run of everything has no time for
+    full: bool = False  # complete benchmarks, also those too long for a run of everything
     fault_matrix: bool = False
     long: bool = False
 
