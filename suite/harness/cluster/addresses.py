@@ -48,7 +48,7 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class Network:
-    """How clusters are isolated here, and why; run.json and pytest's header report both."""
+    """The isolation of clusters here, with its reason; run.json and pytest's header report both."""
 
     kind: str  # NAMESPACE or LEASED_PORTS
     reason: str

@@ -28,10 +28,10 @@ from suite.harness.core.deadlines import Deadlines, wait_until
 from suite.harness.core.errors import DeadlineExceeded, HarnessError, TrainerFailed, Unsupported
 from suite.harness.core.history import HARNESS_EVENTS, Event, Run, Tail, in_order, of
 
-# Exit codes of a trainer; see DESIGN. 2 is a bad call by the harness, 126 and 127 are the shell's.
+# Exit codes of a trainer. 2 is a bad call by the harness, 126 and 127 are the shell's.
 UNSUPPORTED = 77
 CALLED_WRONGLY = (2, 126, 127)
-# Events after which a task makes no more steps and exits.
+# Events after which a task exits without another step.
 LAST_WORDS = ("peer_lost", "preempted")
 
 
@@ -232,10 +232,10 @@ class Cluster:
         return [task for task in self.attempts if self._exit_of(task) is None]
 
     def leaving(self) -> set[str]:
-        """Return live tasks that reported why they end less than `leave_s` ago, so may still exit.
+        """Return live tasks that reported their end within the last `leave_s` and may still exit.
 
         A training loop that ends closes its data set, which waits for tf.data's tuner. The tuner
-        sleeps up to 60 s and, if woken before it can see the cancellation, sleeps again
+        sleeps up to 60 s. If woken before it can see the cancellation, it sleeps again
         (`OptimizeLoop` in
         https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/framework/model.cc,
         `StartCancelWithStatus` in third_party/xla/xla/tsl/framework/cancellation.cc).

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 # A token bucket (tc-tbf(8)) must hold the data that pass between two ticks of the kernel's clock.
-# Most kernels have at least this rate; those with high-resolution timers need a smaller bucket.
+# Most kernels tick at least this often; those with high-resolution timers need a smaller bucket.
 HZ = 250
 # One packet before TCP segmentation: a smaller bucket could not pass it whole.
 LARGEST_PACKET = 64 * 1024 + 512  # bytes

@@ -17,8 +17,8 @@ ALONE = "worker/0"  # the task of a single process
 SINGLE = ("chief", "evaluator")
 JOBS = ("chief", "worker", "ps", "evaluator")
 
-# Variables that define a task's role. The launcher removes all of them from its own environment: a
-# TF_CONFIG left over in a shell would turn a single process into a cluster that waits forever.
+# Variables that define a task's role. The launcher does not pass on inherited ones: a TF_CONFIG
+# left over in a shell would turn a single process into a cluster that waits forever.
 ROLE_VARIABLES = (
     "TF_CONFIG",
     "DTENSOR_CLIENT_ID",

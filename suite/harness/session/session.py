@@ -31,7 +31,7 @@ from suite.harness.tables.claims import Claims
 from suite.harness.tables.expectations import Expectations, Row
 
 ALL_TESTS = "*"
-Scenario = Callable[..., Any]  # of a Launch; see scenarios.py
+Scenario = Callable[..., Any]  # called with a Launch; see suite/harness/scenarios
 
 
 def _temporary(name: str) -> Path:

@@ -100,7 +100,7 @@ def become_task(request, report):
     os.close(null)
     if request["host"]:
         namespaces.join("/proc/%d/ns/net" % request["host"], namespaces.CLONE_NEWNET)
-    temporary = os.environ["TMPDIR"]  # the zygote's, which removes it when it ends
+    temporary = os.environ["TMPDIR"]  # the zygote's directory, which is removed with the zygote
     os.environ.clear()
     os.environ.update(request["env"], TMPDIR=temporary)
     os.chdir(request["cwd"])
