@@ -1,10 +1,10 @@
-"""Where clusters get their addresses: a private network each, or leased ports where that is not.
+"""Addresses for clusters: a private network for each, or leased ports where that is impossible.
 
-In a namespace of its own (namespaces.py) every cluster has the same addresses and none can meet
-another. Where the kernel forbids it, ports are leased by locking a file, outside the range from
-which the kernel gives ports to everybody else. No test may ever meet a port in use. Tasks connect
-to 127.0.0.1, but TensorFlow listens on every interface: leased ports are closed to other users and
-machines where the rights allow it (firewall.py), and connections are checked (connections.py).
+In its own namespace (namespaces.py) every cluster uses the same addresses, and clusters cannot
+reach each other. Where the kernel forbids namespaces, ports are leased by locking a file. They are
+outside the kernel's ephemeral range, and a test must never get a port in use. Tasks connect to
+127.0.0.1, but TensorFlow listens on every interface: leased ports are closed to other users and
+machines where permissions allow it (firewall.py), and connections are checked (connections.py).
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from suite.harness.core.errors import HarnessError, Unsupported
 from suite.harness.core.paths import TASK_SIDE, private_directory
 
 HOST = "127.0.0.1"
-FIRST_PORT = 2222  # in a namespace: the port of the documents' examples
+FIRST_PORT = 2222  # in a namespace: the port of the documentation's examples
 ISOLATION = TASK_SIDE / "namespaces.py"
 PROBE_S = 20.0
 
-# Ports that may be leased: above those of well-known services, below those that Linux gives out
-# by itself (it starts at 32768 unless an administrator says otherwise).
+# Ports that may be leased: above those of well-known services, below Linux's ephemeral ports
+# (from 32768 unless an administrator changed it).
 LOWEST, HIGHEST = 10_000, 65_535
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
-FEWEST = 1_000  # fewer free ports than this below the ephemeral ones: take those above
+FEWEST = 1_000  # if fewer ports than this lie below the ephemeral range, consider those above
 
 
 NAMESPACE, LEASED_PORTS = "namespace", "leased-ports"
@@ -48,12 +48,12 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class Network:
-    """How clusters are kept apart here, and why; both stand in run.json and pytest's header."""
+    """The isolation of clusters here, with its reason; run.json and pytest's header report both."""
 
     kind: str  # NAMESPACE or LEASED_PORTS
     reason: str
-    firewall: str = ""  # what closes leased ports to others, see firewall.py; "" where nothing does
-    why_open: str = ""  # why nothing does
+    firewall: str = ""  # the tool that closes leased ports, see firewall.py; "" for none
+    why_open: str = ""  # why no tool can
 
     @property
     def open_ports(self) -> bool:
@@ -62,7 +62,7 @@ class Network:
 
     @property
     def warning(self) -> str:
-        """Return what a user must know of open ports, in one line; "" if there are none."""
+        """Return a one-line warning about open ports; "" if there are none."""
         if not self.open_ports:
             return ""
         return (
@@ -71,7 +71,7 @@ class Network:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the part of run.json about the network."""
+        """Return the network section of run.json."""
         return {
             "kind": self.kind,
             "reason": self.reason,
@@ -82,16 +82,16 @@ class Network:
         }
 
     def with_closed_ports(self, session: str) -> Network:
-        """Find out, by trying, what can close leased ports here; return a network that uses it."""
+        """Probe which tool can close leased ports here, and return a network that uses it."""
         if self.kind == NAMESPACE:
             return self
         found, reasons = firewall.probe(session)
         return replace(self, firewall=found, why_open=reasons)
 
     def check_own_ports(self, program: str) -> None:
-        """Raise Unsupported, except in a namespace, for a program that picks its ports itself.
+        """Raise Unsupported, except in a namespace, for a program that chooses its own ports.
 
-        They are open to others, no rule closes them, and connections to them are not checked.
+        Such ports are open to others: no rule closes them, and connections to them are not checked.
         """
         if self.kind != NAMESPACE:
             raise Unsupported(f"{program} picks ports of its own: that needs namespaces")
@@ -109,10 +109,10 @@ class Network:
         on_disk: bool = False,
         session: str = "",
     ) -> tuple[dict[str, str], Callable[[], None]]:
-        """Task to address for one cluster, and what to call when the cluster has ended.
+        """Return task -> address for one cluster, and a function that releases the addresses.
 
-        `session` names the firewall's rules, where there are any.
-        Unsupported for hosts or a disk of their own where clusters are kept apart by ports only.
+        `session` is part of the names of the firewall's rules, if there are any. Raise Unsupported
+        for virtual hosts or a disk where clusters have no namespaces.
         """
         if (on_hosts or on_disk) and self.kind != NAMESPACE:
             wanted = "hosts" if on_hosts else "a disk"
@@ -132,7 +132,7 @@ class Network:
 
 @cache
 def probe(python: str = sys.executable) -> Network:
-    """Try, in a process of its own, what a cluster would do; found once per interpreter."""
+    """Try a cluster's isolation in a separate process; cached for each interpreter."""
     command = [python, str(ISOLATION)]
     try:
         tried = subprocess.run(
@@ -150,7 +150,7 @@ def probe(python: str = sys.executable) -> Network:
 
 @cache
 def has_netem(python: str = sys.executable) -> bool:
-    """Whether links of a cluster's hosts can be given delay and loss; tried, once, when asked."""
+    """Return True if links of virtual hosts can get delay and loss; probed once, on first use."""
     try:
         tried = subprocess.run(
             [python, str(virtual_hosts.PROGRAM)], capture_output=True, timeout=PROBE_S
@@ -161,13 +161,13 @@ def has_netem(python: str = sys.executable) -> bool:
 
 
 def addresses(tasks: Sequence[str], ports: Sequence[int] | None = None) -> dict[str, str]:
-    """Task to "127.0.0.1:port"; without leased ports those of a private network."""
+    """Return task -> "127.0.0.1:port"; without leased ports those of a private network."""
     chosen = ports if ports is not None else range(FIRST_PORT, FIRST_PORT + len(tasks))
     return {task: f"{HOST}:{port}" for task, port in zip(tasks, chosen, strict=True)}
 
 
 def candidates() -> range:
-    """Ports outside the range that the kernel hands out by itself."""
+    """Return ports outside the kernel's ephemeral range."""
     try:
         low, high = (int(part) for part in EPHEMERAL.read_text().split())
     except (OSError, ValueError):
@@ -177,19 +177,19 @@ def candidates() -> range:
 
 
 def lock_directory() -> Path:
-    """A directory of this user's alone; somebody else's, or one open to others, is refused."""
+    """Return this user's private directory; raise HarnessError if another user can access it."""
     return private_directory("port leases")
 
 
 @dataclass
 class PortLeases:
-    """Ports of which no other suite of this user takes one; the kernel frees them if we die."""
+    """Ports that no other suite of this user takes; the kernel frees a dead process's locks."""
 
     directory: Path = field(default_factory=lock_directory)
     held: dict[int, FileLock] = field(default_factory=dict)
 
     def lease(self, count: int) -> tuple[int, ...]:
-        """So many ports that nobody has leased and nothing listens on; HarnessError if too few."""
+        """Lease that many unused ports; raise HarnessError if there are too few."""
         taken: list[int] = []
         for port in self._in_random_order():
             if len(taken) < count and self._take(port):
@@ -200,12 +200,12 @@ class PortLeases:
         raise HarnessError(f"{count} free ports were wanted, {len(taken)} were found")
 
     def release(self, ports: Sequence[int] | None = None) -> None:
-        """Give these ports back, or all."""
+        """Release these leases, or all."""
         for port in tuple(self.held) if ports is None else ports:
             self.held.pop(port).release()
 
     def _in_random_order(self) -> Iterator[int]:
-        """Starting anywhere, so that suites side by side seldom try the same port."""
+        """Yield the ports from a random start, so that concurrent suites rarely collide."""
         ports = candidates()
         start = random.randrange(len(ports))
         yield from (ports[(start + i) % len(ports)] for i in range(len(ports)))
@@ -213,7 +213,7 @@ class PortLeases:
     def _take(self, port: int) -> bool:
         if port in self.held:
             return False
-        # Not bound to a thread: a test may time out in one and be cleaned up in another.
+        # Not thread-local: a test may time out in one thread and be cleaned up in another.
         lock = FileLock(self.directory / f"{port}.lock", timeout=0, thread_local=False)
         try:
             lock.acquire()
@@ -230,7 +230,7 @@ FAMILIES: Mapping[socket.AddressFamily, str] = {socket.AF_INET: "0.0.0.0", socke
 
 
 def is_free(port: int) -> bool:
-    """Whether the port can be bound on every interface, as TensorFlow's server will."""
+    """Return True if the port can be bound on every interface, as TensorFlow's server does."""
     for family, anywhere in FAMILIES.items():
         try:
             with socket.socket(family, socket.SOCK_STREAM) as tried:

@@ -1,8 +1,9 @@
-"""One cluster: starts a trainer's tasks, watches them, hurts them when told, keeps the history.
+"""Run one cluster: start a trainer's tasks, watch them, inject faults, record the history.
 
-The history is one list: what the tasks wrote to their event files, when each was spawned and how it
-ended, and what the harness did to it. The harness's part goes to a file beside those of the tasks:
-the run directory has it all. Leaving the `with` block ends everything, whatever happened.
+The history is one list: the events that the tasks wrote to their event files, the start and exit of
+each task, and the actions of the harness. The harness writes its events to a file next to those of
+the tasks, so the run directory holds the complete history. Leaving the `with` block ends all tasks,
+also after an error.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ from suite.harness.core.deadlines import Deadlines, wait_until
 from suite.harness.core.errors import DeadlineExceeded, HarnessError, TrainerFailed, Unsupported
 from suite.harness.core.history import HARNESS_EVENTS, Event, Run, Tail, in_order, of
 
-# Exit codes of a trainer; see DESIGN: 2 is the harness's own bad call, 126 and 127 are the shell's.
+# Exit codes of a trainer. 2 is a bad call by the harness, 126 and 127 are the shell's.
 UNSUPPORTED = 77
 CALLED_WRONGLY = (2, 126, 127)
-# Events after which a task makes no more steps, and leaves.
+# Events after which a task exits without another step.
 LAST_WORDS = ("peer_lost", "preempted")
 
 
 class Progress(Protocol):
-    """Told of every new event, so that a person can watch."""
+    """A callback that receives every new event, for live output."""
 
     def __call__(self, label: str, event: Event) -> None: ...
 
 
 class Hold:
-    """A life of a task stands still after an event, until this is let go."""
+    """Block one attempt of a task after an event until the hold is released."""
 
     def __init__(self, attempt: int, event: str, step: int, path: Path) -> None:
         self.attempt = attempt
@@ -55,17 +56,17 @@ class Hold:
 
 @dataclass
 class Cluster:
-    """A context manager around the tasks of one run; see the module's docstring."""
+    """Context manager for the tasks of one run; see the module's docstring."""
 
     plan: Plan
     connect: Callable[[], ClusterInit]
     deadlines: Deadlines
     progress: Progress
-    release: Callable[[], None] = lambda: None  # gives leased ports back
+    release: Callable[[], None] = lambda: None  # releases leased ports
     watch: PortWatch | None = None  # of leased ports
-    history: list[Event] = field(default_factory=list)  # as it came in, so not yet in order
-    ordered: list[Event] = field(default_factory=list)  # the same in order, as of the last `run`
-    seen: Run | None = None  # what `run` gave last
+    history: list[Event] = field(default_factory=list)  # in order of arrival, not of time
+    ordered: list[Event] = field(default_factory=list)  # sorted by time, as of the last `run`
+    seen: Run | None = None  # last return value of `run`
     exits: dict[tuple[str, int], Event] = field(default_factory=dict)  # by task and attempt
     attempts: dict[str, int] = field(default_factory=dict)  # of the tasks that were started
     pids: dict[str, int] = field(default_factory=dict)
@@ -74,18 +75,18 @@ class Cluster:
     logs: dict[tuple[str, int], Path] = field(default_factory=dict)
     hosts: Hosts | None = None
     holds: dict[str, Hold] = field(default_factory=dict)
-    signals: int = 0  # that were asked for and are not sent yet
-    disk_said: str | None = None  # what went wrong, by the keeper's last answer
-    garbage: set[tuple[str, int]] = field(default_factory=set)  # whose event file was refused
+    signals: int = 0  # requested, not yet sent
+    disk_said: str | None = None  # error ("" for none) in the init process's answer
+    garbage: set[tuple[str, int]] = field(default_factory=set)  # attempts with bad event files
 
     def __enter__(self) -> Cluster:
-        # Each is called at the end, the last one first, also when another fails.
+        # All callbacks run at exit, in reverse order, even if one of them raises.
         with contextlib.ExitStack() as at_end:
             at_end.callback(self.release)
             self.cluster_init = self.connect()
             at_end.callback(self._close_files)
             at_end.callback(self.cluster_init.close, self.deadlines)
-            # Anew: events are appended, and another cluster's would be taken for this one's.
+            # Fail if they exist: events are appended, and those of another cluster would mix in.
             self.plan.events.mkdir(parents=True)
             self.plan.logs.mkdir(parents=True)
             if self.plan.on_hosts:
@@ -102,7 +103,7 @@ class Cluster:
         with self.at_end:
             if isinstance(error, Exception):
                 self._explain(error)
-            # Without its keeper the cluster's own connections would look foreign.
+            # Without the init process the cluster's own connections would look foreign.
             if self.watch and not isinstance(error, HarnessError):
                 self.watch.look(self.cluster_init.pid, now=True)
 
@@ -118,16 +119,16 @@ class Cluster:
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """The tasks that train."""
+        """Return the tasks that train."""
         return self.plan.topology.workers
 
     @property
     def drivers(self) -> tuple[str, ...]:
-        """The tasks that run the training loop and tell of it."""
+        """Return the tasks that run the training loop and report its events."""
         return self.plan.topology.drivers
 
     def start(self, *tasks: str) -> None:
-        """Start the tasks, or all; one that was started before becomes its next incarnation."""
+        """Start the given tasks, or all; a task that was started before gets its next attempt."""
         for task in tasks or self.tasks:
             attempt = self.attempts.get(task, -1) + 1
             self.attempts[task] = attempt
@@ -148,7 +149,7 @@ class Cluster:
                 log=str(self.logs[task, attempt]),
                 host=self.hosts.pids[task] if self.hosts else 0,
             )
-        # Or the history might have a task's first events, and not yet that it was started.
+        # Otherwise the history could hold a task's first events before its `spawned` event.
         new = {(task, self.attempts[task]) for task in tasks or self.tasks}
 
         def spawned() -> bool:
@@ -158,10 +159,10 @@ class Cluster:
         self._wait(f"{', '.join(tasks or self.tasks)} to be forked", spawned, self.deadlines.exit_s)
 
     def hold(self, task: str, event: str, step: int = 0) -> None:
-        """Have the task's next life stand still after that event, until `let_go`; before `start`.
+        """Block the task's next attempt after that event until `let_go`; call this before `start`.
 
-        `step`: of that global step, or a later one. So what is to happen there cannot come too
-        late, however busy this process.
+        `step`: the event must be of this global step or a later one. The hold fixes the injection
+        point, so an action there cannot come too late, however busy this process is.
         """
         self.let_go(task)
         attempt = self.attempts.get(task, -1) + 1
@@ -169,14 +170,14 @@ class Cluster:
         self.holds[task] = Hold(attempt, event, step, path)
 
     def let_go(self, task: str) -> None:
-        """End its `hold`, if there is one."""
+        """Release the task's `hold`, if there is one."""
         if task in self.holds:
             self.holds.pop(task).let_go()
 
     def signal(self, task: str, signum: int, fault: str = "", healed: str = "") -> None:
-        """Send a signal to the task's last incarnation; a named fault goes into the history.
+        """Send a signal to the task's last attempt; a named fault goes into the history.
 
-        When this is over it is sent, where the task still lives.
+        The signal has been sent when this returns, if the task is still alive.
         """
         for event, name in (("fault_started", fault), ("fault_ended", healed)):
             if name:
@@ -195,12 +196,12 @@ class Cluster:
         self._wait(f"signal {signum} to {task}", sent, self.deadlines.exit_s)
 
     def link(self, task: str, state: str) -> None:
-        """Put the link of the task's host into a state; in a cluster of hosts only."""
+        """Put the link of the task's host into a state; only in a cluster with virtual hosts."""
         assert self.hosts, "the tasks of this cluster share one host"
         self.hosts.set(task, state)
 
     def disk(self, state: str, size: str = "") -> None:
-        """Put the disk of the model directory into a state, or make one of a size."""
+        """Put the disk of the model directory into a state, or create one of the given size."""
         directory = self.plan.flags["model-dir"]
         self.cluster_init.send(op="disk", path=str(directory), state=state, size=size)
 
@@ -216,25 +217,26 @@ class Cluster:
             raise HarnessError(f"disk {state}: {error}")
 
     def tell(self, event: str, task: str, **data: Any) -> None:
-        """What the harness did or saw goes into the history."""
-        attempt = self.attempts.get(task, -1)  # before its first life: -1
+        """Record an action or observation of the harness in the history."""
+        attempt = self.attempts.get(task, -1)  # -1 before the first attempt
         self._add(Event(event, time.monotonic(), task, attempt, data))
 
     def report_hangs(self, *tasks: str, missing: Sequence[str]) -> None:
-        """Of tasks that do not what was promised: in which call they wait, and who is missing."""
+        """Record for each hung task the call in which it blocks and the peers that are missing."""
         for task in set(tasks) & set(self.alive()):
             self.tell("hung", task, waits_in=diagnostics.waits_in(self.pids[task]), missing=missing)
 
     def alive(self) -> list[str]:
-        """Tasks whose last incarnation runs."""
+        """Return the tasks whose last attempt is running."""
         self._look()
         return [task for task in self.attempts if self._exit_of(task) is None]
 
     def leaving(self) -> set[str]:
-        """Tasks that have told why they end but still live: for `leave_s`, they may yet end.
+        """Return live tasks that reported their end within the last `leave_s` and may still exit.
 
-        What ends a training loop closes its data set, which waits for tf.data's tuner: that sleeps
-        up to 60 s and, woken before the cancellation can be seen, sleeps on (`OptimizeLoop` in
+        A training loop that ends closes its data set, which waits for tf.data's tuner. The tuner
+        sleeps up to 60 s. If woken before it can see the cancellation, it sleeps again
+        (`OptimizeLoop` in
         https://github.com/tensorflow/tensorflow/blob/master/tensorflow/core/framework/model.cc,
         `StartCancelWithStatus` in third_party/xla/xla/tsl/framework/cancellation.cc).
         """
@@ -252,14 +254,14 @@ class Cluster:
         within_s: float | None = None,
         where: Callable[[Event], bool] | None = None,
     ) -> Event:
-        """The `at_least`-th such event.
+        """Wait for the `at_least`-th such event and return it.
 
-        TrainerFailed, or Unsupported where one says so, when every task that could still give it
-        has ended; DeadlineExceeded when it did not come within `within_s` (default: the deadline
-        for one step).
+        Raise TrainerFailed, or Unsupported if a task reports that, when every task that could
+        produce the event has ended. Raise DeadlineExceeded when the event does not come within
+        `within_s` (default: the deadline for one step).
         """
         wanted = self._name(event, task, at_least)
-        looked = 0  # at so many events of the history
+        looked = 0  # number of events of the history that were examined
         events: list[Event] = []
 
         def found() -> tuple[Event, ...] | None:
@@ -271,7 +273,7 @@ class Cluster:
                 return in_order(events)
             awaited = [task] if task else self.drivers
             if not set(awaited) & set(alive):
-                # Of any task: one that it left behind may have failed for want of it.
+                # Check all tasks: a peer may have failed because this task had ended.
                 self._raise_unsupported(self.run(), self.attempts)
                 raise self._failed(f"ended before {wanted}", awaited)
             return None
@@ -279,7 +281,7 @@ class Cluster:
         return self._wait(wanted, found, within_s or self.deadlines.step_s)[at_least - 1]
 
     def wait_exit(self, *tasks: str, within_s: float | None = None) -> dict[str, Event]:
-        """How each task's last incarnation ended; DeadlineExceeded for one that lives on."""
+        """Return the exit event of each task's last attempt; DeadlineExceeded if one is alive."""
 
         def ended() -> dict[str, Event] | None:
             if set(tasks) & set(self.alive()):
@@ -289,7 +291,7 @@ class Cluster:
         return self._wait(f"{', '.join(tasks)} to end", ended, within_s or self.deadlines.exit_s)
 
     def end(self, *tasks: str) -> None:
-        """End tasks as a cluster manager would: SIGTERM, then SIGKILL for one that ignores it."""
+        """End tasks as a cluster manager does: SIGTERM, then SIGKILL for a task that ignores it."""
         for task in tasks:
             self.signal(task, signals.SIGTERM)
         try:
@@ -300,10 +302,10 @@ class Cluster:
             self.wait_exit(*tasks)
 
     def finish(self) -> Run:
-        """Wait until every task but the services has ended, end these, give the history.
+        """Wait until all tasks except services have ended, end the services, return the history.
 
-        It does not judge how they ended; but once one has failed, the others get only the time in
-        which survivors must notice, and that for leaving.
+        Exit codes are not judged. After a task has failed, its peers get only the time in which
+        survivors must detect the failure, plus the time for leaving.
         """
         started = [t for t in self.attempts if self._job(t) not in self.plan.trainer.services]
         deadline = time.monotonic() + self.deadlines.run_s
@@ -325,7 +327,7 @@ class Cluster:
         return self.run()
 
     def complete(self) -> Run:
-        """`finish`, and raise unless every driver ended as it should."""
+        """Call `finish`; raise unless every driver that was started exited with code 0."""
         run = self.finish()
         self._raise_unsupported(run, self.attempts)
         for task in self.attempts:
@@ -340,7 +342,7 @@ class Cluster:
         return run
 
     def run(self) -> Run:
-        """The history so far; the same object until something new came."""
+        """Return the history so far; the same object until a new event arrives."""
         seen = self.seen
         if (
             seen is not None
@@ -350,7 +352,7 @@ class Cluster:
         ):
             return seen
         for event in self.history[len(self.ordered) :]:
-            # Most belong at the end. Events of one time stay in the order in which they came.
+            # Most go at the end. Events with equal times keep their order of arrival.
             bisect.insort(self.ordered, event, key=lambda e: e.time_s)
         self.seen = Run(
             trainer=self.plan.trainer,
@@ -367,7 +369,7 @@ class Cluster:
         return self.seen
 
     def _look(self) -> None:
-        """Take in what the keeper and the tasks have said since the last look."""
+        """Process all messages of the init process and all new events of the tasks."""
         messages = self.cluster_init.receive()
         ended = any(message["op"] == "exited" for message in messages)
         for tail in self.tails.values():
@@ -385,18 +387,18 @@ class Cluster:
             if kind == "spawned":
                 self.pids[task] = message["pid"]
             else:
-                # It cannot write any more, so its file is complete now.
+                # The task cannot write any more, so its event file is complete now.
                 self._take(self.tails[task, attempt].read())
                 message["ended_by_harness"] = (task, attempt) in self.ended_by_harness
             self._add(Event(kind, time_s, task, attempt, message))
-        if self.watch:  # a task may have ended of what a foreign program sent
+        if self.watch:  # data from a foreign program may have ended a task
             self.watch.look(self.cluster_init.pid, now=ended)
         self._refuse_garbage()
 
     def _refuse_garbage(self) -> None:
-        """Raise TrainerFailed for a line of an event file that is no event: the trainer wrote it.
+        """Raise TrainerFailed for a malformed line in an event file, since the trainer wrote it.
 
-        Once for each file, so that the rest can still be looked at to explain the failure.
+        Raise once for each file, so that the rest can still be read to explain the failure.
         """
         new = [key for key, tail in self.tails.items() if tail.refused and key not in self.garbage]
         self.garbage.update(new)
@@ -405,17 +407,17 @@ class Cluster:
             raise TrainerFailed("; ".join(lines))
 
     def _exit_of(self, task: str) -> Event | None:
-        """How its last incarnation ended, as far as was seen at the last look."""
+        """Return the exit event of the task's last attempt, as of the last `_look`."""
         return self.exits.get((task, self.attempts[task]))
 
     def _take(self, events: Iterable[Event]) -> None:
-        """Into the history, of tasks: these have them in files of their own."""
+        """Add events of tasks to the history; the event files already hold them."""
         for event in events:
             self.history.append(event)
             self.progress(self.plan.label, event)
 
     def _add(self, event: Event) -> None:
-        """Into the history and its file, at once: what comes next may be the end of everything."""
+        """Add an event to the history and to its file at once, in case the harness dies next."""
         with (self.plan.events / HARNESS_EVENTS).open("a") as file:
             file.write(event.line())
         if event.name == "exited":
@@ -442,7 +444,7 @@ class Cluster:
 
     @staticmethod
     def _raise_unsupported(run: Run, tasks: Iterable[str]) -> None:
-        """Unsupported, if one of them has ended with the code and the event for that."""
+        """Raise Unsupported if one of the tasks ended with that exit code and that event."""
         for task in tasks:
             exited, reasons = run.exit_of(task), run.of("unsupported", task)
             if exited and exited["code"] == UNSUPPORTED and reasons:
@@ -454,10 +456,10 @@ class Cluster:
         return bool(exited and exited["code"] != 0)
 
     def _explain(self, error: BaseException) -> None:
-        """Attach the state of all tasks while they still live; the first look counts."""
+        """Attach the state of all tasks while they are alive; the first diagnosis is kept."""
         if not getattr(error, "diagnosis", ""):
             living: dict[str, int] = {}
-            with contextlib.suppress(HarnessError):  # the keeper has ended, and all tasks with it
+            with contextlib.suppress(HarnessError):  # the init process and all tasks have ended
                 living = {t: self.pids[t] for t in self.alive() if t in self.pids}
             text = diagnostics.describe(self.run(), living)
             error.diagnosis = text  # type: ignore[attr-defined] - any exception may pass through

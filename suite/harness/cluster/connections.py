@@ -1,10 +1,10 @@
-"""Finds connections to a cluster's leased ports from programs outside of the cluster.
+"""Detect connections to a cluster's leased ports from programs outside of the cluster.
 
-On leased ports TensorFlow's server accepts connections from any program that can reach it, and what
-such a program sends may break a run. TensorFlow did not fail then: the verdict is a harness error.
-The kernel's tables of TCP connections have the user and the inode of each socket of this machine.
-The inode has to be among the file descriptors of the cluster's processes. A connection that opens
-and closes between two looks is not found.
+On leased ports TensorFlow's server accepts connections from any program that can reach it, and data
+from such a program may break a run. That is no failure of TensorFlow, so the verdict is a harness
+error. The kernel's tables of TCP connections list the user and the inode of each local socket. The
+inode must be among the file descriptors of the cluster's processes. A connection that opens and
+closes between two looks is not detected.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ import psutil
 from suite.harness.core.errors import HarnessError
 
 TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-# include/net/tcp_states.h; in CLOSE_WAIT the peer has closed, as a task that has ended did.
+# include/net/tcp_states.h; CLOSE_WAIT: the peer has closed, for example a task that has ended.
 ESTABLISHED, CLOSE_WAIT = "01", "08"
-# A look takes milliseconds where the kernel has room for many connections: it reads all of it.
-MAX_CPU_SHARE = 0.01  # of one processor, for the looks of one cluster
-MIN_INTERVAL_S = 0.1  # longer where MAX_CPU_SHARE demands it
+# Reading takes milliseconds where the kernel has room for many connections: it scans all of it.
+MAX_CPU_SHARE = 0.01  # of one processor, for the checks of one cluster
+MIN_INTERVAL_S = 0.1  # longer where MAX_CPU_SHARE requires it
 
 
 class End(NamedTuple):
-    """One end of a connection: its own address, the peer's, and the owner of the socket."""
+    """One end of a connection: its address, the peer's address, and the owner of the socket."""
 
     address: str
     port: int
     peer_address: str
     peer_port: int
     uid: int
-    inode: int  # 0 for a socket that its process has closed
+    inode: int  # 0 if the process has closed the socket
 
 
 class PortWatch:
-    """Check, while a cluster lives, that only its own processes are connected to its ports."""
+    """Check, while a cluster is alive, that only its own processes are connected to its ports."""
 
     def __init__(self, addresses: Mapping[str, str]) -> None:
         self.tasks = {int(a.rsplit(":", 1)[1]): task for task, a in addresses.items()}
@@ -53,16 +53,16 @@ class PortWatch:
         self.is_over = False
 
     def look(self, cluster_init: int, *, now: bool = False) -> None:
-        """Raise HarnessError, once, for a foreign connection; look if it is time to, or `now`.
+        """Raise HarnessError, once, for a foreign connection; check when due, or if `now`.
 
-        `keeper`: the process whose descendants are the cluster.
+        `cluster_init`: pid of the process whose descendants are the cluster.
         """
         if self.is_over or (not now and time.monotonic() < self.next_s):
             return
         began_s = time.thread_time()
         found = self._foreign(cluster_init)
         if found:
-            # A socket that closed after the table was read belongs to no process any more.
+            # A socket that closed after the table was read no longer belongs to a process.
             found &= self._foreign(cluster_init)
         took_s = time.thread_time() - began_s
         self.next_s = time.monotonic() + max(MIN_INTERVAL_S, took_s / MAX_CPU_SHARE)
@@ -71,7 +71,7 @@ class PortWatch:
             raise HarnessError(self._describe(min(found)))
 
     def _foreign(self, cluster_init: int) -> set[End]:
-        """Return tasks' ends whose peer is another machine, and peers outside of the cluster."""
+        """Return the tasks' ends with a peer on another machine, and foreign local peers."""
         ends = list(table(self.tasks))
         elsewhere = {e for e in ends if e.port in self.tasks and not is_local(e.peer_address)}
         peers = {
@@ -94,9 +94,9 @@ class PortWatch:
 
 
 def table(ports: Container[int]) -> Iterator[End]:
-    """Yield the ends, on this machine, of connections from or to these ports.
+    """Yield the local ends of connections from or to these ports.
 
-    Of those that are open, or that the peer has closed.
+    Connections are either open or closed by the peer only.
     """
     for path in TABLES:
         with suppress(OSError):  # a kernel without IPv6 has no table of it
@@ -111,7 +111,7 @@ def table(ports: Container[int]) -> Iterator[End]:
 
 
 def _address(words: str) -> str:
-    """Return the address of "0100007F": words of 32 bits, as they lie in memory."""
+    """Return the address of hex text such as "0100007F": 32-bit words in host byte order."""
     packed = b"".join(struct.pack("=I", int(words[i : i + 8], 16)) for i in range(0, len(words), 8))
     address = ip_address(packed)
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
@@ -130,9 +130,9 @@ def _own_addresses() -> frozenset[str]:
 
 
 def sockets_of_cluster(cluster_init: int) -> tuple[set[int], bool]:
-    """Return inodes of the sockets of the keeper's descendants, and whether that is all of them.
+    """Return inodes of the sockets of the init process and its descendants, and if all were listed.
 
-    A process that is ending holds sockets that it does not list any more.
+    A process that is ending may hold sockets that it no longer lists.
     """
     found: set[int] = set()
     complete = True
@@ -146,15 +146,15 @@ def sockets_of_cluster(cluster_init: int) -> tuple[set[int], bool]:
 
 
 def sockets(pid: int) -> set[int] | None:
-    """Return inodes of a process's sockets; None if it is ending, or another user's."""
+    """Return inodes of a process's sockets; None if it is ending or belongs to another user."""
     found: set[int] = set()
     directory = Path(f"/proc/{pid}/fd")
     try:
         descriptors = list(directory.iterdir())
     except FileNotFoundError:
-        return found  # it has ended
+        return found  # the process has ended
     except PermissionError:
-        descriptors = []  # of a process that has freed its memory, to users other than root
+        descriptors = []  # without root, once the process has freed its memory
     if not descriptors:
         return found if _is_dead(pid) else None
     for descriptor in descriptors:
@@ -166,7 +166,7 @@ def sockets(pid: int) -> set[int] | None:
 
 
 def _is_dead(pid: int) -> bool:
-    """Return True if it has ended with all its threads, though it may not be reaped yet."""
+    """Return True if the process and all its threads have ended; it may not be reaped yet."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
         return len(threads) <= 1 and psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
@@ -175,15 +175,15 @@ def _is_dead(pid: int) -> bool:
 
 
 def owner(inode: int) -> int | str:
-    """Return the process that has a socket, "" if this user may not see it."""
+    """Return the pid of the process that owns a socket; "" if this user cannot see it."""
     return next((pid for pid in psutil.pids() if inode in (sockets(pid) or ())), "")
 
 
 @cache
 def is_reliable() -> bool:
-    """Return True if the tables name the owners of sockets here; try it on a connection.
+    """Return True if the tables show the owners of sockets here; probe it with one connection.
 
-    A sandbox that imitates a kernel may leave that out: all connections would seem foreign.
+    A sandbox that emulates a kernel may omit owners, and then all connections would seem foreign.
     """
     with (
         socket.create_server(("127.0.0.1", 0)) as server,

@@ -1,4 +1,4 @@
-"""What a person needs when a run failed: which task did what, where it hangs, what it said last."""
+"""Diagnose a failed run: last event, blocking call and end of the log of each task."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from suite.harness.core.history import Event, Run
 from suite.harness.core.paths import ROOT
 
 LOG_LINES = 50
-LOG_BYTES = 16_000  # of these lines, at most
-ALL_LOGS_BYTES = 96_000  # of those of all logs of a cluster: 32 workers have 3,000 each
+LOG_BYTES = 16_000  # at most, of these lines
+ALL_LOGS_BYTES = 96_000  # of all logs of a cluster; 3,000 each for 32 workers
 EVENT_BYTES = 160
 STACK_BYTES = 16_000  # of one task
 STACK_S = 20.0
 
 
 def describe_exit(exited: Event | None) -> str:
-    """`exit 1`, `signal 9 (by the harness)` or `alive`."""
+    """Return `exit 1`, `signal 9 (by the harness)` or `alive`."""
     if exited is None:
         return "alive"
     how = f"exit {exited['code']}" if exited["signal"] is None else f"signal {exited['signal']}"
@@ -30,7 +30,7 @@ def describe_exit(exited: Event | None) -> str:
 
 
 def task_table(run: Run) -> str:
-    """One line for each task: how it ended and what it wrote last."""
+    """Return one line for each task: its exit and its last event."""
     rows = []
     for task in run.tasks:
         own = [e for e in run.events if e.task == task and e.name not in ("spawned", "exited")]
@@ -47,7 +47,7 @@ def task_table(run: Run) -> str:
 
 
 def stacks(pid: int, *options: str) -> str:
-    """Python stacks of a living process, by py-spy."""
+    """Return the Python stacks of a live process, by py-spy."""
     program = Path(sysconfig.get_path("scripts")) / "py-spy"
     try:
         done = subprocess.run(
@@ -63,7 +63,7 @@ def stacks(pid: int, *options: str) -> str:
 
 
 def waits_in(pid: int) -> str:
-    """The call in which a process's main thread is, and the line of ours that led there."""
+    """Return the current call of a process's main thread and the project's innermost frame."""
     told = stacks(pid, "--json", "--nonblocking")
     try:
         threads = {thread["thread_name"]: thread["frames"] for thread in json.loads(told)}
@@ -81,7 +81,7 @@ def _place(frame: Mapping[str, Any]) -> str:
 
 
 def hangs(run: Run) -> str:
-    """Who hung, in which call, and who was missing; "" when nobody did."""
+    """Return the hung tasks with their calls and the missing peers; "" if no task hung."""
     told = run.of("hung")
     if not told:
         return ""
@@ -91,7 +91,7 @@ def hangs(run: Run) -> str:
 
 
 def describe(run: Run, living: Mapping[str, int] | None = None) -> str:
-    """The whole diagnosis: tasks, commands, stacks of `living` (task -> pid), ends of the logs."""
+    """Return the diagnosis: tasks, commands, stacks of `living` (task -> pid), ends of the logs."""
     parts = ["tasks:", task_table(run), "", "to run one task alone:"]
     parts += [f"  {task}: {command}" for task, command in run.commands.items()]
     parts += ["", hangs(run)] if run.of("hung") else []

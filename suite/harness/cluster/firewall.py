@@ -1,10 +1,10 @@
-"""Closes leased ports to other users and other machines, for as long as a cluster has them.
+"""Close leased ports to other users and other machines for the lifetime of a cluster.
 
 TensorFlow's server listens on every interface and has no authentication. One process for each
 cluster sets its rules and lives as long as the cluster. The standard input of that process ends
-when pytest does, also by SIGKILL, and the rules end with the process: the kernel removes a table of
-nftables with its owner, and iptables_rules.py removes its own rules. The rules refuse each new
-connection to the ports, unless this user opens it on this machine.
+when pytest does, also by SIGKILL, and the rules end with the process: the kernel removes an
+nftables table with its owner, and iptables_rules.py removes its own rules. The rules reject each
+new connection to the ports unless this user opens it on this machine.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from suite.harness.cluster.zygote_client import SESSION_VARIABLE
 from suite.harness.core.errors import HarnessError
 from suite.harness.core.paths import TASK_SIDE
 
-NFTABLES, IPTABLES = "nftables", "iptables"  # in the order in which they are tried
+NFTABLES, IPTABLES = "nftables", "iptables"  # in order of preference
 IPTABLES_RULES = TASK_SIDE / "iptables_rules.py"
 SYSTEM_PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 ANSWER_S = 20.0
-NO_PORT = 0  # no program can connect to it: for a trial
+NO_PORT = 0  # for a probe: no program can connect to port 0
 
 # `flags owner`: the kernel (5.12 and later) removes the table when the socket of this nft closes.
-# A connection from this machine comes in by lo, also to another of its own addresses.
+# A connection from this machine arrives on lo, also for its other addresses.
 TABLE = (
     "table inet {name} {{ flags owner; "
     "chain output {{ type filter hook output priority filter; oifname lo tcp dport {{ {ports} }} "
@@ -41,10 +41,10 @@ DONE = {NFTABLES: '{"nftables"', IPTABLES: "closed"}  # start of the first line 
 
 
 class Firewall:
-    """The rules of one cluster; HarnessError, with the tool's reason, if it cannot set them."""
+    """The rules of one cluster; HarnessError, with the tool's reason, if they cannot be set."""
 
     def __init__(self, tool: str, session: str, ports: Sequence[int]) -> None:
-        # A chain's name may have 28 characters. No other cluster has the port.
+        # A chain's name has at most 28 characters. The port makes it unique.
         self.name = f"tfdc_{re.sub(r'[^0-9A-Za-z]', '_', session)[:16]}_{ports[0]}"
         self.tool = tool
         uid, listed = str(os.geteuid()), [str(port) for port in ports]
@@ -60,7 +60,7 @@ class Firewall:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, "PATH": SYSTEM_PATH, SESSION_VARIABLE: session},
-                start_new_session=True,  # Ctrl-C is pytest's alone
+                start_new_session=True,  # only pytest gets Ctrl-C
             )
         except OSError as error:
             raise HarnessError(f"{tool}: {error.strerror}") from error
@@ -70,7 +70,7 @@ class Firewall:
             raise HarnessError(f"{tool}: {answer or 'no answer'}")
 
     def close(self) -> None:
-        """Remove the rules; HarnessError if they were gone before."""
+        """Remove the rules; raise HarnessError if their process had ended before."""
         ended = self.process.poll()
         self._end()
         if ended is not None:
@@ -80,7 +80,7 @@ class Firewall:
         """Send the text and return the first line of the answer."""
         assert self.process.stdin
         assert self.process.stdout
-        with suppress(BrokenPipeError):  # the other pipe has the reason
+        with suppress(BrokenPipeError):  # the reason is on the other pipe
             self.process.stdin.write(text)
             self.process.stdin.flush()
         ready, _, _ = select.select([self.process.stdout], [], [], ANSWER_S)

@@ -1,4 +1,4 @@
-"""What a cluster is to run, settled before anything starts: commands, environments, files."""
+"""The complete specification of a cluster before its start: commands, environments, files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from suite.harness.core.topology import Topology
 
 @dataclass(frozen=True)
 class Plan:
-    """A trainer, its topology and where everything goes; one for each cluster."""
+    """A trainer, its topology and its paths; one for each cluster."""
 
     trainer: Trainer
     topology: Topology
@@ -24,17 +24,17 @@ class Plan:
     keras: str
     flags: Mapping[str, Any]
     env: Mapping[str, str]  # of all tasks, complete
-    task_env: Mapping[str, Mapping[str, str]]  # what each task has on top of it
+    task_env: Mapping[str, Mapping[str, str]]  # additions for each task
     python: str
     events: Path  # directory of the event files
     logs: Path
     label: str
-    on_hosts: bool = False  # each task on a host of its own, see hosts.py
-    task_flags: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # in place of `flags`
-    on_disk: str = ""  # size of a disk of its own for the model directory, see tmpfs_disk.py
+    on_hosts: bool = False  # each task on its own host, see virtual_hosts.py
+    task_flags: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # override `flags`
+    on_disk: str = ""  # size of the model directory's own disk, see tmpfs_disk.py
 
     def arguments(self, task: str) -> list[str]:
-        """The command line of a task: how it learns its role, then its work."""
+        """Return the command-line arguments of a task: its role, then its flags."""
         arguments = self.topology.arguments(self.trainer.role, task, self.addresses)
         for name, value in {**self.flags, **self.task_flags.get(task, {})}.items():
             if value is True:
@@ -53,7 +53,7 @@ class Plan:
         }
 
     def command(self, task: str) -> str:
-        """What starts this task alone, in a shell."""
+        """Return a shell command that starts this task alone."""
         role = self.topology.environment(self.trainer.role, task, self.addresses)
         settings = [f"{name}={shlex.quote(value)}" for name, value in role.items()]
         return " ".join(
@@ -62,9 +62,9 @@ class Plan:
 
     @cached_property
     def commands(self) -> Mapping[str, str]:
-        """`command` of each task."""
+        """Return `command` of each task."""
         return {task: self.command(task) for task in self.topology.tasks}
 
     def log(self, task: str, attempt: int) -> Path:
-        """Where an incarnation's output goes."""
+        """Return the path of the log of an attempt."""
         return self.logs / f"{task.replace('/', '-')}.{attempt}.log"

@@ -1,4 +1,4 @@
-"""Whether a session left anything behind: processes (and so namespaces), socket directories."""
+"""Find leftovers of a session: processes (and so namespaces) and socket directories."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from suite.harness.cluster.zygote_client import SESSION_VARIABLE
 
 
 def processes(session: str) -> list[str]:
-    """Living processes that carry the session's variable, each as one line."""
+    """Return one line for each live process that has the session's variable."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -23,10 +23,10 @@ def processes(session: str) -> list[str]:
             namespace = Path(f"/proc/{process.pid}/ns/net").readlink()
             found.append(f"process {process.pid} in {namespace}: {' '.join(process.cmdline())}")
         except (psutil.NoSuchProcess, psutil.AccessDenied, FileNotFoundError, PermissionError):
-            continue  # it ended meanwhile, or it is not ours
+            continue  # it has ended, or belongs to another user
     return found
 
 
 def directories(started: Iterable[Path]) -> list[str]:
-    """Socket directories that should have gone with their zygote."""
+    """Return the socket directories that remain after their zygote."""
     return [f"directory {path}" for path in started if path.exists()]

@@ -1,8 +1,8 @@
-"""Hosts of a cluster's own: each task behind a link of its own, which can be cut or made slow.
+"""Virtual hosts of a cluster: each task has its own link, which can be cut or made slow.
 
-A host is a network namespace that the cluster's keeper holds. A program (network_links.py)
-joins them by veth pairs and a bridge, inside the cluster's private network, and does to a link what
-it is told; it ends when its standard input does.
+A host is a network namespace that a process of the cluster holds. A helper program
+(network_links.py) connects the hosts by veth pairs and a bridge inside the cluster's private
+network, and sets the state of each link on request. It exits when its standard input ends.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from suite.harness.core.paths import TASK_SIDE
 
 PROGRAM = TASK_SIDE / "network_links.py"
 SUBNET = "10.77.0."
-PORT = 2222  # of every task: each has all ports of its host to itself
-WHOLE = "whole"  # the state of a link to which nothing is done; the others are network_links.py's
+PORT = 2222  # of every task, since each has its own host
+WHOLE = "whole"  # a link without a fault; network_links.py defines the other states
 
 
 def addresses(tasks: Sequence[str]) -> dict[str, str]:
-    """Task to "10.77.0.N:2222"; HarnessError for more than the subnet takes."""
+    """Return task -> "10.77.0.N:2222"; raise HarnessError if the subnet is too small."""
     if len(tasks) > 254:
         raise HarnessError(f"{len(tasks)} hosts were wanted, a bridge joins at most 254")
     return {task: f"{SUBNET}{number}:{PORT}" for number, task in enumerate(tasks, 1)}
 
 
 class Hosts:
-    """The hosts of one cluster, a task on each."""
+    """The hosts of one cluster, one for each task."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class Hosts:
         deadlines: Deadlines,
         env: Mapping[str, str],
     ) -> None:
-        """Make and join them; Unsupported, with the reason, where the kernel does not let us.
+        """Create and connect the hosts; raise Unsupported, with the reason, if the kernel refuses.
 
-        `env`: of the cluster, with the session's mark.
+        `env`: the cluster's environment, with the session's variable.
         """
         self.deadlines = deadlines
         self.process: subprocess.Popen[str] | None = None
@@ -69,7 +69,7 @@ class Hosts:
             stdout=subprocess.PIPE,
             text=True,
             env=env,
-            start_new_session=True,  # Ctrl-C is pytest's alone
+            start_new_session=True,  # only pytest gets Ctrl-C
         )
         try:
             for task, address in addresses.items():
@@ -80,9 +80,9 @@ class Hosts:
             raise
 
     def set(self, task: str, state: str) -> None:
-        """Put the task's link into this state; it is in it when this returns.
+        """Put the task's link into this state; the state is in effect when this returns.
 
-        Unsupported, with the reason, for a state that this kernel was not built for.
+        Raise Unsupported, with the reason, for a state that this kernel was built without.
         """
         rate = RATES.get(state)
         self._ask(op="set", task=task, state=state, rate=rate and asdict(rate))
@@ -91,7 +91,7 @@ class Hosts:
         if self.process:
             for stream in (self.process.stdin, self.process.stdout):
                 if stream:
-                    with contextlib.suppress(BrokenPipeError):  # a request to one that is dead
+                    with contextlib.suppress(BrokenPipeError):  # buffered request to a dead helper
                         stream.close()
             try:
                 self.process.wait(self.deadlines.exit_s)
@@ -107,7 +107,7 @@ class Hosts:
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass  # it says why on the other pipe, or nothing
+            pass  # the reason, if any, is on the other pipe
         ready, _, _ = select.select([self.process.stdout], [], [], self.deadlines.exit_s)
         answer = self.process.stdout.readline() if ready else ""
         if not answer:

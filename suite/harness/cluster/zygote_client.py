@@ -1,7 +1,7 @@
 """The pytest side of the zygotes: one per (interpreter, environment), started early.
 
-A zygote imports TensorFlow while pytest still collects; a Keeper is the connection to the process
-that keeps one cluster. Neither outlives pytest: see zygote.py.
+A zygote imports TensorFlow while pytest still collects. A ClusterInit is the connection to the init
+process of one cluster. Both processes end with pytest; see zygote.py.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from suite.harness.core.deadlines import Deadlines, wait_until
 from suite.harness.core.errors import HarnessError
 from suite.harness.core.paths import ROOT, TASK_SIDE, short_directory
 
-# Every process of a session carries it, so that a leak can be told from somebody else's process.
+# Every process of a session has it, which distinguishes a leaked process from an unrelated one.
 SESSION_VARIABLE = "TFDC_SESSION"
 ENDING_S = 1.0  # between the end of a connection and that of its process
 LOG_TAIL_BYTES = 4096
 
 
 class ZygoteDied(HarnessError):
-    """A zygote that had imported, or was killed while it did, is gone, and its clusters with it."""
+    """A zygote died after its import, or was killed during it; its clusters died with it."""
 
 
 def end_of(process: subprocess.Popen[Any]) -> str:
-    """ "was killed by signal 9" or "ended with exit code 1"; "" for a process that lives on."""
+    """Return "was killed by signal 9" or "ended with exit code 1"; "" while the process lives."""
     try:
         code = process.wait(ENDING_S)
     except subprocess.TimeoutExpired:
@@ -46,7 +46,7 @@ def end_of(process: subprocess.Popen[Any]) -> str:
 
 @dataclass
 class Zygote:
-    """A process that has imported what the tasks need and forks a keeper for each connection."""
+    """A process that has imported the tasks' modules and forks an init process per connection."""
 
     python: str
     env: Mapping[str, str]
@@ -56,13 +56,13 @@ class Zygote:
     socket_path: Path
     process: subprocess.Popen[bytes]
     log: Path | None = None
-    log_from: int = 0  # byte of the log at which this zygote's begins
+    log_from: int = 0  # offset of this zygote's output in the log
     replaces_dead: bool = False  # started in place of one that died
     worked: bool = False  # outlived a cluster
     ready: dict[str, Any] = field(default_factory=dict)
     began_s: float = field(default_factory=time.monotonic)
     failure: str = ""  # why it did not import
-    importing: Lock = field(default_factory=Lock)  # of the thread that reads what it says
+    importing: Lock = field(default_factory=Lock)  # held by the thread that reads its output
 
     @classmethod
     def start(
@@ -75,7 +75,7 @@ class Zygote:
         log: Path | None = None,
         replaces_dead: bool = False,
     ) -> Zygote:
-        """Start it and return at once; `connect` waits until it has imported."""
+        """Start the zygote and return at once; `connect` waits until the import is done."""
         directory = short_directory()
         socket_path = directory / "zygote.sock"
         command = [python, str(TASK_SIDE / "zygote.py")]
@@ -87,13 +87,13 @@ class Zygote:
         try:
             process = subprocess.Popen(
                 command,
-                # Of the tasks, too: one that is killed leaves what it had there (AutoGraph's
-                # sources, a thousand in a run of the suite).
+                # The tasks use it, too: a killed task leaves its temporary files behind
+                # (AutoGraph's sources, a thousand in a run of the suite).
                 env={**env, "TMPDIR": str(directory)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
-                start_new_session=True,  # Ctrl-C is pytest's alone; it then ends the tasks in order
+                start_new_session=True,  # only pytest gets Ctrl-C; it then ends the tasks in order
             )
         except OSError as error:
             shutil.rmtree(directory, ignore_errors=True)
@@ -106,7 +106,7 @@ class Zygote:
         )  # fmt: skip
 
     def wait_ready(self, deadlines: Deadlines) -> dict[str, Any]:
-        """What it says once it has imported: pid, import_s, versions."""
+        """Wait for the import and return the zygote's report: pid, import_s, versions."""
         with self.importing:
             if not self.ready and not self.failure:
                 self.ready = self._first_words(deadlines)
@@ -117,7 +117,7 @@ class Zygote:
         return self.ready
 
     def _first_words(self, deadlines: Deadlines) -> dict[str, Any]:
-        """Return its first line, sent after the import; {} if it ended, see `failure`."""
+        """Return the report that follows the import; {} if the zygote ended, see `failure`."""
         wanted = f"{self.python} did not import {', '.join(self.preload) or 'nothing'}"
         if self.process.stdout is None or self.process.stdout.closed:
             raise HarnessError(f"{wanted}: it was stopped")
@@ -131,17 +131,17 @@ class Zygote:
         return json.loads(line) if line else {}
 
     def has_died(self) -> bool:
-        """Return True if the process ended by itself, other than by an error of an import."""
+        """Return True if the process ended by itself for a reason other than an import error."""
         code = self.process.poll()
         return code is not None and (bool(self.ready) or code < 0)
 
     def end(self) -> str:
-        """How it ended, with its last words; "" while it lives."""
+        """Return how the zygote ended, with its last log line; "" while it lives."""
         how = end_of(self.process)
         return how and f"the zygote {how}{self._last_words()}; see {self.log}"
 
     def _last_words(self) -> str:
-        """The last line of its log, if it has written any; one that was killed had no time to."""
+        """Return the last line of the log, if any; "" for a zygote that a signal killed."""
         if self.log is None or self.process.returncode < 0:
             return ""
         end = text.end_of(self.log, LOG_TAIL_BYTES, self.log_from)
@@ -149,7 +149,7 @@ class Zygote:
         return f" ({said[-1]})" if said else ""
 
     def connect(self, deadlines: Deadlines, *, isolate: bool) -> ClusterInit:
-        """A new cluster's keeper, in namespaces of its own when `isolate`."""
+        """Return the init process of a new cluster, in its own namespaces if `isolate`."""
         self.wait_ready(deadlines)
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -172,9 +172,9 @@ class Zygote:
         return cluster_init
 
     def stop(self, deadlines: Deadlines) -> None:
-        """End it and everything that it forked."""
+        """End the zygote and all its forks."""
         if not self.ready:
-            self.process.kill()  # it imports, so it looks at nothing yet, and has forked nothing
+            self.process.kill()  # still importing: it does not read stdin yet and has no forks
         if self.process.stdin:
             self.process.stdin.close()
         try:
@@ -182,14 +182,14 @@ class Zygote:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        with self.importing:  # another thread may read from it, until it has ended
+        with self.importing:  # another thread may read from it until it has ended
             if self.process.stdout:
                 self.process.stdout.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
 class ClusterInit:
-    """The connection to the process that keeps one cluster; not blocking, see zygote.py."""
+    """The non-blocking connection to the init process of one cluster; see zygote.py."""
 
     def __init__(self, connection: socket.socket, zygote: Zygote) -> None:
         self.connection = connection
@@ -207,7 +207,7 @@ class ClusterInit:
             raise self._gone(f"is gone: {error}") from error
 
     def receive(self) -> list[dict[str, Any]]:
-        """Messages that have arrived; HarnessError when the keeper ended by itself."""
+        """Return the messages that have arrived; HarnessError if the init process has ended."""
         messages: list[dict[str, Any]] = []
         while True:
             try:
@@ -224,22 +224,22 @@ class ClusterInit:
             messages += [json.loads(line) for line in complete]
 
     def _gone(self, how: str) -> HarnessError:
-        """The error for a connection that broke: a keeper ends with its zygote."""
+        """Return the error for a broken connection; ZygoteDied if the zygote has ended."""
         end = self.zygote.end()
         return ZygoteDied(end) if end else HarnessError(f"the keeper of the cluster {how}")
 
     def close(self, deadlines: Deadlines) -> None:
-        """Close the connection, which ends the cluster, and wait until its keeper has ended."""
+        """Close the connection, which ends the cluster, and wait for the init process to end."""
         self.connection.close()
         self.zygote.worked |= not self.zygote.has_died()
         try:
             wait_until(f"keeper {self.pid} to end", self._has_ended, deadlines.exit_s)
         except TimeoutError as error:
-            os.kill(self.pid, signal.SIGKILL)  # its namespace, or its tasks' death signal, follows
+            os.kill(self.pid, signal.SIGKILL)  # its namespace or the death signal ends the tasks
             raise HarnessError(str(error)) from error
 
     def _has_ended(self) -> bool:
-        """Return True if it has ended; without a zygote, nothing may reap it."""
+        """Return True if the process has ended; without a zygote it may stay a zombie."""
         try:
             stat = Path(f"/proc/{self.pid}/stat").read_text()
         except (FileNotFoundError, ProcessLookupError):

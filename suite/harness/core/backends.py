@@ -1,8 +1,8 @@
-"""Communication backends: what can be asked for, and what TensorFlow really chose.
+"""Communication backends: the possible requests, and the backend that TensorFlow chose.
 
 A requested name proves nothing: on CPU all three requests end in the ring over gRPC. TensorFlow
-says what it chose only in a verbose log line of its collective parameter resolver, so the
-environment that makes it speak is part of this module.
+reports its choice only in a verbose log line of its collective parameter resolver, so this module
+also has the environment variables that enable that line.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-# Both are read when TensorFlow is imported; the first is silent without the second.
+# Both are read when TensorFlow is imported; the first has no effect without the second.
 LOG_ENVIRONMENT = {
     "TF_CPP_VMODULE": "collective_param_resolver_local=1",
     "TF_CPP_MIN_LOG_LEVEL": "0",
@@ -24,11 +24,11 @@ ASSIGNED = re.compile(rb"AssignCollectiveType\s+(\w+)")
 
 @dataclass(frozen=True)
 class Backend:
-    """One value of `--backend`: the name asked for and what TensorFlow's constant is called."""
+    """One value of `--backend`: the requested name and the name of TensorFlow's constant."""
 
     name: str
     constant: str
-    needs: str = ""  # the device without which the request cannot become the actual backend
+    needs: str = ""  # the device that the requested backend requires
 
 
 BACKENDS = (
@@ -40,7 +40,7 @@ BY_NAME = {row.name: row for row in BACKENDS}
 
 
 def assigned(log: Path) -> frozenset[str]:
-    """Names that TensorFlow's resolver has logged in a file; it is read again after a change."""
+    """Return the names that TensorFlow's resolver logged in a file; cached until it changes."""
     try:
         status = log.stat()
     except FileNotFoundError:
@@ -55,9 +55,9 @@ def _assigned(log: Path, size: int, mtime_ns: int) -> frozenset[str]:  # noqa: A
 
 
 def actual(assigned: Iterable[str]) -> str:
-    """The implementation that the tasks' logs name: ring, nccl, or none when nothing was reduced.
+    """Return the implementation in the tasks' logs: ring, nccl, or none if nothing was reduced.
 
-    Tasks that disagree give all names, joined by `+`, rather than one that is true of some.
+    If tasks disagree, return all names, joined by `+`, since a single name would be false for some.
     """
     chosen = {name.lower() for name in assigned}
     found = {"nccl" if "nccl" in name else "ring" for name in chosen if "reduce" in name}
@@ -65,9 +65,9 @@ def actual(assigned: Iterable[str]) -> str:
 
 
 def unmet(backend: str, collective: str, gpus: bool) -> str:
-    """Why the requested backend was not the actual one; empty when it was, or AUTO chose.
+    """Return why the requested backend was not the actual one; "" if it was, or AUTO chose.
 
-    `gpus`: whether each worker had one.
+    `gpus`: True if each worker had one.
     """
     wanted = BY_NAME.get(backend)
     if wanted is None or backend in ("auto", collective):

@@ -1,4 +1,4 @@
-"""A case: what one test runs on."""
+"""A case: the trainer, backend and Keras flavour of one test."""
 
 from __future__ import annotations
 

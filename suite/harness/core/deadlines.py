@@ -1,4 +1,4 @@
-"""The one place that waits: polling with a deadline, all deadlines from one scaled value."""
+"""The only polling loop of the harness, and all its deadlines, which one factor scales."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Deadlines:
-    """How long the harness waits for what, in seconds; `--deadline-scale` stretches all of it."""
+    """Deadlines of the harness in seconds; `--deadline-scale` scales all of them."""
 
     ready_s: float = 120.0  # an interpreter imports TensorFlow
-    step_s: float = 60.0  # the next event of a task that trains
+    step_s: float = 60.0  # a training task writes its next event
     run_s: float = 240.0  # a whole run
-    detect_s: float = 40.0  # survivors notice a lost peer
-    leave_s: float = 70.0  # and have left: closing a data set may take 60 s, see `Cluster.leaving`
-    exit_s: float = 30.0  # a task that was told to end has ended
-    turn_s: float = 600.0  # other runs on this machine finish timing; of all tests together
+    detect_s: float = 40.0  # survivors detect a lost peer
+    leave_s: float = 70.0  # they exit: closing a data set may take 60 s, see `Cluster.leaving`
+    exit_s: float = 30.0  # a task exits after a signal or request to end
+    turn_s: float = 600.0  # other runs on this machine finish timing; in total for all tests
 
     def scaled(self, factor: float) -> Deadlines:
         return Deadlines(**{f.name: getattr(self, f.name) * factor for f in fields(self)})
@@ -30,7 +30,7 @@ class Deadlines:
 def wait_until(
     what: str, condition: Callable[[], T | None], within_s: float, poll_s: float = POLL_S
 ) -> T:
-    """Poll until `condition` gives something true and return it; TimeoutError names `what`."""
+    """Poll until `condition` returns a true value and return it; TimeoutError names `what`."""
     deadline = time.monotonic() + within_s
     while True:
         found = condition()

@@ -16,12 +16,12 @@ NATIVE_LOG = re.compile(r"^(?:[IWE]\d{4}|\d{4}-\d\d-\d\d)\s")
 
 
 def last_error(log: str) -> str:
-    """The line in which a program says why it ended: the last exception, else the last line."""
+    """Return the line that says why a program ended: the last exception, else the last line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     errors = [i for i, line in enumerate(lines) if ERROR_LINE.match(line)]
     if errors:
         first = errors[-1]
-        # TensorFlow's messages go on below a generic first line.
+        # TensorFlow's messages continue below a generic first line.
         return text.bounded(" ".join(lines[first : first + 3]), ERROR_BYTES)
     said = [line for line in lines if not NATIVE_LOG.match(line)] or lines
     return text.bounded(said[-1], ERROR_BYTES) if said else "it said nothing"

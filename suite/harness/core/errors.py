@@ -1,39 +1,39 @@
-"""Who is to blame, as exception types: the verdict of a test follows from the type alone.
+"""Exception types that assign the blame; the verdict of a test follows from the type alone.
 
-TrainerFailed and CheckFailed are what TensorFlow or the trainer did (`failed`), HarnessError what
-the harness or the machine did (`harness_error`), Unsupported what this set-up cannot do
-(`unsupported`, when a row of expectations.toml says so).
+TrainerFailed and CheckFailed are failures of TensorFlow or the trainer (`failed`). HarnessError is
+a failure of the harness or the machine (`harness_error`). Unsupported is a feature that this setup
+lacks (`unsupported`, if a row of expectations.toml lists it).
 """
 
 from __future__ import annotations
 
 
 class HarnessError(Exception):
-    """The harness or the machine failed; says nothing about TensorFlow."""
+    """The harness or the machine failed; this says nothing about TensorFlow."""
 
 
 class BadInput(Exception):
-    """The user asked for something that cannot be; the message is one line, exit code 4."""
+    """The user's input is invalid; the message is one line, the exit code 4."""
 
 
 class CheckFailed(AssertionError):
-    """A check looked at a finished run and found the property violated; both sides are printed."""
+    """A check found that a finished run violates the property; the message shows both sides."""
 
 
 class TrainerFailed(AssertionError):
-    """A task ended as it should not, or never did what was waited for.
+    """A task ended in a failure, or never produced the awaited event.
 
-    The message ends with the task's own last error line.
+    The message ends with the last error line of the task.
     """
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.diagnosis = ""  # what was seen while the tasks lived
+        self.diagnosis = ""  # state of the tasks while they were alive
 
 
 class DeadlineExceeded(TrainerFailed):
-    """What was waited for did not come in time: a hang, told apart from a crash."""
+    """An awaited event did not come in time: a hang, as distinct from a crash."""
 
 
 class Unsupported(Exception):
-    """This TensorFlow, machine or kernel cannot do it; the message is the reason that came."""
+    """This TensorFlow, machine or kernel lacks the feature; the message is the reported reason."""

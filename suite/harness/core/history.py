@@ -1,7 +1,7 @@
-"""The history of one cluster: what its tasks wrote, what the harness did to them, how they ended.
+"""The history of one cluster: events of its tasks, actions of the harness, exits.
 
-Everything that judges or measures reads a Run and nothing else, so that a check can be tried on a
-made-up history and a second engine can stand beside the local one.
+Checks and measurements read only a Run, so that a check can be tested on a synthetic history and a
+second engine can run next to the local one.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from reports.rundir import event_files
 from suite.harness.core import backends, topology
 
 COMMON = tuple(event_files.COMMON)
-READ_BYTES = 65_536  # at a time; an event file grows by less between two looks
+READ_BYTES = 65_536  # per read; an event file grows by less between two reads
 NUMBER = (int, float)
-# What waits, checks and measurements compare and add up.
+# Types of the fields that waits, checks and measurements compare and add up.
 FIELDS: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("step", "global_step", "steps", "iterations", "workers", "replicas"), NUMBER),
-    # None in the documents' bare calls, which know none of these.
+    # None in the documented snippets, which do not report these.
     **dict.fromkeys(("loss", "examples", "epoch"), (*NUMBER, type(None))),
     "metrics": (dict,),
 }
-HARNESS_EVENTS = "harness.jsonl"  # what the harness knows, beside the event files of the tasks
+HARNESS_EVENTS = "harness.jsonl"  # events of the harness, next to the event files of the tasks
 
 
 @dataclass(frozen=True)
 class Event:
-    """One line of the history; `time_s` is CLOCK_MONOTONIC, so all of a machine's tasks compare."""
+    """One line of the history; `time_s` is CLOCK_MONOTONIC, so it compares across local tasks."""
 
     name: str
     time_s: float
@@ -51,7 +51,7 @@ class Event:
 
     @classmethod
     def parse(cls, line: str) -> Event:
-        """Read one JSON line; ValueError, in one line, when it is not an event."""
+        """Parse one JSON line; raise ValueError, in one line, if it is not an event."""
         record = event_files.parse(line)
         name, time_s, task, attempt = (record.pop(key) for key in COMMON)
         for key in FIELDS.keys() & record.keys():
@@ -59,15 +59,15 @@ class Event:
         return cls(name, float(time_s), task, attempt, record)
 
     def line(self) -> str:
-        """The JSON line that `parse` reads."""
+        """Return the JSON line that `parse` reads."""
         common = zip(COMMON, (self.name, self.time_s, self.task, self.attempt), strict=True)
         return json.dumps({**dict(common), **self.data}) + "\n"
 
 
 class Tail:
-    """Reads the lines that have been added to an event file since the last look.
+    """Read the lines that were appended to an event file since the last read.
 
-    It keeps the file open until `close`, so that a look costs one read(2).
+    The file stays open until `close`, so that a read without new lines costs one read(2).
     """
 
     def __init__(self, path: Path) -> None:
@@ -75,7 +75,7 @@ class Tail:
         self.descriptor: int | None = None
         self.partial = b""
         self.lines = 0  # read so far
-        # FILE:LINE and why, for the first line that is no event; reading ends there
+        # FILE:LINE and the reason, for the first malformed line; reading stops there
         self.refused = ""
 
     def read(self) -> list[Event]:
@@ -112,7 +112,7 @@ class Tail:
 
 @dataclass(frozen=True)
 class Run:
-    """One cluster's life, over all attempts of its tasks."""
+    """One cluster from start to end, over all attempts of its tasks."""
 
     trainer: Trainer
     tasks: tuple[str, ...]
@@ -127,18 +127,18 @@ class Run:
 
     @cached_property
     def _by_name(self) -> dict[str, list[Event]]:
-        """Events of the names that were asked for."""
+        """Return the cache of events by name, which `of` fills."""
         return {}
 
     def of(self, name: str, task: str | None = None, attempt: int | None = None) -> list[Event]:
-        """Events of one name in time order, of one task and incarnation where these are given."""
+        """Return events of one name in time order, optionally of one task and attempt."""
         if name not in self._by_name:
             self._by_name[name] = of(self.events, name)
         found = self._by_name[name]
         return list(found) if task is attempt is None else of(found, name, task, attempt)
 
     def exit_of(self, task: str, attempt: int | None = None) -> Event | None:
-        """How the task's last (or that) incarnation ended; None while it lives."""
+        """Return the exit event of the task's last (or the given) attempt; None while alive."""
         exits = self.of("exited", task, attempt)
         spawned = self.of("spawned", task, attempt)
         if not exits or (attempt is None and spawned and exits[-1].attempt < spawned[-1].attempt):
@@ -146,17 +146,17 @@ class Run:
         return exits[-1]
 
     def failure_of(self, task: str, after_s: float) -> Event | None:
-        """What first told after that time that the task fails: its `peer_lost`, else its end."""
+        """Return the first sign after that time that the task fails: `peer_lost` or its exit."""
         told = [*self.of("peer_lost", task), *self.of("exited", task)]
         return next((e for e in in_order(told) if e.time_s > after_s), None)
 
     def log(self, task: str, attempt: int | None = None) -> str:
-        """What the task printed; of its last incarnation unless another is named."""
+        """Return the task's output; of its last attempt by default."""
         path = self._log_path(task, attempt)
         return path.read_text(errors="replace") if path and path.exists() else ""
 
     def end_of_log(self, task: str) -> str:
-        """Return the end of what the task printed last, fit to be shown, however long the log."""
+        """Return the end of the last attempt's output, short enough to print."""
         path = self._log_path(task)
         return text.end_of(path, text.END_BYTES) if path else ""
 
@@ -167,24 +167,24 @@ class Run:
 
     @property
     def devices(self) -> int:
-        """Devices of each task, as asked for; there is a replica on each."""
+        """Return the requested number of devices of each task; each device has one replica."""
         return int(self.flags.get("devices") or 1)
 
     @property
     def replicas(self) -> int:
-        """All replicas that train, as asked for."""
+        """Return the requested number of training replicas."""
         return self.devices * len(self.workers)
 
     @property
     def drivers(self) -> tuple[str, ...]:
-        """The tasks that run the training loop and tell of it, in order, the chief first."""
+        """Return the tasks that run the training loop and report its events, the chief first."""
         return topology.drivers(self.tasks, self.workers)
 
     def made_by(self, worker: str, after_s: float = 0.0) -> list[Event]:
-        """What is told of each step that this worker began after that time, in time order.
+        """Return the events of the steps that this worker began after that time, in time order.
 
-        A coordinator tells of many at once, when the last of them has come back, so those which it
-        gave out before that time are left out.
+        A coordinator reports many steps at once, when the last of them has completed. Steps that it
+        scheduled before that time are left out.
         """
         if worker in self.drivers:
             given = self.of("scheduled", worker)
@@ -203,25 +203,25 @@ class Run:
 
     @property
     def collective(self) -> str:
-        """The implementation that TensorFlow really chose: ring, nccl or none."""
+        """Return the implementation that TensorFlow chose: ring, nccl or none."""
         return backends.actual(self.assigned)
 
     @property
     def assigned(self) -> frozenset[str]:
-        """Collectives to which the last incarnations of the workers assigned an implementation."""
+        """Return the implementations that the resolver assigned in the workers' last attempts."""
         paths = map(self._log_path, self.workers)
         return frozenset().union(*(backends.assigned(path) for path in paths if path))
 
     @property
     def attempts(self) -> int:
-        """How often the most restarted task was started."""
+        """Return the number of starts of the most restarted task."""
         return 1 + max((e.attempt for e in self.events), default=0)
 
 
 def of(
     events: Iterable[Event], name: str, task: str | None = None, attempt: int | None = None
 ) -> list[Event]:
-    """Events of one name, of one task and incarnation where these are given, as they stand."""
+    """Return events of one name, optionally of one task and attempt, in the given order."""
     return [
         e
         for e in events
@@ -232,9 +232,9 @@ def of(
 
 
 def read(directory: Path) -> tuple[Event, ...]:
-    """The history of a cluster from its directory of event files, less what is half a line.
+    """Return the history of a cluster from its directory of event files, without incomplete lines.
 
-    ValueError for a line that is no event.
+    Raise ValueError for a malformed line.
     """
     tails = [Tail(path) for path in sorted(directory.glob("*.jsonl"))]
     try:
@@ -249,5 +249,5 @@ def read(directory: Path) -> tuple[Event, ...]:
 
 
 def in_order(events: Iterable[Event]) -> tuple[Event, ...]:
-    """One history from many files; the sort is stable, so a task's own order survives ties."""
+    """Sort events of many files by time; the sort is stable, so ties keep a task's own order."""
     return tuple(sorted(events, key=lambda e: e.time_s))

@@ -1,4 +1,4 @@
-"""How fast a link of a cluster's hosts can be: rows that network_links.py sets."""
+"""Link rates of a cluster's virtual hosts: rows that network_links.py applies."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-# A token bucket (tc-tbf(8)) must hold what passes between two ticks of the kernel's clock. Most
-# kernels have so many a second or more; those with high-resolution timers do with less.
+# A token bucket (tc-tbf(8)) must hold the data that pass between two ticks of the kernel's clock.
+# Most kernels tick at least this often; those with high-resolution timers need a smaller bucket.
 HZ = 250
-# One packet before TCP's segmentation is undone: less than that a bucket cannot let pass whole.
+# One packet before TCP segmentation: a smaller bucket could not pass it whole.
 LARGEST_PACKET = 64 * 1024 + 512  # bytes
-WAITING_S = 0.05  # of data that may stand in the queue; what comes then is dropped, as by a switch
+WAITING_S = 0.05  # of data that the queue holds; excess packets are dropped, as by a switch
 
 
 @dataclass(frozen=True)
 class Rate:
-    """A token bucket: what passes in each direction, and how much at once after a rest."""
+    """A token bucket: the rate in each direction, the burst after idling, the queue's size."""
 
     bits_per_s: float
     burst_bytes: int
@@ -32,18 +32,18 @@ class Rate:
 
 
 def rate(bits_per_s: float) -> Rate:
-    """A link of a data centre: bursts no longer than they must be."""
+    """Return the rate of a data-center link, with the shortest burst that works."""
     burst = max(LARGEST_PACKET, int(bits_per_s / 8 / HZ))
     return Rate(bits_per_s, burst, burst + int(bits_per_s / 8 * WAITING_S))
 
 
-# The name of a link's state -> how fast it is then.
+# State of a link -> its rate.
 RATES: Mapping[str, Rate] = MappingProxyType(
     {
         "10gbit": rate(10e9),
         "1gbit": rate(1e9),
         "200mbit": rate(200e6),
-        # as over a bad wide-area network
+        # like a bad wide-area network
         "throttle": Rate(20e6, burst_bytes=32 * 1024, limit_bytes=256 * 1024),
     }
 )

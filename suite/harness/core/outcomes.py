@@ -1,4 +1,4 @@
-"""What a scenario comes to, where that is more than one run."""
+"""Outcomes of scenarios that consist of more than one run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from suite.harness.core.history import Run
 
 @dataclass(frozen=True)
 class Misconfigured:
-    """What came of a run on a directory, and digests of all files there before and after it."""
+    """A run on a directory, and digests of all files there before and after the run."""
 
     run: Run
     before: Mapping[str, str]
@@ -19,7 +19,7 @@ class Misconfigured:
 
 @dataclass(frozen=True)
 class Compared:
-    """A run and the one that it is held against."""
+    """A run and its reference run."""
 
     run: Run
     reference: Run
@@ -27,7 +27,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Continued:
-    """A run and the one that went on from what it had saved."""
+    """A run, and the run that continued from its checkpoint."""
 
     run: Run
     then: Run
@@ -35,7 +35,7 @@ class Continued:
 
 @dataclass(frozen=True)
 class Moved:
-    """A run, one of another approach that went on from what it had saved, and a third from there.
+    """A run, and two runs that restored its checkpoint: one of another approach, one reference.
 
     `reference` is one process without a strategy.
     """
@@ -47,14 +47,14 @@ class Moved:
 
 @dataclass(frozen=True)
 class UnexpectedTask:
-    """A run and the name of the task that tried to join it."""
+    """A run, and the name of the task that tried to join it."""
 
     run: Run
     stranger: str
 
 
 def runs_of(outcome: object) -> list[Run]:
-    """All histories in what a scenario gave."""
+    """Return all histories of a scenario's outcome."""
     if isinstance(outcome, Run):
         return [outcome]
     if isinstance(outcome, list):

@@ -1,4 +1,4 @@
-"""Directories beside the run directory: short enough for a socket, or this user's alone."""
+"""Directories outside the run directory: with a short path for sockets, or private to this user."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from pathlib import Path
 from suite.harness.core.errors import HarnessError
 
 ROOT = Path(__file__).resolve().parents[3]
-TASK_SIDE = ROOT / "suite" / "harness" / "task_side"  # programs that run by path, outside of pytest
+TASK_SIDE = ROOT / "suite" / "harness" / "task_side"  # programs run by path, outside of pytest
 SOCKET_PATH_BYTES = 107  # AF_UNIX has 108 bytes for a path, the last of them is 0: unix(7)
-# What is bound below: by Python's multiprocessing, in a task. The zygote's own name is shorter.
+# Longest socket path below: that of Python's multiprocessing in a task. The zygote's is shorter.
 LONGEST_BELOW = "/tfdc-xxxxxxxx/pymp-xxxxxxxx/listener-xxxxxxxx"
 SHORT = ("/tmp", "/dev/shm")
 
 
 def short_directory() -> Path:
-    """A new directory of this user's alone in which sockets can be bound; the caller removes it.
+    """Create a private directory whose path is short enough for sockets; the caller removes it.
 
-    In the user's TMPDIR, else where paths are short; HarnessError names the limit.
+    Use the user's TMPDIR, else a base with a short path. Raise HarnessError, with the limit, if no
+    directory fits.
     """
     chosen = tempfile.gettempdir()
     others = [base for base in (os.environ.get("XDG_RUNTIME_DIR"), *SHORT) if base]
@@ -38,7 +39,7 @@ def short_directory() -> Path:
 
 
 def _is_safe(base: str) -> bool:
-    """Return True if only this user and root can replace what lies in the directory."""
+    """Return True if only this user and root can replace entries of the directory."""
     try:
         found = os.stat(base)
     except OSError:
@@ -48,7 +49,7 @@ def _is_safe(base: str) -> bool:
 
 
 def private_directory(purpose: str) -> Path:
-    """A directory of this user's alone; somebody else's, or one open to others, is refused."""
+    """Return this user's private directory; raise HarnessError if others can access it."""
     path = Path(tempfile.gettempdir()) / f"tf-distribute-conformance-{os.getuid()}"
     try:
         path.mkdir(mode=0o700, exist_ok=True)

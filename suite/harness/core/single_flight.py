@@ -1,4 +1,4 @@
-"""Values that many ask for and that are made once: by whoever asks first, the others wait."""
+"""Compute each shared value once: the first caller computes it, the others wait for it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 
 class SingleFlight:
-    """Makes each value once, whichever thread asks; an error is everybody's, like a value."""
+    """A thread-safe cache that computes each value once; all callers share an error, too."""
 
     def __init__(self) -> None:
         self.lock = Lock()
         self.made: dict[Hashable, Future[Any]] = {}
 
     def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """The value of `make()`, made now or before, or its error, raised each time."""
+        """Return the value of `make()`, computed once per key; raise its error on every call."""
         with self.lock:
             first = key not in self.made
             future = self.made.setdefault(key, Future())
@@ -26,5 +26,5 @@ class SingleFlight:
             except BaseException as error:
                 future.set_exception(error)
                 if not isinstance(error, Exception):
-                    raise  # Ctrl-C ends more than this
+                    raise  # Ctrl-C must end the caller, too
         return future.result()

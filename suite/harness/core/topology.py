@@ -1,7 +1,7 @@
-"""Who is in a cluster, and how each task is told: jobs and counts to roles. Pure, starts nothing.
+"""Tasks of a cluster, and the role of each: jobs and counts to roles. Pure functions.
 
 A task is named "job/index". A single process is a cluster without jobs whose only task is
-"worker/0", so that everything else can treat it as any other cluster.
+"worker/0", so that other code can treat it as any other cluster.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from suite.harness.core.errors import BadInput
 
 ALONE = "worker/0"  # the task of a single process
-# At most one of these makes sense; of the others there may be any number.
+# Jobs with at most one task; the others may have any number.
 SINGLE = ("chief", "evaluator")
 JOBS = ("chief", "worker", "ps", "evaluator")
 
-# How a task may learn its role. The launcher removes all of them from what it inherited: a
-# TF_CONFIG left over in a shell would turn a single process into a cluster that waits for ever.
+# Variables that define a task's role. The launcher does not pass on inherited ones: a TF_CONFIG
+# left over in a shell would turn a single process into a cluster that waits forever.
 ROLE_VARIABLES = (
     "TF_CONFIG",
     "DTENSOR_CLIENT_ID",
@@ -37,7 +37,7 @@ class Topology:
     jobs: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse, in one line, what cannot be a cluster."""
+        """Raise BadInput, in one line, for jobs that cannot form a cluster."""
         names = [job for job, _ in self.jobs]
         for job, count in self.jobs:
             if job not in JOBS:
@@ -53,29 +53,29 @@ class Topology:
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """All tasks, job by job."""
+        """Return all tasks, job by job."""
         if not self.jobs:
             return (ALONE,)
         return tuple(f"{job}/{index}" for job, count in self.jobs for index in range(count))
 
     @property
     def training_jobs(self) -> tuple[str, ...]:
-        """A chief trains as the first worker does, except beside ps: there it coordinates."""
+        """Return the jobs that train; a chief trains like a worker, but with ps it coordinates."""
         return ("worker",) if "ps" in dict(self.jobs) else ("chief", "worker")
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """The tasks that train, in order, the chief first."""
+        """Return the tasks that train, in order, the chief first."""
         training = [task for task in self.tasks if task.split("/")[0] in self.training_jobs]
         return tuple(sorted(training, key=lambda task: task.split("/")[0] != "chief"))
 
     @property
     def drivers(self) -> tuple[str, ...]:
-        """The tasks that run the training loop and tell of it."""
+        """Return the tasks that run the training loop and report its events."""
         return drivers(self.tasks, self.workers)
 
     def with_workers(self, count: int) -> Topology:
-        """The same cluster with so many training tasks; a single process stays what it is."""
+        """Return the same cluster with that many training tasks; a single process is unchanged."""
         if count < 1:
             raise BadInput(f"a cluster needs at least 1 worker, not {count}")
         if not self.jobs:
@@ -88,9 +88,9 @@ class Topology:
         return Topology(tuple((job, n) for job, n in jobs if n))
 
     def cluster(self, addresses: Addresses) -> dict[str, list[str]]:
-        """Job to addresses, the same for every task; {} for a single process.
+        """Return job -> addresses, the same for every task; {} for a single process.
 
-        An evaluator is no member: it reads checkpoints, and the others must not wait for it.
+        An evaluator is no member: it reads checkpoints, and the other tasks must not wait for it.
         """
         spec: dict[str, list[str]] = {}
         for task in self.tasks if self.jobs else ():
@@ -100,11 +100,11 @@ class Topology:
         return spec
 
     def environment(self, role: str, task: str, addresses: Addresses) -> dict[str, str]:
-        """The variables that tell `task` its role, where the trainer learns it from variables."""
+        """Return the variables that define the role of `task`, if the trainer reads variables."""
         return self._told(role, task, addresses)[0]
 
     def arguments(self, role: str, task: str, addresses: Addresses) -> list[str]:
-        """The flags that tell `task` its role, where the trainer learns it from flags."""
+        """Return the flags that define the role of `task`, if the trainer reads flags."""
         return self._told(role, task, addresses)[1]
 
     def _told(self, role: str, task: str, addresses: Addresses) -> tuple[dict[str, str], list[str]]:
@@ -119,10 +119,10 @@ class Topology:
 
 
 def drivers(tasks: tuple[str, ...], workers: tuple[str, ...]) -> tuple[str, ...]:
-    """Of a cluster's tasks those that run the training loop, in order, the chief first.
+    """Return the tasks that run the training loop, in order, the chief first.
 
-    They are the workers; but a chief that does not train itself runs it alone, and the workers are
-    servers that do what it sends them.
+    These are the workers. A chief that does not train itself is the only driver, and the workers
+    are servers that execute its requests.
     """
     coordinators = tuple(t for t in tasks if t.startswith("chief/") and t not in workers)
     return coordinators or workers
@@ -147,7 +147,7 @@ def _host_flags(cluster: Cluster, job: str, index: str) -> Told:
 
 
 def _dtensor(cluster: Cluster, job: str, index: str) -> Told:
-    """Read by tensorflow/dtensor/python/config.py; all clients are tasks of one job."""
+    """Return variables for tensorflow/dtensor/python/config.py; all clients are in one job."""
     clients = cluster[job]
     return {
         "DTENSOR_CLIENT_ID": index,

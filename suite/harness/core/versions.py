@@ -1,7 +1,7 @@
-"""What the suite's tables in TOML have in common: strict keys, and predicates on versions.
+"""Shared parts of the suite's TOML tables: strict keys, and predicates on versions.
 
-A table that says something wrong must not be read as one that says nothing: an unknown key, a
-misspelt name or a specifier that cannot be read is BadInput, in one line that names the row.
+A malformed table must not be read as an empty one: an unknown key, a misspelled name or an invalid
+specifier raises BadInput, in one line that names the row.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ else:
     import tomli as tomllib  # pyright: ignore[reportMissingImports]
 
 FLAVOURS = ("keras2", "tf_keras", "keras3")
-NO_KERAS = "none"  # the label of a trainer that does without
+NO_KERAS = "none"  # the label of a trainer without Keras
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The file's content; BadInput where it is missing or not TOML."""
+    """Return the file's content; raise BadInput if it cannot be read or is not TOML."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -39,7 +39,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 def check_keys(
     where: str, row: Mapping[str, Any], kinds: Mapping[str, type], required: Sequence[str]
 ) -> None:
-    """BadInput for a key that is unknown, missing or of another type than `kinds` says."""
+    """Raise BadInput for a key that is unknown, missing or of a type other than in `kinds`."""
     for key, value in row.items():
         if key not in kinds:
             raise BadInput(f"{where}: unknown key {key!r}{did_you_mean(key, kinds)}")
@@ -51,13 +51,13 @@ def check_keys(
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The nearest known name as the end of a message; "" when none is near."""
+    """Return the nearest known name as the end of a message; "" if none is near."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def version_in(version: str, specifier: str) -> bool:
-    """Whether a version satisfies a PEP 440 specifier; "" takes all, nightlies count."""
+    """Return True if a version satisfies a PEP 440 specifier; "" accepts all, nightlies count."""
     try:
         return SpecifierSet(specifier).contains(Version(version), prereleases=True)
     except (InvalidSpecifier, InvalidVersion) as error:
@@ -65,11 +65,11 @@ def version_in(version: str, specifier: str) -> bool:
 
 
 def keras_in(label: str, predicate: str) -> bool:
-    """Whether a label ("tf_keras 2.21.0", or "none") satisfies a predicate.
+    """Return True if a label ("tf_keras 2.21.0", or "none") satisfies a predicate.
 
-    A predicate is one or more alternatives joined by `|`, each a flavour (keras2, tf_keras,
-    keras3) that a PEP 440 specifier may follow: "keras3", "keras3 >=3.4,<3.9", "keras2|tf_keras".
-    "" takes all, and is the only one that a trainer without Keras satisfies.
+    A predicate is one or more alternatives joined by `|`. Each is a flavour (keras2, tf_keras,
+    keras3), optionally with a PEP 440 specifier: "keras3", "keras3 >=3.4,<3.9", "keras2|tf_keras".
+    "" accepts all, and is the only predicate that a trainer without Keras satisfies.
     """
     alternatives = _alternatives(predicate)
     flavour, _, version = label.partition(" ")
@@ -91,7 +91,7 @@ def _alternatives(predicate: str) -> list[tuple[str, str]]:
 
 
 def check_predicates(where: str, row: Mapping[str, Any]) -> None:
-    """BadInput where the row's `tensorflow` or `keras` cannot be read as a predicate."""
+    """Raise BadInput if the row's `tensorflow` or `keras` is not a valid predicate."""
     try:
         version_in("2.0", row.get("tensorflow", ""))
         for _, specifier in _alternatives(row.get("keras", "")):
@@ -101,6 +101,6 @@ def check_predicates(where: str, row: Mapping[str, Any]) -> None:
 
 
 def check_url(where: str, url: str) -> None:
-    """BadInput for what a reader could not open."""
+    """Raise BadInput unless the URL is an https address without spaces."""
     if not url.startswith("https://") or " " in url:
         raise BadInput(f"{where}: url must be an https address, not {url!r}")

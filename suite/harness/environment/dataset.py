@@ -1,8 +1,9 @@
-"""The images that every trainer trains on, settled once: an .npz as Keras downloads MNIST.
+"""The images for all trainers, chosen once per run: an .npz file like Keras' copy of MNIST.
 
-Real MNIST where it is to be had: `--data`, Keras' own cache, or a download. Else scikit-learn's
-`load_digits`, which is real handwriting and comes with the package, so that the suite runs
-without a network. Every report names the data: published figures are about real MNIST only.
+Real MNIST is used if available: from `--data`, Keras' own cache, or a download. Otherwise
+scikit-learn's `load_digits` is used, which is real handwriting and ships with the package, so that
+the suite runs without a network. Every report names the data, since published figures apply to real
+MNIST only.
 """
 
 from __future__ import annotations
@@ -32,20 +33,20 @@ from suite.harness.environment import download
 
 URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
 SHA256 = "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1"
-OFFLINE = "TFDC_OFFLINE"  # set to anything: do not try to download
+OFFLINE = "TFDC_OFFLINE"  # set to any value: do not download
 SIDE, LABELS = 28, 10
 
-# load_digits in 28 x 28: each of the 8 x 8 pixels becomes 3 x 3, with a margin of 2 all round (as
-# MNIST's digits have one), and the values 0 to 16 become 0 to 255. Its order is by writer: the
-# last 297 images, the test set, are by people who wrote none of the first 1,500.
+# load_digits in 28 x 28: each of the 8 x 8 pixels becomes 3 x 3, with a margin of 2 on all sides
+# (MNIST's digits have a margin, too), and the values 0 to 16 become 0 to 255. Images are in order
+# of writer: the writers of the last 297, the test set, wrote none of the first 1,500.
 ENLARGED, MARGIN, LARGEST_VALUE = 3, 2, 16
 DIGITS_TRAIN = 1500
 
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
-NPY_VERSION = (1, 0)  # what numpy writes for such arrays; later ones have headers of any length
-MAX_HEADER_BYTES = 1000  # numpy writes 118; it parses a header as a Python expression
-MAX_UNPACKED_BYTES = 2**30  # of the four arrays; MNIST has 55 MB
-# What zipfile, its decompressors and numpy's reader of headers raise for a damaged file.
+NPY_VERSION = (1, 0)  # numpy's version for such arrays; later versions allow longer headers
+MAX_HEADER_BYTES = 1000  # numpy writes 118; bounded since it parses them as Python expressions
+MAX_UNPACKED_BYTES = 2**30  # of all four arrays; MNIST has 55 MB
+# Exceptions of zipfile, its decompressors and numpy's header parser for a damaged file.
 DAMAGE = (
     *(OSError, EOFError, ValueError, TypeError, RuntimeError, MemoryError, OverflowError),
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError, struct.error),
@@ -63,27 +64,27 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Dataset:
-    """Where the images are and what they are; `train` and `test` are numbers of images."""
+    """The path and identity of the images; `train` and `test` are numbers of images."""
 
     path: str
     name: str  # mnist, digits or custom
     train: int
     test: int
     sha256: str
-    reason: str = ""  # why it is these, where they were not asked for
+    reason: str = ""  # why this data set was chosen, if the user did not name it
 
     @property
     def real_mnist(self) -> bool:
-        """Whether published figures can be compared with."""
+        """Return True if results are comparable with published figures."""
         return self.sha256 == SHA256
 
     def describe(self) -> str:
-        """One line for headers and reports."""
+        """Return one line for headers and reports."""
         named = f"{self.name} ({self.train:,} + {self.test:,} images) from {self.path}"
         return named + (f"; {self.reason}" if self.reason else "")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for another process of the same session."""
+        """Return plain data for another process of the same session."""
         return asdict(self)
 
     @classmethod
@@ -98,10 +99,10 @@ def resolve(
     environment: Mapping[str, str] = os.environ,
     url: str = URL,
 ) -> Dataset:
-    """The data of this run; BadInput, in one line, when `wanted` is no such file.
+    """Return the data set of this run; raise BadInput, in one line, if `wanted` is invalid.
 
-    `cache` is this suite's own directory (default: under XDG_CACHE_HOME). What lies in a cache and
-    is not what it should be is passed over, and the reason says so.
+    `cache` is this suite's own directory (default: under XDG_CACHE_HOME). A cached file with the
+    wrong digest is skipped, and the reason reports it.
     """
     if wanted is not None:
         return _dataset(Path(wanted), f"--data {wanted}")
@@ -124,13 +125,13 @@ def resolve(
 
 
 def keras_cache(environment: Mapping[str, str]) -> Path:
-    """Where `keras.datasets.mnist.load_data()` keeps its file."""
+    """Return the path at which `keras.datasets.mnist.load_data()` caches its file."""
     home = environment.get("KERAS_HOME") or Path(environment.get("HOME", "~")) / ".keras"
     return Path(home).expanduser() / "datasets" / "mnist.npz"
 
 
 def read(path: Path, named: str = "") -> dict[str, np.ndarray]:
-    """x_train, y_train, x_test, y_test, checked; BadInput, in one line, for anything else.
+    """Return x_train, y_train, x_test, y_test, validated; raise BadInput, in one line, if invalid.
 
     Images are uint8 of shape (n, 28, 28), labels integers from 0 to 9 of shape (n,).
     """
@@ -157,7 +158,7 @@ def read(path: Path, named: str = "") -> dict[str, np.ndarray]:
 
 
 def must_be_file(path: Path, named: str) -> None:
-    """Raise BadInput that says what there is instead of a regular file."""
+    """Raise BadInput, with the kind of file found, unless the path is a regular file."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
@@ -170,7 +171,7 @@ def must_be_file(path: Path, named: str) -> None:
 
 
 def write(path: Path, arrays: Arrays) -> Path:
-    """Write an .npz whole or not at all; the same arrays give the same bytes."""
+    """Write an .npz atomically; the same arrays give the same bytes."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".part-") as directory:
         part = Path(directory) / path.name
         np.savez(part, **arrays)  # pyright: ignore[reportArgumentType] - names are ours
@@ -179,7 +180,7 @@ def write(path: Path, arrays: Arrays) -> Path:
 
 
 def upscaled_digits() -> dict[str, np.ndarray]:
-    """scikit-learn's digits in MNIST's form; see the constants above for how."""
+    """Return scikit-learn's digits in MNIST's format; the constants above define the scaling."""
     from sklearn.datasets import load_digits
 
     pixels, digits = map(np.asarray, load_digits(return_X_y=True))  # (1797, 64), 0.0 to 16.0
@@ -196,7 +197,7 @@ def upscaled_digits() -> dict[str, np.ndarray]:
 
 
 def _is_mnist(path: Path, reasons: list[str]) -> bool:
-    """Return True for the file that Keras downloads; any other file adds a reason."""
+    """Return True for the file that Keras downloads; for any other file add a reason."""
     try:
         found = path.is_file() and _sha256(path)
     except OSError as error:
@@ -208,7 +209,7 @@ def _is_mnist(path: Path, reasons: list[str]) -> bool:
 
 
 def _writable(directory: Path, reasons: list[str]) -> Path:
-    """The directory, made if need be, or a temporary one of this user's with the reason."""
+    """Return the directory, created if needed, or a private temporary one and add the reason."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
@@ -233,7 +234,7 @@ def _dataset(path: Path, named: str) -> Dataset:
 
 
 def _digits(path: Path, reason: str) -> Dataset:
-    """The digits, made once; a file that is there is made again unless it is whole."""
+    """Return the digits data set; write its file unless a valid one exists."""
     try:
         arrays = read(path)
     except BadInput:
@@ -244,7 +245,7 @@ def _digits(path: Path, reason: str) -> Dataset:
 
 
 def _fetch(url: str, path: Path, environment: Mapping[str, str]) -> str:
-    """Download MNIST to `path`; why not, or "" when it is there."""
+    """Download MNIST to `path`; return "" on success, else the reason."""
     if environment.get(OFFLINE):
         return f"{OFFLINE} is set"
     command = [sys.executable, download.__file__, url, str(path)]
@@ -275,14 +276,15 @@ class _Member(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the values."""
+        """Return the size of the values in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 def _headers(archive: zipfile.ZipFile) -> dict[str, _Member]:
-    """Return the headers of the needed arrays that are there, by name; no array is unpacked.
+    """Return the headers of the required arrays that exist, by name, without unpacking an array.
 
-    ValueError where a header does not fit its file: numpy would allocate what the header says.
+    Raise ValueError if a header does not fit its file, since numpy allocates what the header
+    declares.
     """
     found = {}
     for name in ARRAYS:
@@ -313,7 +315,7 @@ def _read(archive: zipfile.ZipFile, member: _Member) -> np.ndarray:
 
 
 def _check_headers(named: str, part: str, members: Mapping[str, _Member]) -> None:
-    """Raise BadInput unless images and labels of one part have shape and type of Keras' file."""
+    """Raise BadInput unless images and labels of one part have Keras' shapes and types."""
     for name in (f"x_{part}", f"y_{part}"):
         if name not in members:
             raise BadInput(f"{named}: has no array {name}; it has {', '.join(members) or 'none'}")

@@ -1,7 +1,7 @@
-"""Fetches one file, as a program of its own: `python download.py URL PATH`.
+"""Download one file in a separate process: `python download.py URL PATH`.
 
-Looking up a name can block for longer than any socket's timeout, in a way that cannot be
-interrupted from within pytest; a process can be given an alarm, and ended. Standard library only.
+Resolving a name can block for longer than any socket's timeout and cannot be interrupted from
+within pytest. An alarm signal can end a process. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import tempfile
 import urllib.error
 import urllib.request
 
-ANSWER_S = 5  # no answer by then means that there is no way out of here
+ANSWER_S = 5  # without an answer by then there is no Internet access
 WHOLE_S = 60
 
 
 def download(url: str, path: str) -> None:
-    """Write the file whole or not at all; OSError otherwise. SIGALRM ends this process."""
+    """Write the file atomically, or raise OSError. SIGALRM ends this process on a timeout."""
     signal.alarm(ANSWER_S)
     with urllib.request.urlopen(url) as answer:
         signal.alarm(WHOLE_S)

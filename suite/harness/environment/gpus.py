@@ -1,4 +1,4 @@
-"""GPUs: which there are, and which worker gets which."""
+"""Discover GPUs and assign them to workers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ LISTED_MIG = re.compile(r"^\s+MIG .+\(UUID: (\S+)\)", re.M)
 def discover_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return UUIDs of the NVIDIA GPUs that CUDA shows to a process of this environment.
 
-    CUDA_VISIBLE_DEVICES is read by CUDA's rules: in the given order, a UUID by any unique prefix,
-    and nothing from the first invalid or repeated entry on. MIG instances count where it names
-    them. Return () without a driver. Raise BadInput for an index whose GPU cannot be known.
+    CUDA_VISIBLE_DEVICES follows CUDA's rules: entries count in the given order, a UUID may be any
+    unique prefix, and the first invalid or repeated entry ends the list. MIG instances count if
+    they are named. Return () without a driver. Raise BadInput for an index that cannot be mapped to
+    a GPU.
     """
     program = shutil.which("nvidia-smi")
     if program is None:
@@ -32,13 +33,13 @@ def discover_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
             [program, "-L"], capture_output=True, text=True, timeout=20, check=True
         )
     except (OSError, subprocess.SubprocessError):
-        return ()  # a driver that does not answer is no GPU to train on
+        return ()  # without an answer from the driver there is no usable GPU
     # By UUID, in PCI order.
     models = {uuid: model for model, uuid in LISTED_GPU.findall(listed.stdout)}
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if visible is None or not models:
         return tuple(models)
-    # CUDA's default puts the fastest first, nvidia-smi lists by PCI bus: the same for one model.
+    # CUDA's default order is fastest first, nvidia-smi's is by PCI bus. With one model they agree.
     unlike = sorted(set(models.values()))
     ordered = len(unlike) == 1 or environment.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
     names = [*models, *LISTED_MIG.findall(listed.stdout)]
@@ -58,22 +59,22 @@ def discover_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _meant(entry: str, gpus: Sequence[str], names: Sequence[str]) -> Sequence[str]:
-    """Return the devices that one entry of CUDA_VISIBLE_DEVICES may mean: one if it is valid."""
+    """Return the devices that match an entry of CUDA_VISIBLE_DEVICES: exactly one if valid."""
     if entry.isdecimal():
         return gpus[int(entry) :][:1]
     return [entry] if entry in names else [n for n in names if entry and n.startswith(entry)]
 
 
 def enough(gpus: Sequence[str], workers: int, each: int = 1) -> bool:
-    """Whether so many workers can have `each` of them for themselves."""
+    """Return True if each of that many workers can have `each` GPUs of its own."""
     return len(gpus) >= each * workers
 
 
 def assign_gpus(gpus: Sequence[str], workers: Sequence[str], each: int = 1) -> Mapping[str, str]:
-    """CUDA_VISIBLE_DEVICES of each worker: `each` of them; "-1" (none) for all when too few.
+    """Return CUDA_VISIBLE_DEVICES of each worker: `each` GPUs, or "-1" for all if too few.
 
-    GPUs of its own keep NCCL's rule that no two ranks share a device; mixing workers with and
-    without would let AUTO choose differently on each of them.
+    Separate GPUs satisfy NCCL's rule that no two ranks share a device. With GPUs for only some
+    workers, AUTO could choose a different backend on each.
     """
     if not enough(gpus, len(workers), each):
         return dict.fromkeys(workers, "-1")

@@ -1,7 +1,7 @@
-"""The interpreter that runs the tasks: its versions, and the Keras flavours that it has.
+"""The interpreter that runs the tasks: its versions and its Keras flavours.
 
-It need not be pytest's own (`--python`), and pytest never imports TensorFlow: the interpreter is
-asked for what is installed, which takes a fraction of an import's time.
+It may differ from pytest's own (`--python`), and pytest never imports TensorFlow. The interpreter
+reports the installed packages, which takes a fraction of the time of an import.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import Any
 from suite.harness.core.errors import BadInput
 from suite.harness.core.versions import FLAVOURS, NO_KERAS, version_in
 
-ASKED_S = 30.0  # takes a fraction of a second, and longer on a cold file system
-SILENT_S = 3.0  # then the user is told what is waited for
+ASKED_S = 30.0  # usually a fraction of a second, longer with a cold file cache
+SILENT_S = 3.0  # then a message reports the wait
 
-# The module `tensorflow` comes from distributions of several names.
+# Distributions that provide the module `tensorflow`.
 TENSORFLOW = (
     "tensorflow",
     "tensorflow-cpu",
@@ -39,11 +39,11 @@ KERAS = ("keras", "keras-nightly")
 TF_KERAS = ("tf-keras", "tf-keras-nightly")
 NUMPY = ("numpy",)
 
-# From here on tf.keras is Keras 3, and TF_USE_LEGACY_KERAS=1 makes it tf_keras. Before, Keras 2 is
-# tf.keras itself, and the variable ends in a RecursionError where tf_keras is not installed.
+# From this version tf.keras is Keras 3, and TF_USE_LEGACY_KERAS=1 makes it tf_keras. Before it,
+# tf.keras is Keras 2, and the variable causes a RecursionError where tf_keras is not installed.
 KERAS_3_SINCE = "2.16.0.dev0"
 
-# Runs under the tasks' interpreter: Python 3.8, and nothing but the standard library.
+# Runs under the tasks' interpreter: Python 3.8 syntax, standard library only.
 ASK = """
 import importlib.metadata as metadata, json, platform, sys
 found = {}
@@ -60,7 +60,7 @@ print(json.dumps(found))
 
 @dataclass(frozen=True)
 class Interpreter:
-    """An interpreter with TensorFlow; versions are "" for what is not installed."""
+    """An interpreter with TensorFlow; the version of a package that is not installed is ""."""
 
     python: str
     python_version: str
@@ -71,7 +71,7 @@ class Interpreter:
 
     @property
     def flavours(self) -> dict[str, str]:
-        """Keras flavours that are installed and mean something here, with their versions."""
+        """Return the usable Keras flavours that are installed, with their versions."""
         if not version_in(self.tensorflow, f">={KERAS_3_SINCE}"):
             found = {"keras2": self.keras}
         else:
@@ -80,18 +80,18 @@ class Interpreter:
         return {flavour: version for flavour, version in found.items() if version}
 
     def label(self, flavour: str) -> str:
-        """The flavour with its version, as reports show it: "tf_keras 2.21.0", or "none"."""
+        """Return the flavour with its version, as in reports: "tf_keras 2.21.0", or "none"."""
         return flavour if flavour == NO_KERAS else f"{flavour} {self.flavours[flavour]}"
 
     def environment(self, flavour: str) -> dict[str, str]:
-        """Environment variables that choose the flavour, whatever was inherited."""
+        """Return the variables that select the flavour, whatever the inherited environment."""
         variables = {"TF_USE_LEGACY_KERAS": "1" if flavour == "tf_keras" else "0"}
         if flavour == "keras3":
             variables["KERAS_BACKEND"] = "tensorflow"
         return variables
 
     def choose(self, requested: Sequence[str]) -> tuple[str, ...]:
-        """The flavours that were asked for, or all; BadInput for one that is not here."""
+        """Return the requested flavours, or all; raise BadInput for one that is not available."""
         for flavour in requested:
             if flavour not in FLAVOURS:
                 raise BadInput(f"--keras {flavour}: unknown; choose from {', '.join(FLAVOURS)}")
@@ -104,7 +104,7 @@ class Interpreter:
         return tuple(flavour for flavour in self.flavours if flavour in requested or not requested)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for another process of the same session."""
+        """Return plain data for another process of the same session."""
         return asdict(self)
 
     @classmethod
@@ -113,9 +113,9 @@ class Interpreter:
 
 
 def describe(python: str | None = None, scale: float = 1.0) -> Interpreter:
-    """Ask an interpreter (default: pytest's own) what it has; BadInput when it cannot serve.
+    """Query an interpreter (default: pytest's own); raise BadInput if it is unsuitable.
 
-    `scale` (`--deadline-scale`) stretches the time in which it must answer.
+    `scale` (`--deadline-scale`) scales the time limit for its answer.
     """
     path = _resolve(python) if python is not None else sys.executable
     found = _ask(path, ASKED_S * max(1.0, scale))
@@ -134,7 +134,7 @@ def describe(python: str | None = None, scale: float = 1.0) -> Interpreter:
 
 
 def _resolve(python: str) -> str:
-    """An absolute path that keeps links: a virtual environment's python is a link out of it."""
+    """Return an absolute path without resolving links: a venv's python is a link out of it."""
     found = shutil.which(python)
     if found is None:
         what = "no such program"
@@ -158,13 +158,13 @@ def _ask(path: str, within_s: float) -> Mapping[str, str]:
 
 
 def _answer(command: Sequence[str], within_s: float) -> str:
-    """Return the last line that a command prints, and end what it has started."""
+    """Return the last line that a command prints, and kill its process group."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,  # so that its children can be ended with it
+        start_new_session=True,  # so that its children end with it
     )
     try:
         try:

@@ -1,7 +1,7 @@
-"""Plays scenarios before the tests that judge them, several at a time.
+"""Run scenarios before the tests that check their outcomes, several concurrently.
 
-A cluster leaves much of the machine idle while its tasks wait for each other, so that the next one
-may as well start. Tests still run one after the other, in one process: they find the runs made.
+A cluster leaves much of the machine idle while its tasks wait for each other, so the next cluster
+can start meanwhile. Tests still run sequentially in one process and use the finished runs.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pathlib import Path
 import psutil
 
 CGROUPS = Path("/sys/fs/cgroup")
-GIB_EACH = 2.0  # that a cluster may take
-# More clusters at once have not been tried. The longest scenarios take more than a minute, so that
-# a run of everything would hardly end sooner.
+GIB_EACH = 2.0  # memory of one cluster
+# More concurrent clusters have not been tried. The longest scenarios take more than a minute, so a
+# run of everything would hardly end sooner.
 MOST_AT_ONCE = 16
 
 
 def suited(processors: float, memory_gib: float) -> int:
-    """Return how many scenarios at once keep so many processors busy: one of them often waits."""
+    """Return how many scenarios keep that many processors busy, since one of them often waits."""
     return max(1, min(int(processors) + 1, int(memory_gib / GIB_EACH), MOST_AT_ONCE))
 
 
 def sensible() -> int:
-    """Return how many scenarios at once suit the processors and the memory that we may use."""
+    """Return how many concurrent scenarios suit the available processors and memory."""
     limits = cgroup_limits()
     available_gib = psutil.virtual_memory().available / 2**30
     processors = [len(os.sched_getaffinity(0)), *limits.processors]
@@ -36,14 +36,14 @@ def sensible() -> int:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of the control groups of a process, one value for each group that sets one."""
+    """Limits of a process's control groups, one value for each group that sets one."""
 
     processors: Sequence[float]
     free_gib: Sequence[float]
 
 
 def cgroup_limits(proc: Path = Path("/proc/self/cgroup"), root: Path = CGROUPS) -> Limits:
-    """Read the limits of this process's control group (version 2) and of those above it."""
+    """Read the limits of this process's control group (version 2) and its ancestors."""
     processors, free_gib = [], []
     for group in _groups(proc, root):
         quota, _, period = _read(group / "cpu.max").partition(" ")
@@ -58,7 +58,7 @@ def cgroup_limits(proc: Path = Path("/proc/self/cgroup"), root: Path = CGROUPS) 
 
 
 def _groups(proc: Path, root: Path) -> Iterator[Path]:
-    """Return the directories of our control group and of those above it."""
+    """Yield the directories of this process's control group and its ancestors."""
     own = [line[3:] for line in _read(proc).splitlines() if line.startswith("0::")]
     for path in own[:1]:
         group = Path(path.lstrip("/"))
@@ -69,28 +69,31 @@ def _read(path: Path) -> str:
     try:
         return path.read_text().strip()
     except OSError:
-        return ""  # no such control group, or one without that controller: no limit
+        return ""  # no such control group, or no such controller in it: no limit
 
 
 class ScenarioPrefetcher:
-    """Threads that play; whoever needs a scenario that has not begun plays it without them."""
+    """Run scenarios in a thread pool ahead of their tests.
+
+    A test whose scenario has not started yet runs it inline.
+    """
 
     def __init__(self, at_once: int) -> None:
         self.pool = ThreadPoolExecutor(at_once, thread_name_prefix="ahead")
         self.playing: list[Future[object]] = []
 
     def begin(self, scenario: Iterable[Callable[[], object]]) -> None:
-        """Play them, in this order; what goes wrong is for the tests that ask for the outcome."""
+        """Submit the scenarios in this order; tests get errors when they request the outcome."""
         self.playing += [self.pool.submit(play) for play in scenario]
 
     def finish(self) -> None:
-        """Wait until all have been played: nothing may run beside what is timed."""
+        """Wait until all scenarios are done, since concurrent work would disturb timed runs."""
         wait(self.playing)
 
     def cancel(self) -> None:
-        """Begin nothing more."""
+        """Cancel the scenarios that have not started."""
         self.pool.shutdown(wait=False, cancel_futures=True)
 
     def join(self) -> None:
-        """Wait for what plays; ending its clusters ends it soon."""
+        """Cancel waiting scenarios and wait for the rest, which fail once their clusters end."""
         self.pool.shutdown(wait=True, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Make the directory of a run, and point `latest` at the newest complete run."""
+"""Create the directory of a run, and point `latest` at the newest complete run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from suite.harness.core.paths import ROOT
 
 
 def point_latest_at(directory: Path) -> None:
-    """`latest` beside a run under the default place names the newest one."""
+    """Point the link `latest`, next to the run directory, at this run."""
     link = directory.parent / "latest"
     part = directory.parent / f".latest.{os.getpid()}"
     part.unlink(missing_ok=True)
@@ -23,7 +23,7 @@ RUNS = ROOT / "reports" / "runs"
 
 
 def run_directory(wanted: str | None) -> Path:
-    """Make the directory for the run; BadInput when it holds anything or cannot be written."""
+    """Create the run's directory; raise BadInput if it is not empty or not writable."""
     name = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S") + f"-{os.getpid()}"
     directory = (Path(wanted) if wanted else RUNS / name).resolve()
     probe = directory / ".writable"

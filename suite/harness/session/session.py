@@ -1,6 +1,6 @@
-"""What one pytest process holds for all its tests: settings, engine, runs that many tests read.
+"""State that one pytest process shares among its tests: settings, engine, outcomes.
 
-A run that several tests look at happens once for each case; its failure, too, is everybody's.
+A run that several tests check happens once for each case; they all share its error, too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from suite.harness.tables.claims import Claims
 from suite.harness.tables.expectations import Expectations, Row
 
 ALL_TESTS = "*"
-Scenario = Callable[..., Any]  # of a Launch; see scenarios.py
+Scenario = Callable[..., Any]  # called with a Launch; see suite/harness/scenarios
 
 
 def _temporary(name: str) -> Path:
@@ -40,21 +40,21 @@ def _temporary(name: str) -> Path:
 
 @dataclass
 class Timing:
-    """When a scenario ran and for how long, in whichever thread."""
+    """Start and duration of a scenario, in any thread."""
 
     name: str
     start: str = field(default_factory=now)
     began_s: float = field(default_factory=time.monotonic)
     took_s: float = 0.0
-    waited_s: float = 0.0  # of these, for the outcomes of other scenarios
-    needs: list[Timing] = field(default_factory=list)  # of the scenarios that it asked for
+    waited_s: float = 0.0  # part of `took_s` spent on outcomes of other scenarios
+    needs: list[Timing] = field(default_factory=list)  # of the scenarios that it requested
     charged: bool = False
 
     def charge(self) -> float:
-        """Return the seconds that a test which asks for the outcome is charged with.
+        """Return the seconds that are charged to a test that requests the outcome.
 
-        Those of the scenario, and of the scenarios that it needs, for the first test; 0 for all
-        others. pytest does the same with the set-up of a session's fixtures.
+        The first test is charged for the scenario and the scenarios that it needs; other tests get
+        0. pytest charges the setup of session fixtures in the same way.
         """
         if self.charged:
             return 0.0
@@ -72,12 +72,12 @@ class Session:
     dataset: Dataset
     claims: Claims
     expectations: Expectations
-    new_directory: Callable[[str], Path] = _temporary  # by the name of what it is for
+    new_directory: Callable[[str], Path] = _temporary  # argument: the name of its purpose
     ahead: ScenarioPrefetcher = field(init=False)
     timing_lock: TimingLock = field(init=False)
     outcomes: SingleFlight = field(default_factory=SingleFlight)
-    # Of a case and a scene's or test's function, since two modules may have one name: when it ran;
-    # its clusters' directories of event files, also when it failed.
+    # By case id and function of the scenario or test, since two modules may share a name: its
+    # timing, and its clusters' directories of event files, also after a failure.
     timings: dict[tuple[str, Scenario], Timing] = field(default_factory=dict)
     histories: dict[tuple[str, Scenario | None], list[str]] = field(
         default_factory=lambda: defaultdict(list)
@@ -88,12 +88,12 @@ class Session:
         self.timing_lock = TimingLock(self.engine.deadlines.turn_s)
 
     def has_gpus(self, case: Case) -> bool:
-        """Whether each worker of the case's trainer gets the GPUs that it has replicas for."""
+        """Return True if each worker of the case's trainer gets one GPU for each replica."""
         workers = len(self.engine.topology(case.trainer).workers)
         return gpus.enough(self.engine.gpus, workers, case.trainer.devices)
 
     def expectation(self, case: Case, test: str, scene: str = "") -> Row | None:
-        """The row of expectations.toml that speaks of this test here, if there is one."""
+        """Return the row of expectations.toml that applies to this test here, if there is one."""
         return self.expectations.match(
             case.trainer.name,
             test,
@@ -108,7 +108,7 @@ class Session:
         )
 
     def outcome(self, case: Case, scene: Scenario) -> Any:
-        """What `scene` comes to for this case, played on first use; raises its error each time."""
+        """Return the outcome of `scene` for this case; run it once, raise its error every time."""
 
         def play() -> Any:
             timing = self.timings[case.id, scene] = Timing(scene.__name__)
@@ -126,12 +126,12 @@ SESSION = pytest.StashKey[Session]()
 
 @dataclass(frozen=True)
 class Launch:
-    """`launch` of one scenario or test: the engine's, with case, directory and name filled in."""
+    """`launch` for one scenario or test: the engine's, with case, directory and name filled in."""
 
     session: Session
     case: Case
-    directory: Path  # for model directories; its own
-    name: str  # for the names of files
+    directory: Path  # its own, for model directories
+    name: str  # for file names
     function: Scenario | None = None  # the scenario or test, under which its clusters are listed
     timing: Timing | None = None  # of the scenario
 
@@ -140,7 +140,7 @@ class Launch:
         return self.session.engine
 
     def __call__(self, trainer: Any = None, **how: Any) -> Cluster:
-        """A cluster of `trainer` (default: the case's); see `Engine.launch` for the rest."""
+        """Return a cluster of `trainer` (default: the case's); see `Engine.launch`."""
         how.setdefault("backend", self.case.backend)
         how.setdefault("keras", self.case.keras)
         cluster = self.engine.launch(trainer or self.case.trainer, name=self.name, **how)
@@ -148,7 +148,7 @@ class Launch:
         return cluster
 
     def outcome(self, scene: Scenario) -> Any:
-        """What another scenario comes to for this case."""
+        """Return the outcome of another scenario for this case."""
         began_s = time.monotonic()
         try:
             return self.session.outcome(self.case, scene)

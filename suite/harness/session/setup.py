@@ -1,7 +1,7 @@
-"""Builds a session from what the user asked for: interpreter, data, network, engine, rows.
+"""Build a session from the user's options: interpreter, data, network, engine, tables.
 
-The controller settles everything once and hands it, as plain data, to pytest-xdist's workers, so
-that all of them run on the same data with the same seed into the same run directory.
+The controller decides everything once and passes it as plain data to pytest-xdist's workers, so
+that all of them use the same data, the same seed and the same run directory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from suite.harness.tables.expectations import Expectations
 
 @dataclass(frozen=True)
 class Settled:
-    """What the controller decided, as plain data."""
+    """The controller's decisions as plain data."""
 
     settings: dict[str, Any]
     interpreter: dict[str, Any]
@@ -44,15 +44,16 @@ class Settled:
     session: str
 
 
-# Where no test runs.
+# For invocations that run no test.
 NO_DATA = data.Dataset("", "none", 0, 0, "")
 NO_NETWORK = network.Network("none", "no test runs")
 
 
 def settle(settings: Settings, *, runs: bool = True) -> Settled:
-    """Find everything that a run needs and make its directory; BadInput for what cannot be.
+    """Determine everything that a run needs and create its directory; BadInput if impossible.
 
-    Unless a test `runs`, nothing is made, downloaded or probed: listing tests needs rows only.
+    Unless tests run (`runs`), nothing is created, downloaded or probed: listing tests needs only
+    tables.
     """
     interpreter = environments.describe(settings.python or sys.executable, settings.deadline_scale)
     interpreter.choose(settings.keras)
@@ -81,9 +82,9 @@ def settle(settings: Settings, *, runs: bool = True) -> Settled:
 
 
 def build(settled: Settled, progress: Progress, prefix: str = "", processes: int = 1) -> Session:
-    """The session of one pytest process; `prefix` names a worker of pytest-xdist in file names.
+    """Return the session of one pytest process; `prefix` names an xdist worker in file names.
 
-    So many `processes` share the number of scenarios at once, rounded up.
+    The `processes` divide the number of concurrent scenarios among them, rounded up.
     """
     settings = Settings.from_dict(settled.settings)
     settings = replace(settings, at_once=math.ceil(settings.at_once / processes))
@@ -110,7 +111,7 @@ def build(settled: Settled, progress: Progress, prefix: str = "", processes: int
 
 
 def header(session: Session, *, runs: bool = True) -> list[str]:
-    """What pytest prints before it collects: what is examined, on what, and where it goes."""
+    """Return the lines of pytest's header: versions, network, data, seed and run directory."""
     interpreter, engine, settings = session.interpreter, session.engine, session.settings
     flavours = ", ".join(interpreter.label(name) for name in engine.flavours)
     examined = f"TensorFlow {interpreter.tensorflow}, {flavours}"

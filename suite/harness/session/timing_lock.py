@@ -1,11 +1,11 @@
-"""Keeps apart what several runs on one machine time: while one of them times, the others wait.
+"""Serialize the timed parts of several runs on one machine: one run times, the others wait.
 
 The lock is a name in Linux's abstract namespace of Unix sockets. Every user of the machine can take
-it, it needs no file that somebody else could prepare, and the kernel frees it however its process
-ends. Containers that have a network of their own have such a namespace of their own.
+it. It needs no file that another user could prepare, and the kernel frees it however its process
+ends. Containers with their own network have their own such namespace.
 
-Only what is timed takes the lock. If untimed clusters took it too, shared, whole suites would run
-one after the other; machine.Watch records what processes of others used.
+Only timed runs take the lock. If untimed clusters took a shared lock as well, whole suites would
+run one after the other. interference.Watch records the CPU use of other processes.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ CREDENTIALS = struct.Struct("3i")  # pid, uid and gid of a peer
 
 
 class TimingLock:
-    """The machine's lock on timing; `held` says whether this process has it.
+    """The machine's lock for timing; `held` is True if this process has it.
 
-    `patience_s`: how long a whole run waits for it, all its tests together.
+    `patience_s`: total time that a whole run waits for the lock, over all its tests.
     """
 
     def __init__(self, patience_s: float) -> None:
@@ -39,7 +39,7 @@ class TimingLock:
         return self.socket is not None
 
     def acquire(self, announce: Callable[[str], None]) -> None:
-        """Take the lock, or wait for it as long as the patience lasts; announce the waiting."""
+        """Take the lock, waiting for it while patience lasts; announce the wait."""
         if self.held or self._take() or not self.patience_s:
             return
         began_s = time.monotonic()
@@ -54,7 +54,7 @@ class TimingLock:
             announce("another run is still timing: what follows is timed beside it, and marked")
 
     def release(self) -> None:
-        """Give the lock back, which wakes those that wait."""
+        """Release the lock, which wakes the waiting processes."""
         if self.socket is not None:
             self.socket.close()
             self.socket = None
@@ -67,13 +67,13 @@ class TimingLock:
         except OSError as error:
             taken.close()
             if error.errno != errno.EADDRINUSE:
-                self.patience_s = 0.0  # a machine that forbids it: waiting would not help
+                self.patience_s = 0.0  # the machine forbids it, so waiting is useless
             return False
         self.socket = taken
         return True
 
     def _wait(self, began_s: float) -> None:
-        """Return when the holder has closed its socket, or at the end of the patience."""
+        """Return when the holder has closed its socket, or when patience is over."""
         left_s = began_s + self.patience_s - time.monotonic()
         with contextlib.suppress(OSError), self._connection(max(left_s, 0.01)) as connection:
             connection.recv(1)
@@ -81,12 +81,12 @@ class TimingLock:
     def _holder(self) -> str:
         with contextlib.suppress(OSError), self._connection(1.0) as connection:
             peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-            if pid := CREDENTIALS.unpack(peer)[0]:  # 0: a process of another namespace
+            if pid := CREDENTIALS.unpack(peer)[0]:  # 0: a process in another PID namespace
                 return f" (process {pid})"
         return ""
 
     def _connection(self, within_s: float) -> socket.socket:
-        """Return a connection to the holder, who never accepts it: it breaks when that one ends."""
+        """Return a connection to the lock's holder, which never accepts it; its end breaks it."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connection.settimeout(within_s)
         try:

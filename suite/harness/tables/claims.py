@@ -1,7 +1,7 @@
-"""What the documents promise: the rows of suite/claims.toml, which every conformance test names.
+"""Documented claims: the rows of suite/claims.toml, which every conformance test names.
 
-A claim is one testable promise with its source, the versions for which it is made, and the
-trainers that must show it, also those that are yet to be written.
+A claim is one testable promise with its source, the versions to which it applies, and the trainers
+that must satisfy it, including trainers that do not exist yet.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ REQUIRED = ("id", "text", "origin", "url", "tensorflow", "trainers")
 
 @dataclass(frozen=True)
 class Claim:
-    """One promise; `id` is family/what."""
+    """One claim; `id` is family/what."""
 
     id: str
     text: str  # one sentence
-    origin: str  # document (one that a trainer implements), guide, issue or measured
+    origin: str  # document (implemented by a trainer), guide, issue or measured
     url: str
-    tensorflow: str  # PEP 440 specifier of the versions for which it is made
-    trainers: tuple[str, ...]  # names, also of trainers to come
+    tensorflow: str  # PEP 440 specifier of the versions to which it applies
+    trainers: tuple[str, ...]  # names, also of future trainers
     keras: str = ""  # as in expectations.toml; "" is any
 
     @property
@@ -59,7 +59,7 @@ class Claim:
         return self.id.split("/")[0]
 
     def made_for(self, tensorflow: str, keras: str) -> bool:
-        """Whether the promise is made for these versions; `keras` is a label, or "none"."""
+        """Return True if the claim applies to these versions; `keras` is a label, or "none"."""
         return version_in(tensorflow, self.tensorflow) and (
             keras == NO_KERAS or keras_in(keras, self.keras)
         )
@@ -67,14 +67,14 @@ class Claim:
 
 @dataclass(frozen=True)
 class Claims(Mapping[str, Claim]):
-    """All claims by id, in the file's order; an unknown id is BadInput with the nearest one."""
+    """All claims by id, in the file's order; an unknown id raises BadInput with the nearest id."""
 
     rows: tuple[Claim, ...] = ()
-    approaches: tuple[str, ...] = ()  # every trainer that any claim may name
+    approaches: tuple[str, ...] = ()  # all trainers that claims may name
 
     @classmethod
     def load(cls, path: Path = PATH) -> Claims:
-        """Read and check the table; BadInput, in one line, when it is not right."""
+        """Read and check the table; raise BadInput, in one line, if it is invalid."""
         content = read_toml(path)
         check_keys(path.name, content, {"approaches": list, "claim": list}, ("approaches",))
         approaches = tuple(content["approaches"])
@@ -106,18 +106,18 @@ class Claims(Mapping[str, Claim]):
         return key in self.by_id
 
     def of(self, trainer: Trainer) -> tuple[Claim, ...]:
-        """The claims that a trainer must show; one that no claim names shows its families'."""
+        """Return the claims of a trainer; if claims cannot name it, those of its families."""
         if trainer.name in self.approaches:
             return tuple(row for row in self.rows if trainer.name in row.trainers)
         return tuple(row for row in self.rows if row.family in trainer.families)
 
     def check(self, ids: Iterable[str]) -> None:
-        """BadInput for an id that is not in the table."""
+        """Raise BadInput for an id that is not in the table."""
         for key in ids:
             self[key]
 
     def without_test(self, tested: Iterable[str], trainers: Iterable[Trainer]) -> list[Claim]:
-        """Claims of these trainers that no test names; only promises of what exists count."""
+        """Return the claims of these existing trainers that no test names."""
         tested = set(tested)
         wanted = {row.id for trainer in trainers for row in self.of(trainer)}
         return [row for row in self.rows if row.id in wanted - tested]

@@ -1,8 +1,8 @@
-"""What is known to deviate or to be unsupported: the rows of suite/expectations.toml.
+"""Known deviations and unsupported features: the rows of suite/expectations.toml.
 
-A row says for which trainer, test and versions, why, and what message proves that it is this and
-nothing else that happened. A row that matches nothing any more is an error, as is a test that
-passes in spite of one: the table can only be true or red.
+A row names the trainer, test and versions, the reason, and the message that identifies this failure
+among others. A row that matches no test is an error, and so is a test that passes despite a row. So
+the table cannot become stale without a failure.
 """
 
 from __future__ import annotations
@@ -55,28 +55,28 @@ REQUIRED = ("trainer", "test", "status", "reason", "message", "url")
 
 @dataclass(frozen=True)
 class Row:
-    """One expectation; "" (and None for what is true or false of a machine) means any."""
+    """One expectation; "" means any, and so does None for properties of the machine."""
 
     trainer: str  # a trainer's name, or "*"
     test: str  # a test function's name, or "*"
     status: str  # known_deviation or unsupported
     reason: str  # one sentence for the report
-    message: str  # regular expression that the message which really came must contain
+    message: str  # regular expression; must match within the actual message
     url: str  # the thread or page to read
-    # Of a test that plays several: whose name, as pytest shows it, is like one of "a-*|b-*".
+    # Only scenarios whose name, as pytest shows it, matches; glob patterns such as "a-*|b-*".
     scene: str = ""
     backend: str = ""  # as requested
     tensorflow: str = ""  # PEP 440 specifier
-    keras: str = ""  # see rows.keras_in
+    keras: str = ""  # see versions.keras_in
     gpu: bool | None = None  # only on machines with (or without) one for each worker
-    real_mnist: bool | None = None  # only where the data are (or are not) what documents print of
-    namespaces: bool | None = None  # only where clusters have (or have not) a network of their own
-    netem: bool | None = None  # only on kernels that can (or cannot) give links delay and loss
-    excepted: tuple[str, ...] = ()  # tests that "*" does not mean
+    real_mnist: bool | None = None  # only with (or without) the data of published figures
+    namespaces: bool | None = None  # only with (or without) a separate network for each cluster
+    netem: bool | None = None  # only on kernels with (or without) delay and loss for links
+    excepted: tuple[str, ...] = ()  # tests that "*" excludes
 
     @classmethod
     def parse(cls, where: str, values: dict[str, Any]) -> Row:
-        """A row from its TOML table; BadInput, naming `where`, for what cannot be read."""
+        """Return a row from its TOML table; raise BadInput, with `where`, if it is invalid."""
         check_keys(where, values, KINDS, REQUIRED)
         check_predicates(where, values)
         check_url(where, values["url"])
@@ -106,7 +106,7 @@ class Row:
         namespaces: bool,
         netem: Callable[[], bool],
     ) -> bool:
-        """Whether the row speaks of this test under these versions, on this machine and data."""
+        """Return True if the row applies to this test with these versions, machine and data."""
         return (
             self.trainer in (ANY, trainer)
             and (self.test == ANY or test in self.tests)
@@ -118,7 +118,7 @@ class Row:
             and self.namespaces in (None, namespaces)
             and version_in(tensorflow, self.tensorflow)
             and keras_in(keras, self.keras)
-            and (self.netem is None or self.netem == netem())  # last: it has to be tried
+            and (self.netem is None or self.netem == netem())  # last, since it runs a probe
         )
 
     @property
@@ -130,15 +130,16 @@ class Row:
         return self.scene.split("|")
 
     def confirms(self, message: str) -> bool:
-        """Whether a message that really came is the one that this row foretells."""
+        """Return True if the actual message is the one that this row predicts."""
         return re.search(self.message, message) is not None
 
     @property
     def weight(self) -> int:
-        """The heaviest row that applies counts: where nothing works, one test's reason is moot.
+        """Return the row's priority; among the rows that apply, the heaviest is used.
 
-        So is what an approach does where a machine lacks what it takes to try. Else the one that
-        pins down most.
+        A row for all tests outweighs a row for one test: if nothing works, a test's own reason is
+        moot. The same holds for a row for machines without namespaces. Otherwise the most specific
+        row wins.
         """
         pinned = (self.trainer != ANY) * 4 + bool(self.scene) * 2 + bool(self.backend)
         return (self.test == ANY) * 16 + (self.namespaces is False) * 8 + pinned
@@ -152,7 +153,7 @@ class Expectations:
 
     @classmethod
     def load(cls, path: Path = PATH) -> Expectations:
-        """Read and check the table; BadInput, in one line, when it is not right."""
+        """Read and check the table; raise BadInput, in one line, if it is invalid."""
         content = read_toml(path)
         check_keys(path.name, content, {"expectation": list}, ())
         tables = content.get("expectation", [])
@@ -174,12 +175,12 @@ class Expectations:
         namespaces: bool = True,
         netem: Callable[[], bool] = lambda: True,
     ) -> Row | None:
-        """The heaviest row for this test, the earlier of equals; None where all is promised.
+        """Return the heaviest row for this test, the earlier of equals; None if no row applies.
 
-        `test` is a test function's name, `scene` that of what it plays, `keras` a label as
-        "tf_keras 2.21.0" or "none", `gpu` whether every worker has one, `real_mnist` whether
-        published figures can be compared with, `namespaces` whether clusters have a network of
-        their own; `netem`, asked only where it counts, whether links can have delay and loss.
+        `test` is a test function's name, `scene` its scenario's, `keras` a label such as "tf_keras
+        2.21.0" or "none". `gpu`: every worker has one. `real_mnist`: results are comparable with
+        published figures. `namespaces`: clusters have their own networks. `netem`, called only if
+        needed, returns True if links can have delay and loss.
         """
         case = (trainer, test, backend, tensorflow, keras)
         here = {"gpu": gpu, "real_mnist": real_mnist, "namespaces": namespaces}
@@ -193,9 +194,9 @@ class Expectations:
         trainers: Iterable[str] = tuple(BY_NAME),
         scenes: Iterable[str] = (),
     ) -> list[str]:
-        """One line for each name in the table that no longer exists.
+        """Return one line for each name in the table that no longer exists.
 
-        `tests` and `scenes` are those of all that was collected.
+        `tests` and `scenes` are the names of all collected tests and scenarios.
         """
         tests, trainers, scenes = set(tests), set(trainers), list(scenes)
         stale = []

@@ -1,8 +1,8 @@
-"""The six verdicts, and who earns which: decided from the exception's type and one table row.
+"""The six verdicts: each follows from the exception's type and one row of the table.
 
-Only what TensorFlow or the trainer did can be `failed`; what the harness or the machine did is
-`harness_error`. `known_deviation` and `unsupported` come only from a row of expectations.toml, and
-only when the message that really came is the one that the row foretells.
+Only failures of TensorFlow or the trainer can be `failed`; failures of the harness or the machine
+are `harness_error`. `known_deviation` and `unsupported` require a row of expectations.toml, and an
+actual message that matches the row's.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ FAILED = "failed"
 UNEXPECTED_PASS = "unexpected_pass"
 HARNESS_ERROR = "harness_error"
 
-# From good to bad. A failure outweighs a harness that broke as well: it was found out all the same.
+# From good to bad. A failure outweighs an additional harness error, since its finding holds anyway.
 VERDICTS = (PASSED, UNSUPPORTED, KNOWN_DEVIATION, UNEXPECTED_PASS, HARNESS_ERROR, FAILED)
 
 CALL = "call"
-REASON_BYTES = 300  # of a message, that a reason repeats at most
+REASON_BYTES = 300  # limit for the part of a message in a reason
 
 
 class Judgement(NamedTuple):
-    """A verdict, why in one line, and where to read about it."""
+    """A verdict, its reason in one line, and a URL with details."""
 
     verdict: str
     reason: str = ""
@@ -36,7 +36,7 @@ class Judgement(NamedTuple):
 
 
 def badness(verdict: str) -> int:
-    """For choosing the worse of two; 0 is `passed`."""
+    """Return the verdict's rank for choosing the worse of two; 0 is `passed`."""
     return VERDICTS.index(verdict)
 
 
@@ -47,13 +47,13 @@ def decide(
     phase: str = CALL,
     message: str | None = None,
 ) -> Judgement:
-    """The verdict of one phase (setup, call, teardown) of a test.
+    """Return the verdict of one phase (setup, call, teardown) of a test.
 
-    `row` is the expectation for this test, trainer and these versions, if there is one; `message`
-    is what it is compared with (default: the exception's own text).
+    `row` is the expectation for this test, trainer and these versions, if there is one. It is
+    compared with `message` (default: the exception's text).
     """
     if error is None:
-        # Only the test itself can show that what was expected to break does not.
+        # Only the call phase can show that the expected failure did not happen.
         if row is None or phase != CALL:
             return Judgement(PASSED)
         return Judgement(
@@ -68,7 +68,10 @@ def decide(
 
 
 def _is_assertion(error: BaseException) -> bool:
-    """A test's own assert; outside the test it is a fixture's, so the harness's."""
+    """Return True for a failed assertion. In the call phase it is the test's own.
+
+    In other phases it is a fixture's, and so a harness error.
+    """
     return isinstance(error, AssertionError | pytest.fail.Exception)
 
 
@@ -87,7 +90,10 @@ def _unsupported(said: str, row: Row | None) -> Judgement:
 
 
 def _confirmed(said: str, row: Row) -> Judgement:
-    """The row's status, if what came is what it foretells; another failure hides behind no row."""
+    """Return the row's status if its message matches, else `failed`.
+
+    So a row for one failure cannot hide another.
+    """
     if row.confirms(said):
         return Judgement(row.status, row.reason, row.url)
     foretold = f"{row.status} was expected with /{row.message}/"
@@ -95,6 +101,6 @@ def _confirmed(said: str, row: Row) -> Judgement:
 
 
 def first_line(message: str) -> str:
-    """The first line that says something, not too long for a table."""
+    """Return the first non-empty line, short enough for a table."""
     lines = [line.strip() for line in text.clean(message).splitlines() if line.strip()]
     return text.bounded(lines[0], REASON_BYTES) if lines else "no message"

@@ -1,8 +1,8 @@
-"""Keeps one cluster: forks its tasks, reports how they end, and takes all of them along at its end.
+"""Init process of one cluster: fork its tasks, report their exits, kill all of them at its end.
 
-Process 1 of its own PID namespace where there is one, so that whatever the tasks leave behind ends
-with it. It ends when its connection closes: nobody has to clean up after a killed pytest.
-Worker-side, forked by the zygote: standard library only, in Python 3.8 syntax.
+It is process 1 of its own PID namespace, where there is one, so that all processes that the tasks
+leave behind end with it. It ends when its connection closes, so a killed pytest needs no cleanup.
+The zygote forks it. Worker-side: standard library only, in Python 3.8 syntax.
 
 Messages are JSON lines. In: isolate (first), host, disk, start, signal. Out: ready, host, disk,
 spawned, signalled, exited, error.
@@ -27,31 +27,31 @@ import tmpfs_disk
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-CANNOT_START = 126  # as a shell says that a program was found but could not be started
+CANNOT_START = 126  # a shell's exit code for a program that was found but cannot be started
 
 
 def die_with_parent(parent_pid):
-    """Ask for SIGKILL when the parent ends; the request races with the parent's end, so look."""
+    """Request SIGKILL at the parent's end; check the parent afterward, since it may end first."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:
         os._exit(1)
 
 
 def send(connection, **message):
-    """Write one message; a harness that is gone is noticed by the reading side."""
+    """Write one message; ignore a closed connection, which the reading side detects."""
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         connection.sendall((json.dumps(message) + "\n").encode())
 
 
 class Lines:
-    """The complete lines that have arrived on a connection, without blocking for more."""
+    """The complete lines that have arrived on a connection."""
 
     def __init__(self, connection):
         self.connection = connection
         self.partial = b""
 
     def read(self):
-        """New lines as messages; None once the other side has closed."""
+        """Return new lines as messages; None once the peer has closed the connection."""
         data = self.connection.recv(65536)
         if not data:
             return None
@@ -59,7 +59,7 @@ class Lines:
         return [json.loads(line) for line in complete]
 
     def first(self):
-        """Block until the first message; what follows it stays for `read`."""
+        """Block until the first message and return it; later messages stay for `read`."""
         while b"\n" not in self.partial:
             data = self.connection.recv(65536)
             if not data:
@@ -70,7 +70,7 @@ class Lines:
 
 
 def wake_on_child_exit():
-    """A pipe that becomes readable whenever a child has ended."""
+    """Return a pipe that becomes readable whenever a child has ended."""
     read_end, write_end = os.pipe()
     for end in (read_end, write_end):
         os.set_blocking(end, False)
@@ -100,19 +100,19 @@ def become_task(request, report):
     os.close(null)
     if request["host"]:
         namespaces.join("/proc/%d/ns/net" % request["host"], namespaces.CLONE_NEWNET)
-    temporary = os.environ["TMPDIR"]  # the zygote's, which goes with it
+    temporary = os.environ["TMPDIR"]  # the zygote's directory, which is removed with the zygote
     os.environ.clear()
     os.environ.update(request["env"], TMPDIR=temporary)
     os.chdir(request["cwd"])
 
 
 def run_in_this_process(request, root):
-    """Run the program as `python program` would; the return value is its exit code."""
+    """Run the program as `python program` does, and return its exit code."""
     sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - lives with the process
     sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
     sys.stdin = open(0, closefd=False)  # noqa: SIM115
     faulthandler.enable()
-    # Forked tasks would all draw the same "unseeded" numbers, which separate processes do not.
+    # Otherwise forked tasks would all draw the same "unseeded" numbers, unlike separate processes.
     random.seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
@@ -137,26 +137,26 @@ def run_in_this_process(request, root):
 
 
 def print_from(program, error):
-    """Print the traceback as `python program` would: without what called the program."""
+    """Print the traceback as `python program` does: without the frames that called the program."""
     trace = error.__traceback__
     while trace and trace.tb_frame.f_code.co_filename != program:
         trace = trace.tb_next
-    # Of a program that could not even be compiled there is no frame, and nothing else to show.
+    # A program that does not compile has no frame; this prints its error alone.
     traceback.print_exception(type(error), error, trace)
 
 
 class ClusterInit:
-    """Keeps one cluster: forks its tasks, reports their ends, and takes them all along."""
+    """Fork the tasks of one cluster, report their exits, and kill all of them at the end."""
 
     def __init__(self, connection, lines, options, parent_alive):
         self.connection = connection
         self.lines = lines
         self.options = options
-        self.parent_alive = parent_alive  # becomes readable when the parent has gone
-        self.tasks = {}  # pid here -> (task, attempt)
-        self.logs = {}  # pid here -> path, of the same tasks
-        self.old_logs = set()  # of tasks that have ended, whose children may live on
-        self.too_loud = set()  # pids here that were ended for what they printed
+        self.parent_alive = parent_alive  # becomes readable when the parent has ended
+        self.tasks = {}  # pid in this namespace -> (task, attempt)
+        self.logs = {}  # pid in this namespace -> path, of the same tasks
+        self.old_logs = set()  # of tasks that have ended; their children may be alive
+        self.too_loud = set()  # pids in this namespace that were killed for too much output
         self.wake = wake_on_child_exit()
 
     def serve(self):
@@ -189,16 +189,16 @@ class ClusterInit:
                         self.disk(message)
 
     def start(self, request):
-        """Fork a task. Returns None in the keeper and the exit code in the task."""
+        """Fork a task; return None in the init process and the exit code in the task."""
         read_end, write_end = os.pipe()
         cluster_init = os.getpid()
-        # Before it is: where processors are short, a task may have trained before we go on.
+        # Taken before the fork: on a busy machine the task may train before the parent continues.
         spawned_s = time.monotonic()
         pid = os.fork()
         if pid == 0:
             os.close(read_end)
             self.connection.close()
-            if cluster_init != 1:  # process 1 takes its namespace along anyway
+            if cluster_init != 1:  # the end of process 1 ends its namespace anyway
                 die_with_parent(cluster_init)
             return self.be_task(request, write_end)
         os.close(write_end)
@@ -217,7 +217,7 @@ class ClusterInit:
         return None
 
     def be_task(self, request, report):
-        """In the forked child: run the program, or become a fresh interpreter that does."""
+        """Run the program in the forked child, or replace the child by a fresh interpreter."""
         try:
             become_task(request, report)
             if self.options.spawn == "exec":
@@ -229,7 +229,7 @@ class ClusterInit:
         return run_in_this_process(request, self.options.root)
 
     def host(self, request):
-        """Fork a process that does nothing but hold a network: a host, on which tasks may start."""
+        """Fork a process that only holds a network namespace: a host, on which tasks may start."""
         read_end, write_end = os.pipe()
         if os.fork() == 0:
             forget_parent_signals()
@@ -249,7 +249,7 @@ class ClusterInit:
         send(self.connection, op="host", host=request["host"], pid=int(pid), error=error)
 
     def disk(self, request):
-        """Mount a disk, or do to it what is asked; the answer says what went wrong, if anything."""
+        """Mount a disk, or set its state; answer with the error, or ""."""
         error = ""
         try:
             if request["size"]:
@@ -267,7 +267,7 @@ class ClusterInit:
         send(self.connection, op="signalled")
 
     def reap(self):
-        """Report tasks that ended; orphans that were adopted are only buried."""
+        """Report tasks that have ended; reap adopted orphans without a report."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -296,7 +296,7 @@ class ClusterInit:
             )
 
     def bound_logs(self):
-        """End tasks that print too much, and cut what their orphans add to a log."""
+        """Kill tasks that print too much, and shorten logs to which orphans still write."""
         for pid, log in self.logs.items():
             if pid not in self.too_loud and log_limits.has_printed_too_much(log):
                 self.too_loud.add(pid)
@@ -306,12 +306,12 @@ class ClusterInit:
             log_limits.shorten(log)
 
     def end(self):
-        """Kill all that is left, grandchildren too: orphans have become this process's children."""
+        """Kill all remaining processes, also orphaned grandchildren that this process adopted."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 if os.getpid() == 1:
                     with contextlib.suppress(ProcessLookupError):
-                        os.kill(-1, signal.SIGKILL)  # everybody else in the namespace
+                        os.kill(-1, signal.SIGKILL)  # all other processes in the namespace
                 else:
                     for pid in own_children():
                         os.kill(pid, signal.SIGKILL)
@@ -322,13 +322,13 @@ class ClusterInit:
 
 
 def own_children():
-    """Pids of this process's children, whether they have ended or not."""
+    """Return the pids of this process's children, whether they have ended or not."""
     with open("/proc/self/task/%d/children" % os.getpid()) as file:
         return [int(pid) for pid in file.read().split()]
 
 
 def keep_cluster(connection, options):
-    """In the fork that answers a connection: enter namespaces if asked to, keep the cluster."""
+    """Enter namespaces if requested and serve a cluster, in the fork that answers a connection."""
     lines = Lines(connection)
     parent_alive, alive = os.pipe()
     if not lines.first()["isolate"]:
@@ -342,7 +342,7 @@ def keep_cluster(connection, options):
         os._exit(1)
     pid = os.fork()
     if pid:
-        # Only waits: process 1 of the new PID namespace has to be a child of this process.
+        # This process only waits: process 1 of the new PID namespace must be its child.
         connection.close()
         os.close(parent_alive)
         os.waitpid(pid, 0)

@@ -1,7 +1,7 @@
-"""Sets iptables' and ip6tables' rules for the ports of one cluster, and removes them at its end.
+"""Set rules of iptables and ip6tables for the ports of one cluster, and remove them at its end.
 
-Run as a program, by firewall.py: iptables_rules.py CHAIN UID PORT... It prints "closed" when the
-rules are there, or the reason why not, and removes them when its standard input ends.
+firewall.py runs it as a program: iptables_rules.py CHAIN UID PORT... It prints "closed" when the
+rules are set, or the reason of a failure. It removes the rules when its standard input ends.
 """
 
 import contextlib
@@ -34,9 +34,9 @@ def call(program, arguments):
 
 
 def jumps(chain, uid):
-    """Return rules that lead into the chain: connections of other users and other machines.
+    """Return rules that send connections of other users and other machines to the chain.
 
-    New connections only: the last packets of a closed connection belong to no user.
+    They match new connections only, since the last packets of a closed connection have no owner.
     """
     other_user = ["-o", "lo", "-p", "tcp", "--syn", "-m", "owner", "!", "--uid-owner", uid]
     other_machine = ["!", "-i", "lo", "-p", "tcp", "--syn"]
@@ -54,7 +54,7 @@ def close(chain, uid, ports):
 
 
 def remove(chain, uid):
-    """Remove all rules; those that were never set do not matter."""
+    """Remove all rules; ignore rules that were never set."""
     for program in tables():
         changes = [["-D"] + jump for jump in jumps(chain, uid)] + [["-F", chain], ["-X", chain]]
         for change in changes:

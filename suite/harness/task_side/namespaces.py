@@ -1,9 +1,9 @@
-"""A network and process table of its own for one cluster: Linux namespaces, for any user.
+"""A separate network and process table for one cluster: Linux namespaces, for any user.
 
-TensorFlow's gRPC server has no authentication, listens on every interface and takes the port that
-TF_CONFIG names; in a private network none of that matters, and the death of the namespace's first
-process takes everything in it along. Worker-side: standard library only, in Python 3.8 syntax.
-Run as a program it tries all of it and exits 0, or 1 with the reason on standard error.
+TensorFlow's gRPC server has no authentication, listens on every interface and takes the port in
+TF_CONFIG. In a private network none of that matters. When the namespace's first process dies, the
+kernel kills all others in it. Worker-side: standard library only, in Python 3.8 syntax. Run as a
+program, it probes all of this and exits 0, or 1 with the reason on standard error.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ import socket
 import struct
 import sys
 
-# linux/sched.h; os.unshare and its constants came with Python 3.12 only.
+# linux/sched.h; os.unshare and its constants require Python 3.12.
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
@@ -28,16 +28,17 @@ IFREQ = "16sh22x"
 
 
 def enter_namespaces():
-    """Move this process into a new user and network namespace, and its children into a new PID one.
+    """Move this process into a new user and network namespace, its children into a new PID one.
 
     Call it in a freshly forked process: the kernel refuses a process with threads. The caller keeps
-    its own pid; its *first* child is process 1 of the new PID namespace, and when that child ends,
-    the kernel kills everything else in there. Raises OSError whose text names the step that failed.
+    its own pid; its *first* child is process 1 of the new PID namespace. When that child ends, the
+    kernel kills all other processes in the namespace. Raise OSError with the name of the step that
+    failed.
     """
-    # Read before: inside, an unmapped id reads as the overflow id 65534.
+    # Read the ids first: inside, an unmapped id reads as the overflow id 65534.
     uid, gid = os.geteuid(), os.getegid()
     _unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWPID)
-    # The kernel takes a gid mapping from an ordinary user only after setgroups is denied.
+    # The kernel accepts an ordinary user's gid mapping only after setgroups is denied.
     _write("/proc/self/setgroups", "deny")
     _write("/proc/self/uid_map", "%d %d 1" % (uid, uid))
     _write("/proc/self/gid_map", "%d %d 1" % (gid, gid))
@@ -45,7 +46,7 @@ def enter_namespaces():
 
 
 def bring_up(interface):
-    """Set an interface's IFF_UP flag; a new network namespace has its loopback down."""
+    """Set an interface's IFF_UP flag; in a new network namespace the loopback is down."""
     name = interface.encode()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         try:
@@ -57,13 +58,13 @@ def bring_up(interface):
 
 
 def become_host():
-    """Give this process a network of its own, in the user namespace in which it is."""
+    """Give this process its own network, in its current user namespace."""
     _unshare(CLONE_NEWNET)
     bring_up("lo")
 
 
 def own_mounts():
-    """Give this process, and its children to come, mounts that nobody else sees."""
+    """Give this process and its future children a private mount namespace."""
     _unshare(CLONE_NEWNS)
 
 
@@ -83,7 +84,7 @@ def _unshare(flags):
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(flags) != 0:
         number = ctypes.get_errno()
-        # The kernel's word for too many namespaces reads as if a disk were full.
+        # The kernel's error for too many namespaces (ENOSPC) would read like a full disk.
         limited = number == errno.ENOSPC
         raise OSError(
             number, "unshare: " + ("limit of namespaces" if limited else os.strerror(number))
@@ -99,7 +100,7 @@ def _write(path, text):
 
 
 def _use_loopback():
-    """One byte over 127.0.0.1: an interface that is up may still lead nowhere."""
+    """Send one byte over 127.0.0.1, since an interface that is up may still not work."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen(1)
@@ -112,7 +113,7 @@ def _use_loopback():
 
 
 def _try():
-    """Enter, then let a child use the network: some kernels let in and forbid everything after."""
+    """Enter namespaces, then use the network in a child: some kernels allow only the first step."""
     enter_namespaces()
     child = os.fork()
     if child == 0:

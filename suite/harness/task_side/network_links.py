@@ -1,9 +1,10 @@
-"""Joins the hosts of one cluster by a bridge and does to their links what it is told.
+"""Connect the hosts of one cluster by a bridge, and set the state of their links on request.
 
-Run by hosts.py with the pid of the cluster's keeper, whose user and network namespace it enters:
-there it may do all of this, whoever it is outside. A host's link is a veth pair; the bridge's end
-of it is a port. Requests and answers are JSON lines; it ends when its standard input does. Without
-a pid it only tries whether links can be given delay and loss here, and exits 0 if so.
+virtual_hosts.py runs it with the pid of the cluster's init process and it enters that process's
+user and network namespace, in which it has the needed rights whatever its user is outside. A host's
+link is a veth pair, and the bridge's end of it is a port. Requests and answers are JSON lines; the
+program exits when its standard input ends. Without a pid it only probes whether links can get delay
+and loss here, and exits 0 if so.
 """
 
 from __future__ import annotations
@@ -23,25 +24,25 @@ from pyroute2.netlink.rtnl import TC_H_ROOT
 
 BRIDGE = "bridge"
 PREFIX = 24
-# What tc-netem(8) does to each direction of a link: a continent away, or a bad cable.
+# Settings of tc-netem(8) for each direction of a link: another continent, or a bad cable.
 DELAY = {"delay": 10_000, "limit": 100_000}  # microseconds, packets
 LOSS = {"loss": 1.0, "limit": 100_000}  # percent, packets
-# How the kernel says that it was built without a kind of queue.
+# Error codes of a kernel that was built without a kind of queue.
 NOT_BUILT_IN = (errno.ENOENT, errno.EOPNOTSUPP)
 
 
 class NotBuiltIn(Exception):
-    """This kernel cannot do that to a link."""
+    """This kernel lacks the queue for a state of a link."""
 
 
 def index_of(ip: IPRoute, name: str) -> int:
-    """The number by which the kernel knows an interface."""
+    """Return the kernel's index of an interface."""
     (index,) = ip.link_lookup(ifname=name)
     return index
 
 
 class Link:
-    """One host's link, from both of its ends."""
+    """One host's link with both of its ends."""
 
     def __init__(self, ip: IPRoute, number: int, pid: int, address: str) -> None:
         name, namespace = f"port{number}", f"/proc/{pid}/ns/net"
@@ -55,7 +56,7 @@ class Link:
 
 
 class Ends:
-    """One end: what is sent out of it can be dropped or held up."""
+    """One end of a link; its outgoing packets can be dropped, delayed or throttled."""
 
     def __init__(self, ip: IPRoute, name: str) -> None:
         self.ip = ip
@@ -98,34 +99,34 @@ def whole(link: Link) -> None:
 
 
 def cut(link: Link) -> None:
-    """As if the cable were pulled: both ends see that there is no carrier."""
+    """Unplug the cable: both ends detect the loss of the carrier."""
     link.port.set_state("down")
 
 
 def drop(link: Link) -> None:
-    """Nothing arrives in either direction, and nobody is told."""
+    """Drop all packets in both directions, without an error at either end."""
     link.port.drop()
     link.host.drop()
 
 
 def deaf(link: Link) -> None:
-    """Nothing reaches the host; what it sends arrives."""
+    """Drop all packets to the host; packets from the host arrive."""
     link.port.drop()
 
 
 def mute(link: Link) -> None:
-    """Nothing that the host sends arrives; what is sent to it does."""
+    """Drop all packets from the host; packets to the host arrive."""
     link.host.drop()
 
 
 def delay(link: Link) -> None:
-    """What is sent arrives late, in either direction."""
+    """Delay all packets in both directions."""
     for end in (link.port, link.host):
         end.impair(**DELAY)
 
 
 def loss(link: Link) -> None:
-    """Some of what is sent, in either direction, does not arrive."""
+    """Drop some packets in both directions."""
     for end in (link.port, link.host):
         end.impair(**LOSS)
 
@@ -136,13 +137,13 @@ STATES: dict[str, Callable[[Link], None]] = {
 
 
 def throttle(link: Link, rate: Mapping[str, float]) -> None:
-    """No more than `rate` (fields of core/link_rates.py) passes, in either direction."""
+    """Limit both directions to `rate` (fields of core/link_rates.py)."""
     for end in (link.port, link.host):
         end.slow_down(rate)
 
 
 def try_netem() -> int:
-    """In namespaces of this process's own: whether the kernel has the queue of delay and loss."""
+    """Return 0 if the kernel has the queue for delay and loss; probe it in own namespaces."""
     namespaces.enter_namespaces()
     with IPRoute() as ip:
         try:

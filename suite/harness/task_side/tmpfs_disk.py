@@ -1,7 +1,8 @@
-"""A disk of a cluster's own, for its model directory, which can be filled up or made read-only.
+"""A separate disk for a cluster's model directory, which can be filled or made read-only.
 
-In the cluster's user namespace anybody may mount a tmpfs; to the rest of the machine the directory
-looks empty. Worker-side, done by the keeper: standard library only, in Python 3.8 syntax.
+In the cluster's user namespace any user may mount a tmpfs. To the rest of the machine the directory
+looks empty. The cluster's init process mounts it. Worker-side: standard library only, in Python 3.8
+syntax.
 """
 
 import contextlib
@@ -18,20 +19,20 @@ CHUNK = b"\0" * 65536
 
 
 def mount(path, size):
-    """Put an empty disk of that size ("64m") there; tasks that start from now on see it."""
+    """Mount an empty disk of that size ("64m") at the path; only tasks that start later see it."""
     namespaces.own_mounts()
     _mount(path, FLAGS, "size=%s" % size)
 
 
 def whole(path):
-    """Undo whatever was done to the disk."""
+    """Restore the disk: make it writable and remove the filler."""
     _mount(path, FLAGS | MS_REMOUNT)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(os.path.join(path, FILLER))
 
 
 def full(path):
-    """Leave not a byte free."""
+    """Fill the disk to the last byte."""
     with open(os.path.join(path, FILLER), "ab", buffering=0) as file:
         for size in (len(CHUNK), 1):
             try:
@@ -43,7 +44,7 @@ def full(path):
 
 
 def read_only(path):
-    """Refuse every write; OSError (EBUSY) when a file is open for writing."""
+    """Make the disk read-only; OSError (EBUSY) if a file is open for writing."""
     _mount(path, FLAGS | MS_REMOUNT | MS_RDONLY)
 
 

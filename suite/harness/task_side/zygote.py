@@ -1,7 +1,7 @@
-"""Imports TensorFlow once, then forks a keeper, and so a cluster, for each connection.
+"""Import TensorFlow once, then fork an init process, and so a cluster, for each connection.
 
-Started by file path under any interpreter: standard library only, in Python 3.8 syntax. It ends
-when its standard input does, which is when pytest ends, in whatever way.
+Run by file path under any interpreter: standard library only, in Python 3.8 syntax. It exits when
+its standard input ends, which happens when pytest ends in any way.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def listen(path):
 
 
 def serve(options):
-    """Answer connections until standard input ends, which it does when pytest does."""
+    """Answer connections until standard input ends, which happens when pytest ends."""
     listener = listen(options.socket)
     zygote = os.getpid()
     wake = cluster_init.wake_on_child_exit()
@@ -64,17 +64,18 @@ def serve(options):
 
 
 def spare_the_forks():
-    """Keep what was imported from being touched, and so copied, in every fork.
+    """Keep forks from writing to imported objects, which would copy their memory pages.
 
-    By the collector, and at the end, when an interpreter takes its modules apart: 0.1 s a task.
+    The garbage collector would write to them, and so would the interpreter when it clears its
+    modules at exit: 0.1 s per task.
     """
-    # A reference that nothing drops: not a global, which goes with its module.
+    # A reference that is never dropped, unlike a global, which is cleared with its module.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(gc.get_objects()))
     gc.freeze()
 
 
 def preload(modules):
-    """Import what the tasks would import, down to the parts that TensorFlow loads lazily."""
+    """Import the modules of the tasks, with the parts that TensorFlow loads lazily."""
     versions = {}
     for name in modules:
         module = importlib.import_module(name)
@@ -82,7 +83,7 @@ def preload(modules):
         if name == "tensorflow":
             versions["keras_module"] = module.keras.layers.Dense.__module__
             context = importlib.import_module("tensorflow.python.eager.context")
-            # A runtime that has started holds threads and locks that no fork survives.
+            # A started runtime has threads and locks that do not survive a fork.
             if context._context is not None:
                 raise RuntimeError("importing TensorFlow started its runtime; use --spawn=exec")
     return versions
@@ -99,7 +100,7 @@ def parse(argv):
 
 def main():
     here = os.path.dirname(os.path.abspath(__file__))
-    # The harness's own modules, found beside this file so far, must not shadow a trainer's.
+    # The harness's modules in this directory must not shadow a trainer's.
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
     return serve(parse(sys.argv[1:]))
 
