@@ -1,4 +1,4 @@
-"""The command line of the suite: options, and their values checked before anything starts."""
+"""Define the command line of the suite, and check its values before anything starts."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from suite.harness.core.settings import TAKEN_IN_BY, Settings, _attribute
 from suite.harness.core.versions import FLAVOURS
 from suite.harness.environment import dataset as data
 
-LARGEST_SEED = 2**31 - 1  # what both numpy and TensorFlow take
+LARGEST_SEED = 2**31 - 1  # the largest that both numpy and TensorFlow accept
 
 
 def is_worker(config: pytest.Config) -> bool:
-    """Whether this is a worker of pytest-xdist, which runs what the controller decided."""
+    """Return True in a worker of pytest-xdist, which runs the tests that the controller chose."""
     return hasattr(config, "workerinput")
 
 
 def is_parallel(config: pytest.Config) -> bool:
-    """Whether other processes of pytest run tests beside this one."""
+    """Return True if other pytest processes run tests at the same time."""
     return is_worker(config) or bool(getattr(config.option, "numprocesses", None))
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Strings throughout: argparse's own refusals are several lines long and exit late."""
+    """Add the options, all as strings: argparse's own errors take several lines and exit late."""
     group = parser.getgroup("tf-distribute-conformance")
     add = group.addoption
     add("--trainer", action="append", default=[], metavar="NAME", help="only this trainer")
@@ -94,7 +94,7 @@ def _processors(text: str | None) -> tuple[int, ...]:
 
 
 def read(options: argparse.Namespace) -> Settings:
-    """Settings from the parsed options; BadInput, in one line, for a value that cannot be."""
+    """Return the settings of the parsed options. Raise BadInput, in one line, for a bad value."""
     for option, value in sides.chosen(options.base, options.new, options).items():
         setattr(options, option, value)
     workers = _number("--workers", options.workers, int, 1, 64)
