@@ -47,7 +47,10 @@ def weights_replicated(run: Run) -> None:
 
 @check
 def batch_sharded(run: Run) -> None:
-    """Require that each device holds its own part of the batch, and all parts have equal size."""
+    """Require that each device holds its own part of the batch, and all parts have equal size.
+
+    The parts must not all be the same.
+    """
     for number, (layout, components) in enumerate(_arrays(run, "batch")):
         what = f"batch {number} of shape {layout['shape']}"
         require(layout["specs"][0] != UNSHARDED, f"{what} is not divided: {layout['specs']}")

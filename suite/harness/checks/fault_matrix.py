@@ -39,7 +39,7 @@ def peers_continue(run: Run, *, harmless: bool = False) -> None:
     lost_s = ended.time_s if ended and ended.time_s < min(back, default=0.0) else fault.time_s
     for task in others:
         exited = run.exit_of(task, fault.attempt)
-        # Another check judges what happens after the fault has ended.
+        # Another check judges the time after the fault has ended.
         if exited and (exited["ended_by_harness"] or any(t < exited.time_s for t in healed)):
             exited = None
         code = exited["code"] if exited else 0

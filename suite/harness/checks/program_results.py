@@ -92,7 +92,7 @@ def fresh_gradients_are_averaged(run: Run) -> None:
     """Require that a step subtracts the mean of its fresh gradients and drops stale ones.
 
     Gradients and values are small whole numbers or halves, which float32 holds exactly. The rate is
-    1, so the step subtracts exactly what was aggregated.
+    1, so the step subtracts exactly the aggregate.
     """
     value, step, gradients, stale = 0.0, 0, [], []
     for event in run.events:

@@ -158,7 +158,7 @@ class _Scenario:
         drivers, limits = cluster.drivers, self.limits
         if self.fault.at_restart and self.trainer.synchronous:
             self._let_end(cluster, drivers)
-        elif self.fault.at_restart:  # endless work: steps show what it resumed from
+        elif self.fault.at_restart:  # endless work: steps show the restored state
             give_time(cluster, limits.detect_s, self._gone_on(cluster, drivers))
         elif self.promise == GO_ON:
             give_time(cluster, limits.detect_s, self._gone_on(cluster, self.others))

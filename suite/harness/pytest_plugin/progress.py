@@ -74,7 +74,7 @@ class Progress:
         text = one_line(clean(f"{label}: {event.task} {event.name}{at}"))
         if self.terminal:
             columns = os.get_terminal_size(stream.fileno()).columns or USUAL_COLUMNS
-            # A line that fills the last column, or goes on below, could not be erased.
+            # A line that fills the last column, or continues below, could not be erased.
             stream.write(DRAW.format(set_cell_size("  " + text, columns - 1)))
         else:
             stream.write(f"\n  {text}\n")

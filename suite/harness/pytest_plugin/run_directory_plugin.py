@@ -124,8 +124,8 @@ class Controller:
             self.last_line = f"interrupted: {text.plural(count, 'verdict')} in {directory}"
         try:
             with self.interrupts.held():
-                # These import pandas and SciPy, which takes a second: only where a report is
-                # written.
+                # This imports pandas and SciPy, which takes a second: import it only where a report
+                # is written.
                 from reports.rundir import writer
 
                 self.written = writer.write(

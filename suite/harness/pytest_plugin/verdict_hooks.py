@@ -185,7 +185,10 @@ def timing_of(item: pytest.Item, session: Session) -> dict[str, Any]:
 
 
 def apply(report: pytest.TestReport, judgement: verdicts.Judgement) -> None:
-    """Set pytest's outcome: a deviation is an xfail, unsupported a skip, all else bad a failure."""
+    """Set pytest's outcome: a known deviation is an xfail, an unsupported case is a skip.
+
+    Other bad verdicts are failures.
+    """
     reason = f"{judgement.verdict}: {judgement.reason} {judgement.url}".strip()
     if judgement.verdict == "known_deviation":
         report.outcome = "skipped"
@@ -297,7 +300,7 @@ def hangs(item: pytest.Item) -> str:
 
 
 def status(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """Report a harness error as an error to pytest, in any phase."""
+    """Return pytest's status of a harness error, an error in any phase; None for other reports."""
     carried = getattr(report, CARRIED, None)
     if carried and report.failed and carried["row"]["verdict"] == "harness_error":
         return "error", "E", "HARNESS ERROR"

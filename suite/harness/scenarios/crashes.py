@@ -274,7 +274,7 @@ def asynchronous_chief_lost(launch: Launch) -> Run:
 
 
 def server_lost(launch: Launch) -> Run:
-    """Kill a parameter server after a save. Restart all tasks after that has had its effect."""
+    """Kill a parameter server after a save, let the drivers react, and restart all tasks."""
     with launch(**saving(launch)) as cluster:
         cluster.start()
         wait_saved(cluster)
