@@ -1,7 +1,8 @@
-"""The pytest plug-in: options in, cases for tests, verdicts and measurements out.
+"""Connect the suite to pytest: options in, cases for tests, verdicts and measurements out.
 
-Order of a session: check what was asked for, find interpreter, data and network, start importing
-TensorFlow, collect, run, end everything, look for leaks, write the run directory, sum it up.
+Order of a session: check the request, find interpreter, data and network, start importing
+TensorFlow, collect, run, end all processes, look for leaks, write the run directory, print the
+summary.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from suite.harness.session.session import SESSION
 META = ROOT / "suite" / "meta"
 SELF_CHECK = META / "test_self_check.py"
 BENCHMARKS = ROOT / "suite" / "benchmarks"
-ORDER = ("meta", "conformance", "faults", "benchmarks")  # timings last, when nothing imports
+ORDER = ("meta", "conformance", "faults", "benchmarks")  # timings last, after all imports
 MARKERS = (
     "claim(*ids): the promises of claims.toml that this test can refute",
     "cases(events, flags, families, distributed, synchronous, aggregates, fit, backends): of rows",
@@ -53,18 +54,21 @@ MARKERS = (
     "paired: measures against --base; left out without it",
     *(f"{m}: left out without {row.flag}: {row.help}" for m, row in TAKEN_IN_BY.items()),
 )
-# pytest's own options under which no test runs.
+# pytest's own options that run no test.
 LISTING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan", "cacheshow")
 SETTLED = pytest.StashKey[setup.Settled]()
 RECORDER = pytest.StashKey[Recorder]()
 PROGRESS = pytest.StashKey[Progress]()
-HINTS = pytest.StashKey[list[str]]()  # lines below the number of tests that were collected
-# pytest's own options that leave out tests, some before they are collected.
+HINTS = pytest.StashKey[list[str]]()  # lines to print below the number of collected tests
+# pytest's own options that deselect tests, some before collection.
 NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "stepwise")
 
 
 class Quiet:
-    """A plug-in of its own: no line of progress is drawn while pytest prints of a test."""
+    """Pause the progress line while pytest prints about a test.
+
+    This is a separate plug-in.
+    """
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
@@ -82,12 +86,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def needs_tensorflow(config: pytest.Config) -> bool:
-    """Tests of the harness need neither TensorFlow nor a run directory."""
+    """Return True unless only tests of the harness are named.
+
+    Those need neither TensorFlow nor a run directory.
+    """
     return not all(_in_meta(config, argument) for argument in config.args)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave the tests of the harness itself to who names them; keep a self-check of seconds."""
+    """Ignore tests of the harness itself unless they are named; keep a self-check of seconds."""
     is_test = collection_path.parent == META and collection_path.name.startswith("test_")
     if is_test and collection_path != SELF_CHECK:
         return not any(_in_meta(config, argument) for argument in config.args) or None
@@ -95,7 +102,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def only_lists(config: pytest.Config) -> bool:
-    """Return True if tests are listed only, as every IDE does to find them."""
+    """Return True if tests are only listed, as every IDE does to find them."""
     return any(getattr(config.option, name, None) for name in LISTING)
 
 
@@ -109,7 +116,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in MARKERS:
         config.addinivalue_line("markers", line)
     if is_worker(config):
-        # A worker of pytest-xdist reads --dist from the command line, where it seldom stands.
+        # A worker of pytest-xdist reads --dist from the command line, which seldom has it.
         config.option.loadgroup = config.workerinput["loadgroup"]  # type: ignore[attr-defined]
         carried = config.workerinput["tf_distribute_conformance"]  # type: ignore[attr-defined]
         if carried is not None:
@@ -119,7 +126,7 @@ def pytest_configure(config: pytest.Config) -> None:
             config.stash[SESSION] = setup.build(settled, Progress(), prefix, processes)
         return
     if getattr(config.option, "dist", "no") == "load":
-        config.option.dist = "loadgroup"  # tests that share a run must share a process
+        config.option.dist = "loadgroup"  # tests that share a run must run in one process
     if config.option.help or config.option.markers or not needs_tensorflow(config):
         return
     interrupts = Interrupts()
@@ -148,7 +155,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_configure_node(node: Any) -> None:
-    """Hand what was settled to a worker of pytest-xdist."""
+    """Pass the settled session to a worker of pytest-xdist."""
     settled = node.config.stash.get(SETTLED, None)
     node.workerinput["tf_distribute_conformance"] = settled and asdict(settled)
     node.workerinput["loadgroup"] = node.config.option.dist == "loadgroup"
@@ -157,9 +164,9 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     config = session.config
     if SETTLED in config.stash and not is_parallel(config):
-        # pytest points descriptor 1 elsewhere while a test runs; the copy stays where it is now.
+        # pytest redirects descriptor 1 while a test runs. The copy keeps the current target.
         config.stash[PROGRESS].open(os.fdopen(os.dup(1), "w"))
-        if not config.stash[SESSION].settings.base:  # two sides have processes of their own
+        if not config.stash[SESSION].settings.base:  # each side starts its own processes
             config.stash[SESSION].engine.warm(*config.stash[SESSION].engine.flavours)
 
 
@@ -203,7 +210,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         pytest.param(c, id=c.id, marks=pytest.mark.xdist_group(f"{c.trainer.name}-{c.keras}"))
         for c in cases
     ]
-    # No row of those asked for can do it: left out below, since pytest would call it a skip.
+    # No requested row meets the needs. The test is deselected below, since pytest would report an
+    # empty parameter set as a skip.
     nothing = pytest.param(None, id="none")
     metafunc.parametrize("case", grouped or [nothing], indirect=True)
 
@@ -235,7 +243,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _name_groups(items: list[pytest.Item]) -> None:
-    """Write the group of each test into its node id, where the scheduler of pytest-xdist reads it.
+    """Append the group of each test to its node id, where the scheduler of pytest-xdist reads it.
 
     pytest-xdist 3.8 writes it to an attribute that pytest 9.2 no longer has, so that each process
     would run the scenarios of all groups: https://github.com/pytest-dev/pytest-xdist/issues/1386
@@ -247,7 +255,7 @@ def _name_groups(items: list[pytest.Item]) -> None:
 
 
 def is_whole(config: pytest.Config) -> bool:
-    """Whether all tests were collected, so that what is not among them does not exist."""
+    """Return True if all tests were collected, so that any name not among them does not exist."""
     narrowed = any(config.getoption(name, None) for name in NARROWING)
     return [a.rstrip("/") for a in config.args] == ["suite"] and not narrowed
 
@@ -255,7 +263,7 @@ def is_whole(config: pytest.Config) -> bool:
 def _left_out(config: pytest.Config, item: pytest.Item) -> bool:
     case, scene = case_of(item), scenario_of(item)
     return bool(
-        # A scenario may mean something for some only, as what a document prints of its run does.
+        # A scenario may apply to some cases only, such as a check of a document's printed output.
         (case and not getattr(scene, "means", bool)(case))
         or ("case" in getattr(item, "fixturenames", ()) and case is None)
         or _missing_marks(config, item)
@@ -273,7 +281,10 @@ def _missing_marks(config: pytest.Config, item: pytest.Item) -> list[str]:
 def _options_for(
     config: pytest.Config, kept: Sequence[pytest.Item], left_out: Sequence[pytest.Item]
 ) -> Iterator[str]:
-    """Name the options of tests that were meant: -m names their mark, or no other was chosen."""
+    """Yield a hint for each option that would add tests that were probably wanted.
+
+    That is so if -m names their mark, or if no other test was selected.
+    """
     missing = Counter(mark for item in left_out for mark in _missing_marks(config, item))
     for mark, count in missing.items():
         if not kept or re.search(rf"\b{mark}\b", config.option.markexpr):
@@ -281,7 +292,7 @@ def _options_for(
 
 
 def only_benchmarks(config: pytest.Config) -> bool:
-    """Return True if the command line names benchmarks and nothing else."""
+    """Return True if the command line names only benchmarks."""
     directory = config.invocation_params.dir
     named = [(directory / argument.split("::")[0]).resolve() for argument in config.args]
     return all(p.is_relative_to(BENCHMARKS) for p in named)
@@ -294,7 +305,7 @@ def _place(item: pytest.Item) -> int:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, None]:
-    """Wait for what other runs on this machine time, once everything else is ready to be timed."""
+    """Wait for timings of other runs on this machine, once the test is ready to be timed."""
     outcome = yield
     if item.get_closest_marker("timing") and outcome.excinfo is None:
         config = item.config
@@ -309,7 +320,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
-    """Beside what a test has timed stands how undisturbed the machine was meanwhile."""
+    """Record CPU interference (steal, other processes) for every timed test."""
     if not item.get_closest_marker("timing"):
         yield
         return
@@ -334,7 +345,7 @@ def pytest_report_teststatus(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End everything that this process started; a worker tells the controller what was left."""
+    """End all processes that this process started; a worker reports its leaks to the controller."""
     held = session.config.stash.get(SESSION, None)
     if held is None:
         return

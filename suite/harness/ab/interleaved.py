@@ -1,11 +1,11 @@
-"""Measures two sides as one: fresh processes of both, in pairs, which take turns.
+"""Measure two sides interleaved: pairs of fresh processes, one of each side, that alternate turns.
 
-What disturbs one side's turn disturbs the other's next to it, so that their ratio is told far
-better than either time. What differs from process to process (in which order TensorFlow runs what
-nothing orders, memory layout) is the same in all turns of one, and only further processes show it:
-each pair starts anew, from the interpreter on. Most of that was glibc's malloc, which gives memory
-back in each step, more in one process than in the next, so here it keeps it unless --malloc says
-otherwise.
+A disturbance of one side's turn also hits the other side's adjacent turn, so their ratio is far
+more precise than either time. The difference between processes (the order in which TensorFlow runs
+unordered ops, memory layout) is the same in all turns of one process. Only more processes show it,
+so each pair starts anew, from the interpreter on. Most of that difference was due to glibc's
+malloc, which returns memory in each step, more in one process than in the next. Here malloc keeps
+freed memory unless --malloc says otherwise.
 """
 
 from __future__ import annotations
@@ -31,26 +31,27 @@ from suite.harness.scenarios import small_programs
 from suite.harness.scenarios.base import Launch
 from suite.harness.session.session import Launch as SessionLaunch
 
-TURN_S = 0.05  # long against a hand-over, short against what disturbs
-# Of each side in a pair, or fewer in the same time. More of them show little that is new of the
-# same processes: pairs differ by more than their turns' scatter (`python -m reports trials`).
+TURN_S = 0.05  # long compared to a handover, short compared to disturbances
+# Limit of turns of each side in a pair; long steps get fewer turns in the same time. More turns add
+# little about the same processes: pairs differ by more than the scatter of their turns (`python -m
+# reports trials`).
 TURNS = 60
-# Where processes are what differs, the rest of the budget goes to more of them. The best division
-# is by variances and costs (Kalibera and Jones, ISMM 2013); here the turns have the budget, and at
-# 24 of them the processes' variance is still twice that of the turns.
+# Turns per pair where processes differ, so that the rest of the budget goes to more processes. The
+# best division is by variances and costs (Kalibera and Jones, ISMM 2013). Here turns get the
+# budget, and at 24 turns the variance of the processes is still twice that of the turns.
 FEWER_TURNS = 24
-LEAST_TURNS = 6  # however small the budget and long the steps
-LOOK_S = 0.25  # how often to look whether they are over: it takes CPU from what is timed
+LEAST_TURNS = 6  # even with a small budget and long steps
+LOOK_S = 0.25  # polling interval; polling takes CPU from the timed processes
 
 
 @dataclass(frozen=True)
 class Pair:
     """One pair of processes or clusters: seconds per step of each turn, by side, in order.
 
-    `workers`: of each side's cluster, which may be fewer than its trainer's (see cluster_of).
-    `start_up_s`: from the start until warm, import and tracing included, of both at once;
-    `collective`: what TensorFlow really reduced by.
-    `steal`, `foreign`: see machine.Watch. `timed_s`: in all turns, of the side that was faster.
+    `workers`: of each side's cluster, maybe fewer than its trainer's (see cluster_of).
+    `start_up_s`: from the start of both sides until the side is warm, import and tracing included.
+    `collective`: the implementation that TensorFlow chose. `steal`, `foreign`: see
+    interference.Watch. `timed_s`: in all turns, of the faster side.
     """
 
     times_s: dict[str, list[float]]
@@ -63,13 +64,13 @@ class Pair:
 
     @property
     def log_ratios(self) -> np.ndarray:
-        """Of each turn of `new` to that of `base` next to it."""
+        """Return the log of the ratio of each `new` turn to the adjacent `base` turn."""
         return np.log(np.array(self.times_s["new"]) / np.array(self.times_s["base"]))
 
 
 @contextlib.contextmanager
 def launches(launch: SessionLaunch, sides: Sequence[Side]) -> Iterator[list[SessionLaunch]]:
-    """A launch for each side, with an engine of its own that starts plain processes."""
+    """Yield a launch for each side, with its own engine that starts plain processes."""
     engines = [
         launch.engine.apart(
             f"{side.name}-",
@@ -91,14 +92,14 @@ def launches(launch: SessionLaunch, sides: Sequence[Side]) -> Iterator[list[Sess
 
 
 def cluster_of(launch: Launch, own: dict[str, Any], how: dict[str, Any]) -> Cluster:
-    """A cluster that trains without end; its leader has the flags `own`, and takes turns."""
+    """Return a cluster that trains endlessly; its leader has the flags `own` and takes turns."""
     row = launch.case.trainer
     coordinated = staging.coordinated(row)
     timed = small_programs.program(launch, "paired_trainer", flags=row.flags)
     flags = {**_endless(launch), "program": row.program}
     if row.path == AS_DOCUMENTED:
         flags["approach"] = row.name
-    # Asynchronous workers would each need turns of their own; one alone is the same code.
+    # Asynchronous workers would each need their own turns. A single worker runs the same code.
     workers = None if row.synchronous or coordinated else 1
     cluster = launch(timed, workers=workers, flags={**flags, **how, "tick": row.tick})
     cluster.plan = replace(cluster.plan, task_flags={cluster.drivers[0]: own})
@@ -111,9 +112,9 @@ def _endless(launch: Launch) -> dict[str, Any]:
 
 
 def documented(launch: Launch) -> Run:
-    """The bare calls of the case's document, alone, until every driver has made a few steps.
+    """Run the snippets of the case's document until every driver has made a few steps.
 
-    Of a coordinator: a few rounds, of as many steps as it schedules at once, or epochs.
+    A coordinator makes a few epochs, or rounds of as many steps as it schedules at once.
     """
     row = replace(launch.case.trainer, path=AS_DOCUMENTED)
     flags = {**_endless(launch), "approach": row.name}
@@ -124,7 +125,10 @@ def documented(launch: Launch) -> Run:
 
 
 def measured(launches: Sequence[Launch], number: int, slow_down: float, turns: int) -> Pair:
-    """One pair, base and new; who starts first and has the first turn alternates with `number`."""
+    """Return one pair, base and new; the side that starts first alternates with `number`.
+
+    That side also has the first turn.
+    """
     with tempfile.TemporaryDirectory(prefix="turns-") as directory:
         path = Path(directory) / "turn"
         how = {"count": turns, "least": LEAST_TURNS, "turn": TURN_S}
@@ -144,7 +148,7 @@ def measured(launches: Sequence[Launch], number: int, slow_down: float, turns: i
                 _wait_for_turns((base, new))
             runs = {name: cluster.run() for name, cluster in clusters.items()}
     told = {name: run.of("timed") for name, run in runs.items()}
-    # The slower side may have had its time a turn earlier.
+    # The slower side may have reached the time limit a turn earlier.
     both = min(len(events) for events in told.values())
     told = {name: events[:both] for name, events in told.items()}
     return Pair(
@@ -159,8 +163,11 @@ def measured(launches: Sequence[Launch], number: int, slow_down: float, turns: i
 
 
 def _wait_for_turns(clusters: Sequence[Cluster]) -> None:
-    """Until both have had all; where one cannot, its error, and not that the other waits for it."""
-    looked = dict.fromkeys(range(len(clusters)), 0)  # of the history, which has all steps
+    """Wait until both sides have had all turns; if one side fails, raise its own error.
+
+    That error comes before the other side's, which only waits for the failed side.
+    """
+    looked = dict.fromkeys(range(len(clusters)), 0)  # read position in each history
     through: set[int] = set()
 
     def over() -> bool:
@@ -181,8 +188,11 @@ def _wait_for_turns(clusters: Sequence[Cluster]) -> None:
 
 
 def measure(launches: Sequence[Launch], budget_s: float, slow_down: float = 0.0) -> Iterator[Pair]:
-    """Pairs, until they are enough for the gate or `budget_s` of timed steps a side are spent."""
-    from reports.stats import ratio_tests  # with SciPy, which only what measures has to wait for
+    """Yield pairs until they suffice for the gate or use up the budget.
+
+    The budget, `budget_s`, is of timed steps of each side.
+    """
+    from reports.stats import ratio_tests  # imports SciPy, so only measuring tests wait for it
 
     turns = min(TURNS, max(LEAST_TURNS, int(budget_s / TURN_S / ratio_tests.LEAST_PAIRS)))
     found: list[np.ndarray] = []

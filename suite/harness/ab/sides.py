@@ -1,7 +1,7 @@
-"""What a paired comparison compares: `--base` and `--new`, of one kind, all else being equal.
+"""Define the sides of a paired comparison: `--base` and `--new`, of one kind, all else equal.
 
-A kind is a row of KINDS. The new side is the case that a test gets, chosen by the option that a
-kind stands for; the base is the same case with that one thing replaced.
+A kind is a row of KINDS. The new side is the case that a test gets, selected by the option of the
+kind. The base is the same case with that one property replaced.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 SAME = "same"
 DOCUMENTED = "documented"
-# The program that makes the bare calls of a document, and where it has them, by trainer.
+# The program that runs the snippets of a document, and the folder of snippets, by trainer.
 AS_DOCUMENTED = str(ROOT / "suite" / "programs" / "as_documented.py")
 DOCUMENTS = ROOT / "suite" / "programs" / "documents"
-# tf_keras is what Keras 2 has become: across versions one is the other's counterpart.
+# tf_keras is the successor of Keras 2: across versions one is the counterpart of the other.
 COUNTERPARTS = {"keras2": "tf_keras", "tf_keras": "keras2"}
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What can be compared: the option that names it, and its names, as far as they are known."""
+    """A kind of comparison: the option that names it, and the known names."""
 
     name: str
-    option: str  # attribute of the parsed options that chooses the new side
+    option: str  # attribute of the parsed options that selects the new side
     known: Iterable[str] = ()
 
 
@@ -47,12 +47,12 @@ KINDS = (
     Kind("trainer", "trainer", tuple(BY_NAME)),
     Kind("backend", "backend", tuple(backends.BY_NAME)),
     Kind("keras", "keras", FLAVOURS),
-    Kind("python", "python"),  # any other name is an interpreter's
+    Kind("python", "python"),  # any other name is an interpreter
 )
 
 
 def kind_of(option: str, name: str) -> Kind:
-    """Which of KINDS a name is of; BadInput for one of none."""
+    """Return the row of KINDS to which a name belongs. Raise BadInput if there is none."""
     for kind in KINDS:
         if name in kind.known:
             return kind
@@ -63,7 +63,10 @@ def kind_of(option: str, name: str) -> Kind:
 
 
 def chosen(base: str | None, new: str | None, options: Any) -> dict[str, Any]:
-    """The parsed options that `--new` sets, by attribute; BadInput for what cannot be compared."""
+    """Return the parsed options that `--new` sets, by attribute.
+
+    Raise BadInput if the sides cannot be compared.
+    """
     if base is None:
         if new is not None:
             raise BadInput(f"--new {new}: compared with what? give --base as well")
@@ -81,14 +84,14 @@ def chosen(base: str | None, new: str | None, options: Any) -> dict[str, Any]:
 
 
 def check(base: str | None, scale: float) -> None:
-    """BadInput for an interpreter that has no TensorFlow, before anything is measured."""
+    """Raise BadInput for an interpreter without TensorFlow, before any measurement."""
     if base is not None and kind_of("--base", base).name == "python":
         environments.describe(base, scale)
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side: what trains, how, and under which interpreter."""
+    """One side: trainer, configuration and interpreter."""
 
     name: str  # base or new
     case: Case
@@ -96,34 +99,34 @@ class Side:
 
     @property
     def trainer(self) -> str:
-        """What trains, by name."""
+        """Return the name of the trainer."""
         row = self.case.trainer
         return DOCUMENTED if row.path == AS_DOCUMENTED else row.name
 
     @property
     def versions(self) -> Mapping[str, str]:
-        """Columns of its measurements."""
+        """Return the version columns of this side's measurements."""
         found = self.interpreter
         keras = found.label(self.case.keras)
         return {"tensorflow": found.tensorflow, "keras": keras, "python": found.python_version}
 
 
 def interpreter_of(base: str, interpreter: Interpreter) -> Interpreter:
-    """The interpreter of the base side, where that of the new one is this."""
+    """Return the interpreter of the base side; `interpreter` is that of the new side."""
     return environments.describe(base) if kind_of("--base", base).name == "python" else interpreter
 
 
 def document_of(row: Trainer) -> Path:
-    """Where the bare calls of its document stand, with which it can be compared, if they do."""
+    """Return the path of the snippets of the trainer's document, which may not exist."""
     return DOCUMENTS / f"{row.name}.py"
 
 
 def base_of(base: str, case: Case, interpreter: Interpreter) -> Side:
-    """The base side of a case, under that interpreter; HarnessError where it has no counterpart.
+    """Return the base side of a case, under that interpreter.
 
-    Another trainer is compared as it is: with the backend and the Keras of the case where it has
-    them, else with its own first, and with its own workers. A ratio is of steps, whatever is in
-    them.
+    Raise HarnessError if the case has no counterpart. Another trainer is compared as it is: with
+    the case's backend and Keras if it has them, else with its own first ones, and with its own
+    workers. A ratio compares steps, whatever a step contains.
     """
     kind, row = kind_of("--base", base), case.trainer
     if kind.name == "document" and not document_of(row).exists():
@@ -150,7 +153,7 @@ def base_of(base: str, case: Case, interpreter: Interpreter) -> Side:
 def comparable(
     base: str, cases: Iterable[Case], interpreter: Interpreter
 ) -> tuple[list[Case], list[str]]:
-    """Those of the cases that have a counterpart on the base side, and why the others have none."""
+    """Return the cases with a counterpart on the base side, and the reasons against the others."""
     found, reasons = [], []
     interpreter = interpreter_of(base, interpreter)
     for case in cases:

@@ -1,1 +1,1 @@
-"""Checks: pure functions over histories, a module for each kind of promise."""
+"""Define the checks: pure functions over histories, one module for each kind of promise."""

@@ -1,7 +1,7 @@
-"""Completion: a run ends as it was asked to, and what it reports adds up.
+"""Check completion: a run ends as requested, and its reported numbers add up.
 
-`finished` is held against what was asked for, the steps against `finished`: a trainer that ends
-quietly, with exit 0, after an error is told apart from one that miscounts.
+The step count of `finished` must match the request, and the reported steps must match `finished`.
+This separates a trainer that exits with 0 after an error from one that miscounts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from suite.harness.core.history import Event, Run
 
 @check
 def finishes_requested_steps(run: Run) -> None:
-    """Every driver exits with 0 after `finished` with the step count that was asked for."""
+    """Require that every driver exits with 0 after `finished` with the requested step count."""
     for task in run.drivers:
         attempt = last_attempt(run, task)
         exited = only(f"end of {task}", run.of("exited", task, attempt))
@@ -38,7 +38,7 @@ def finishes_requested_steps(run: Run) -> None:
 
 @check
 def steps_accounted(run: Run) -> None:
-    """Each driver reports every step up to `finished` exactly once, and each epoch its steps."""
+    """Require that each driver reports every step up to `finished` exactly once."""
     for task in run.drivers:
         steps = some(f"step of {task}", run.of("step", task))
         finished = only(f"`finished` of {task}", run.of("finished", task))
@@ -53,7 +53,7 @@ def steps_accounted(run: Run) -> None:
 
 @check
 def epochs_accounted(run: Run) -> None:
-    """Each driver reports each epoch once, in order, with the steps that lie in it."""
+    """Require that each driver reports each epoch once, in order, with the number of its steps."""
     for task in run.drivers:
         epochs = some(f"epoch of {task}", run.of("epoch", task))
         equal(f"epochs of {task}", [e["epoch"] for e in epochs], list(range(1, len(epochs) + 1)))
@@ -65,12 +65,12 @@ def epochs_accounted(run: Run) -> None:
 
 @check
 def examples_accounted(run: Run) -> None:
-    """Each worker processes, in every step, a batch for each of its replicas."""
+    """Require that each worker processes a batch for each of its replicas in every step."""
     batch = asked(run, "batch-size") * run.devices
     for event in some("step", run.of("step")):
         equal(f"examples of {event.task} in step {event['global_step']}", event["examples"], batch)
 
 
 def _epoch_of(step: Event, epochs: list[Event]) -> int:
-    """The epoch that is the next to end after the step; 0 for a step behind the last one."""
+    """Return the first epoch that ends after the step; 0 for a step after the last epoch."""
     return next((e["epoch"] for e in epochs if step.time_s <= e.time_s), 0)

@@ -1,4 +1,4 @@
-"""Agreement: all replicas of a synchronous run report the same and hold the same weights."""
+"""Check agreement: all replicas of a synchronous run report the same and hold the same weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ VALIDATION = "val_"
 
 
 def _metrics(run: Run, task: str, validation: bool) -> list[dict[str, float]]:
-    """After each epoch, the task's metrics of training or of validation."""
+    """Return the task's metrics of training or of validation after each epoch."""
     return [
         {k: v for k, v in e["metrics"].items() if k.startswith(VALIDATION) == validation}
         for e in run.of("epoch", task)
@@ -26,19 +26,22 @@ def _agree(run: Run, validation: bool) -> None:
 
 @check
 def workers_agree_on_metrics(run: Run) -> None:
-    """Every worker reports the same loss and metrics at every epoch, to the last bit."""
+    """Require that all workers report bit-identical loss and metrics at every epoch."""
     _agree(run, validation=False)
 
 
 @check
 def validation_agrees(run: Run) -> None:
-    """Every worker reports the same metrics of validation at every epoch, to the last bit."""
+    """Require that all workers report bit-identical validation metrics at every epoch."""
     _agree(run, validation=True)
 
 
 @check
 def workers_agree_on_weights(run: Run) -> None:
-    """Every worker holds the same weights after each epoch and at the end, and they have moved."""
+    """Require that all workers hold the same weights after each epoch and at the end.
+
+    The weights must have changed.
+    """
     require(len(run.workers) > 1, "one worker alone cannot agree")
     sides = {
         task: [(e["when"], e["global_step"], e["digest"]) for e in run.of("weights", task)]
@@ -53,7 +56,7 @@ def workers_agree_on_weights(run: Run) -> None:
 
 @check
 def replica_on_each_device(run: Run) -> None:
-    """There are as many replicas as workers times devices, as each worker counts them."""
+    """Require that each worker counts as many replicas as workers times devices."""
     for task in run.workers:
         joined = some(f"joined event of {task}", run.of("joined", task))[-1]
         equal(f"replicas that {task} counts", joined["replicas"], run.replicas)
@@ -61,7 +64,7 @@ def replica_on_each_device(run: Run) -> None:
 
 @check
 def replicas_in_sync(run: Run) -> None:
-    """Every device holds a copy of the weights, the same on all, after each epoch; they move."""
+    """Require that all devices hold the same weights after each epoch, and that they change."""
     for task in run.workers:
         told = some(f"weights of {task}", run.of("weights", task))
         for e in told:

@@ -1,8 +1,8 @@
-"""What a check is: a pure function over histories that raises CheckFailed, or says nothing.
+"""Define checks: pure functions over histories that raise CheckFailed or return None.
 
-A check states one property. What it finds violated it prints from both sides, and it refuses to
-call anything equal that was never there: the helpers below fail on nothing at all. Every check has
-a fake trainer in suite/meta that makes it, and no other, go red.
+A check states one property. Its message shows both sides of a violation. The helpers below fail on
+missing data, so that a check never passes on nothing. Each check has a fake trainer in suite/meta
+that makes this check, and no other, fail.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def equal(what: str, found: object, wanted: object) -> None:
 
 
 def close(what: str, found: float, wanted: float, relative: float) -> None:
-    """Equal up to rounding; two that are not numbers are never close."""
+    """Require equality up to rounding. NaN is never close."""
     require(
         math.isclose(found, wanted, rel_tol=relative, abs_tol=1e-12),
         f"{what}: {found!r} against {wanted!r}, more than {relative:g} (relative) apart",
@@ -43,7 +43,7 @@ def close(what: str, found: float, wanted: float, relative: float) -> None:
 
 
 def same(what: str, sides: Mapping[str, Any]) -> Any:
-    """All sides (name -> value) are equal, and there are some; gives the common value."""
+    """Require that all sides (name -> value) are equal, and at least one. Return the value."""
     require(sides, f"{what}: nobody reports it")
     (first, wanted), *others = sides.items()
     for name, found in others:
@@ -52,35 +52,35 @@ def same(what: str, sides: Mapping[str, Any]) -> Any:
 
 
 def some(what: str, found: Iterable[T]) -> list[T]:
-    """All of them, when there is at least one."""
+    """Return all items as a list; require at least one."""
     items = list(found)
     require(items, f"there is no {what}")
     return items
 
 
 def only(what: str, found: Iterable[T]) -> T:
-    """The one that there must be."""
+    """Return the only item; require exactly one."""
     items = list(found)
     equal(f"number of {what}", len(items), 1)
     return items[0]
 
 
 def last_attempt(run: Run, task: str) -> int:
-    """The number of the task's last incarnation."""
+    """Return the number of the task's last attempt."""
     return max((e.attempt for e in run.events if e.task == task), default=0)
 
 
 def weights(run: Run, when: str, task: str, attempt: int | None = None) -> list[Event]:
-    """The `weights` events of one kind: initial, epoch or final."""
+    """Return the `weights` events of one kind: initial, epoch or final."""
     return [e for e in run.of("weights", task, attempt) if e["when"] == when]
 
 
 def asked(run: Run, flag: str) -> Any:
-    """What the run was started with."""
+    """Return the value of a flag of the run; require that the flag was given."""
     require(run.flags.get(flag) is not None, f"the run was started without --{flag}")
     return run.flags[flag]
 
 
 def asked_steps(run: Run) -> int:
-    """Steps that the run was asked for, over all epochs."""
+    """Return the number of steps that were requested, over all epochs."""
     return int(asked(run, "epochs")) * int(asked(run, "steps-per-epoch"))

@@ -1,4 +1,4 @@
-"""Callbacks: what the documents' callbacks print and write while Keras trains."""
+"""Check callbacks: the output of the documents' callbacks while Keras trains."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from suite.harness.core.history import Run
 
 PRINTED = re.compile(r"Learning rate for epoch (\d+) is (\S+)")
 RATES = ("learning_rate", "lr")  # Keras 3, and before
-FLOAT32 = 1e-6  # relative; what is told went through a float32 on one side
-# From which epoch on, and by what the rate of the first ones is multiplied: the document's 1e-3,
-# 1e-4 and 1e-5 at epochs 1 to 3, 4 to 7 and 8 to 12.
+FLOAT32 = 1e-6  # relative; one side passed through float32
+# First epoch and factor of the initial rate: the document's 1e-3, 1e-4 and 1e-5 at epochs 1 to 3, 4
+# to 7 and 8 to 12.
 SCHEDULE = ((1, 1.0), (4, 0.1), (8, 0.01))
 
 
@@ -21,7 +21,7 @@ def _factor(epoch: int) -> float:
 
 @check
 def learning_rate_follows_schedule(run: Run) -> None:
-    """Each epoch trains at the schedule's rate, and prints it."""
+    """Require that each epoch trains at the schedule's rate and prints it."""
     base = float(asked(run, "learning-rate"))
     for task in run.workers:
         epochs = some(f"epoch of {task}", run.of("epoch", task))
@@ -38,7 +38,7 @@ def learning_rate_follows_schedule(run: Run) -> None:
 
 @check
 def event_files_hold_the_metrics(run: Run, then: Run) -> None:
-    """The event files (read by `then`) have loss and accuracy of each epoch as they were told."""
+    """Require the reported loss and accuracy of each epoch in event files (read by `then`)."""
     found = {
         (e["tag"], e["global_step"]): e["value"]
         for e in some("scalar in event files", then.of("summary"))

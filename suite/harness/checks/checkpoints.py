@@ -1,4 +1,4 @@
-"""Saving: every worker saves, only the chief's remains, and what remains can be used."""
+"""Check saving: every worker saves, only the chief's save remains, and it is usable."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ SAVED = ("checkpoint_saved", "exported")
 
 
 def chief(run: Run) -> str:
-    """The task that must be the chief; whether it is, and alone, is for `one_chief` to say."""
+    """Return the task that must be the chief. The check `one_chief` verifies that it is."""
     return run.drivers[0]
 
 
 def _kinds(run: Run) -> list[str]:
-    """Of what can be saved, what this trainer saves."""
+    """Return the kinds of save that this trainer makes."""
     return some("kind of save", [name for name in SAVED if name in run.trainer.events])
 
 
 def _saves(run: Run, name: str) -> dict[str, Event]:
-    """The last save of every worker."""
+    """Return the last save of every worker."""
     return {task: some(f"{name} event of {task}", run.of(name, task))[-1] for task in run.workers}
 
 
 def _remains(path: str) -> bool:
-    """Whether a directory, or a checkpoint whose files begin with that path, is there."""
+    """Return True if a directory, or a checkpoint whose files start with that path, exists."""
     wanted = Path(path)
     return wanted.exists() or any(wanted.parent.glob(wanted.name + ".*"))
 
 
 @check
 def save_paths_distinct(run: Run) -> None:
-    """No two workers ever write to one path, nor one below the other's."""
+    """Require that no two workers write to the same path, nor to one below the other's."""
     require(len(run.workers) > 1, "one worker alone shares no path")
     for name in _kinds(run):
         for (one, a), (other, b) in combinations(_saves(run, name).items(), 2):
@@ -57,7 +57,7 @@ def save_paths_distinct(run: Run) -> None:
 
 @check
 def only_chief_keeps(run: Run) -> None:
-    """Of all that was saved, what the chief saved to the real path is all that remains."""
+    """Require that only the chief's save, at the real path, remains."""
     for name in _kinds(run):
         saves = _saves(run, name)
         remaining = {e["path"] for e in saves.values() if _remains(e["path"])}
@@ -66,7 +66,7 @@ def only_chief_keeps(run: Run) -> None:
 
 @check
 def exports_identical(run: Run) -> None:
-    """Every worker's saved model holds the same weights, and they are the trained ones."""
+    """Require that all workers export the same weights, and that these are the trained ones."""
     exported = _saves(run, "exported")
     digest = same("weights in the saved model", {t: e["digest"] for t, e in exported.items()})
     for task in run.workers:
@@ -76,7 +76,7 @@ def exports_identical(run: Run) -> None:
 
 @check
 def checkpoint_kept_is_one(run: Run, then: Run) -> None:
-    """After two runs have saved to one directory, it holds one checkpoint: the last."""
+    """Require that a directory holds only the last checkpoint after two runs have saved to it."""
     for which in (run, then):
         some("checkpoint", which.of("checkpoint_saved", chief(which)))
     path = Path(then.of("checkpoint_saved", chief(then))[-1]["path"])
@@ -86,7 +86,7 @@ def checkpoint_kept_is_one(run: Run, then: Run) -> None:
 
 @check
 def checkpoint_restores(run: Run, then: Run) -> None:
-    """The run that follows begins with the checkpoint that the first one left, whole."""
+    """Require that the second run starts from the complete checkpoint of the first."""
     saved = some("checkpoint", run.of("checkpoint_saved", chief(run)))[-1]
     final = only(f"final weights of {chief(run)}", weights(run, "final", chief(run)))
     for task in then.drivers:
@@ -101,7 +101,10 @@ def checkpoint_restores(run: Run, then: Run) -> None:
 
 @check
 def training_continues(run: Run, then: Run) -> None:
-    """The run that follows makes more steps and its loss begins where the first one's ended."""
+    """Require that the second run trains, from a lower loss than the first run.
+
+    The loss of its first epoch is compared with that of the first run's first epoch.
+    """
     for task in then.drivers:
         before = some(f"epoch of {task}", run.of("epoch", task))
         after = some(f"later epoch of {task}", then.of("epoch", task))
@@ -113,7 +116,7 @@ def training_continues(run: Run, then: Run) -> None:
 
 @check
 def saves_first_and_last(run: Run) -> None:
-    """The chief saves before the first step of all, and after the last."""
+    """Require that the chief saves before the first step and after the last."""
     task = chief(run)
     saved = [e["global_step"] for e in some("checkpoint", run.of("checkpoint_saved", task))]
     equal("step of the first checkpoint", saved[0], 0)
@@ -122,7 +125,10 @@ def saves_first_and_last(run: Run) -> None:
 
 @check
 def evaluates_the_latest(run: Run) -> None:
-    """Evaluation restores checkpoints, the last one too, and reports the step of each."""
+    """Require that evaluation restores saved checkpoints, the last one included.
+
+    Each evaluation must report the step of its checkpoint.
+    """
     task = chief(run)
     saved = {
         e["path"]: e["global_step"]
@@ -137,7 +143,7 @@ def evaluates_the_latest(run: Run) -> None:
 
 @check
 def backup_removed(run: Run) -> None:
-    """Once training has ended normally, the backup that it resumed from is gone."""
+    """Require that the backup that training resumed from is deleted after a normal end."""
     directory = Path(asked(run, "model-dir")) / "backup"
     used = [e["path"] for e in run.of("restored") if Path(e["path"]).is_relative_to(directory)]
     some(f"use of a backup in {directory}", used)
@@ -147,19 +153,19 @@ def backup_removed(run: Run) -> None:
 
 @check
 def loaded_export_evaluates_same(run: Run, then: Run) -> None:
-    """The saved model, loaded in one process without a strategy, evaluates as it did before."""
+    """Require equal evaluation of the saved model, loaded in one process without a strategy."""
     _evaluates_same(run, then, "export")
 
 
 @check
 def export_in_scope_evaluates_same(run: Run, then: Run) -> None:
-    """The saved model, loaded in a strategy's scope, evaluates as it did before."""
+    """Require equal evaluation of the saved model, loaded in a strategy's scope."""
     _evaluates_same(run, then, "export in scope")
 
 
 @check
 def latest_checkpoint_evaluates_same(run: Run, then: Run) -> None:
-    """The last checkpoint, loaded into a fresh model, evaluates as the model did."""
+    """Require equal evaluation of the last checkpoint, loaded into a fresh model."""
     _evaluates_same(run, then, "checkpoint")
 
 
@@ -169,13 +175,13 @@ def _evaluates_same(run: Run, then: Run, how: str) -> None:
     after = only(f"evaluation of the {how}", loaded)["metrics"]
     equal("names of metrics", sorted(after), sorted(before))
     for name, value in before.items():
-        # The sum over the examples is taken in another order, in float32.
+        # The float32 sum over the examples is taken in another order.
         close(f"{name} of the {how}", after[name], value, 1e-5)
 
 
 @check
 def every_epoch_is_saved(run: Run) -> None:
-    """There is a checkpoint for each epoch, named after it, and all of them remain."""
+    """Require one checkpoint for each epoch, named after it, and that all of them remain."""
     task = chief(run)
     epochs = [e["epoch"] for e in some("epoch", run.of("epoch", task))]
     paths = [Path(e["path"]) for e in run.of("checkpoint_saved", task)]

@@ -1,4 +1,4 @@
-"""Communication: the backend that was asked for, and what TensorFlow really chose."""
+"""Check communication: the requested backend, and the implementation that TensorFlow chose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ACTUAL = ("ring", "nccl")
 
 @check
 def collective_is_known(run: Run) -> None:
-    """TensorFlow's own log names one implementation, the same for all workers."""
+    """Require that TensorFlow's log names one implementation, the same for all workers."""
     require(
         run.collective in ACTUAL,
         f"the workers' logs name the collective implementation {run.collective!r}, "
@@ -21,14 +21,14 @@ def collective_is_known(run: Run) -> None:
 
 @check
 def backend_as_requested(run: Run) -> None:
-    """Every worker asked TensorFlow for the backend that the run asked it for."""
+    """Require that every worker requested the run's backend from TensorFlow."""
     joined = {e.task: e["backend"] for e in run.of("joined")}
     equal("requested backend", same("requested backend", joined), run.backend)
 
 
 @check
 def collective_results_are_right(run: Run) -> None:
-    """Each rank got of each operation exactly what the ranks' values come to, every time."""
+    """Require that each rank gets the exact result of each operation, in every iteration."""
     for worker in run.workers:
         for event in some(f"collective of {worker}", run.of("collective", worker)):
             wrong = event["wrong"] or {}
@@ -42,7 +42,7 @@ def collective_results_are_right(run: Run) -> None:
 
 @check
 def tensors_are_packed(run: Run) -> None:
-    """An all-reduce of several tensors is in several packs, as the bytes of a pack were asked."""
+    """Require that an all-reduce of several tensors uses several packs, as requested."""
     found = packs(run)
     require(bool(found), "no all-reduce of several tensors is told of in the workers' logs")
     require(

@@ -1,4 +1,4 @@
-"""Learning: the loss falls, the accuracy rises, and several workers get where one gets."""
+"""Check learning: loss falls, accuracy rises, and several workers converge like one."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from itertools import pairwise
 from suite.harness.checks.assertions import check, require, some
 from suite.harness.core.history import Run
 
-VISIBLE = 0.02  # share by which a loss falls that is not just one batch against another
-# Share by which it falls from the first epoch to the last, at least: of their thousand examples
-# chance makes 0.005 either way, and plain SGD lets it fall by 0.026 to 0.15.
+VISIBLE = 0.02  # share by which a loss falls, above the noise between batches
+# Least share by which the loss falls from the first epoch to the last. For the thousand examples of
+# an epoch, chance makes 0.005 either way, and with plain SGD the loss falls by 0.026 to 0.15.
 FALLEN = 0.01
-# What the accuracy gains from the first epoch to the last, at least. Of the thousand examples of an
-# epoch, chance makes about 0.01 either way; the trainers gain 0.12 and more.
+# Least gain of accuracy from the first epoch to the last. For the thousand examples of an epoch,
+# chance makes about 0.01 either way. The trainers gain 0.12 and more.
 GAINED = 0.05
 
 
 def metric_by_epoch(run: Run, name: str, task: str | None = None) -> list[float]:
-    """A metric after each epoch, as the first driver (or that task) reports it."""
+    """Return a metric after each epoch, as reported by `task` or the first driver."""
     epochs = run.of("epoch", task or run.drivers[0])
     return [e["metrics"][name] for e in epochs if name in e["metrics"]]
 
 
 def _falls(what: str, values: list[float], least: float) -> None:
-    """Each value is lower than the one before, and the last by `least` than the first."""
+    """Require that each value is below the one before, and the last by `least` below the first."""
     require(len(values) > 1, f"{what}: {values}, too few to tell a direction")
     require(all(math.isfinite(v) for v in values), f"{what} is not finite: {values}")
     pairs = pairwise(values)
@@ -35,21 +35,21 @@ def _falls(what: str, values: list[float], least: float) -> None:
 
 @check
 def loss_falls(run: Run) -> None:
-    """The training loss is lower after each epoch than after the one before."""
+    """Require that the training loss falls after each epoch."""
     losses = metric_by_epoch(run, "loss")
     _falls("loss after each epoch", losses, FALLEN * abs(losses[0]) if losses else 0.0)
 
 
 @check
 def accuracy_rises(run: Run) -> None:
-    """The training accuracy is higher after each epoch than after the one before."""
+    """Require that the training accuracy rises after each epoch."""
     accuracy = metric_by_epoch(run, "accuracy")
     _falls("one minus the accuracy after each epoch", [1.0 - value for value in accuracy], GAINED)
 
 
 @check
 def step_losses_fall(run: Run) -> None:
-    """The batches of all workers cost less in the last third of the steps than in the first."""
+    """Require that the mean loss of all workers' steps falls from the first third to the last."""
     losses = [e["loss"] for e in run.of("step")]
     require(len(losses) >= 6, f"there are only {len(losses)} steps: {losses}")
     third = len(losses) // 3
@@ -63,10 +63,11 @@ def step_losses_fall(run: Run) -> None:
 
 @check
 def converges_to_baseline(run: Run, reference: Run, share: float = 0.25) -> None:
-    """After the last epoch the loss has fallen as far as one process' loss, give or take `share`.
+    """Require that the loss falls as far as that of one process, within `share`.
 
-    From that of the first step, of fresh weights: a first epoch may already have done most of it.
-    Two-sided: a run that learns much more than the baseline did not train on the same thing.
+    The fall counts from the first step, of fresh weights, because the first epoch may already make
+    most of it. The check is two-sided: a run that learns much more than the baseline trained on
+    something else.
     """
     fallen, wanted = _fallen("loss", run), _fallen("loss of the baseline", reference)
     require(wanted > 0, f"the baseline itself learns nothing: its loss fell by {wanted:.4f}")

@@ -1,4 +1,4 @@
-"""Layouts: what lies whole on every device, and what is divided over them."""
+"""Check layouts: which arrays are replicated on every device, and which are sharded."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 from suite.harness.checks.assertions import check, close, equal, only, require, same, some
 from suite.harness.core.history import Run
 
-UNSHARDED = "unsharded"  # what DTensor calls a dimension that every device has whole
-REFUSED = ("divisible", "evenly divide")  # in what TensorFlow says to shards that are not equal
+UNSHARDED = "unsharded"  # DTensor's name for a dimension that is not sharded
+REFUSED = ("divisible", "evenly divide")  # in TensorFlow's error for shards of unequal size
 
 
 def _arrays(run: Run, kind: str) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """Each array of a kind: its layout, as all tasks see it, and the components of all devices."""
+    """Return the layout, the same for all tasks, and all components of each array of a kind."""
     told = {
         task: only(f"layout that {task} tells", run.of("laid_out", task))[kind]
         for task in run.workers
@@ -41,13 +41,16 @@ def _whole_everywhere(run: Run, kind: str) -> None:
 
 @check
 def weights_replicated(run: Run) -> None:
-    """Every device holds every weight, whole and the same."""
+    """Require that every device holds every weight completely, with equal values."""
     _whole_everywhere(run, "weights")
 
 
 @check
 def batch_sharded(run: Run) -> None:
-    """Every device has its own part of the batch, of equal size; together they are all of it."""
+    """Require that each device holds its own part of the batch, and all parts have equal size.
+
+    The parts must not all be the same.
+    """
     for number, (layout, components) in enumerate(_arrays(run, "batch")):
         what = f"batch {number} of shape {layout['shape']}"
         require(layout["specs"][0] != UNSHARDED, f"{what} is not divided: {layout['specs']}")
@@ -60,13 +63,13 @@ def batch_sharded(run: Run) -> None:
 
 @check
 def gradients_reduced(run: Run) -> None:
-    """Though each device has its own part of the batch, all hold the same gradients."""
+    """Require that all devices hold the same gradients, each from its own part of the batch."""
     _whole_everywhere(run, "gradients")
 
 
 @check
 def assigned_is_read(run: Run) -> None:
-    """What a step reads from a variable after it has assigned to it is what it has assigned."""
+    """Require that a step reads back the value that it has assigned to a variable."""
     told = only("step that reads", run.of("read_back"))
     require(any(told["assigned"]), f"nothing was assigned: {told['assigned']}")
     for assigned, read in zip(told["assigned"], told["read"], strict=True):
@@ -79,7 +82,7 @@ def _refused(run: Run, what: str) -> list[str]:
 
 @check
 def indivisible_batch_refused(run: Run) -> None:
-    """A batch that the mesh does not divide is an error, in every way of packing, that says so."""
+    """Require a clear error in every way of packing for a batch that the mesh does not divide."""
     for error in some("answer to an indivisible batch", _refused(run, "indivisible batch")):
         said = any(text in error for text in REFUSED)
         require(said, f"no error says that the batch cannot be divided: {error!r}")
@@ -87,6 +90,6 @@ def indivisible_batch_refused(run: Run) -> None:
 
 @check
 def sharded_export_refused(run: Run) -> None:
-    """A model whose weights are not replicated cannot be exported."""
+    """Require that the export of a model with sharded weights fails."""
     error = only("answer to the export of shards", _refused(run, "sharded export"))
     require(error, "a model with weights in shards was exported, and nobody refused")

@@ -1,4 +1,4 @@
-"""Equality: N replicas with batch b make the steps of one process with batch N*b."""
+"""Check equality: N replicas with batch b make the steps of one process with batch N*b."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ import numpy.typing as npt
 from suite.harness.checks.assertions import check, close, equal, require, same, some, weights
 from suite.harness.core.history import Run
 
-# Both sides compute the same numbers in float32, but add them up in another order: within a batch,
-# and then over workers. Keras' own correctness tests allow 4e-5, absolute plus relative, between
-# distributed and not.
+# Both sides compute the same numbers in float32, but add them in another order: within a batch, and
+# then over workers. Keras' own correctness tests allow 4e-5, absolute plus relative, between
+# distributed and non-distributed training.
 ROUNDING = 4e-5
-# Training must have moved each array by so much more that a gradient which is wrong shows. The
-# least that a seed has moved one, in the few steps after a checkpoint was restored, was 7.7e-4.
+# Training must move each array far enough that a wrong gradient shows. The smallest move of any
+# seed, in the few steps after a restored checkpoint, was 7.7e-4.
 MOVED = 10 * ROUNDING
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What rounding may come to: of a step's loss, and of the weights as a share of their way."""
+    """Limits of rounding: on a step's loss, and on weights as a share of their distance moved."""
 
     loss: float
     first_epoch: float
     later: float
 
     def weights_after(self, epoch: int) -> float:
-        """Of the weights after that epoch, of which the first is 1."""
+        """Return the limit for the weights after that epoch, counted from 1."""
         return self.first_epoch if epoch == 1 else self.later
 
 
-# How far apart the weights may be after an epoch, as a share of how far training has moved them
-# (both as L2 norms of an array). Rounding alone makes 1e-6 of it. But a ReLU whose input is all but
-# 0, or one of two pixels that max pooling finds all but equal, may be chosen in one and not in the
-# other, which one seed in nine meets within 10 steps: then it is up to 4e-3, and what follows grows
-# apart. Of 914 seeds of TensorFlow's CNN for custom loops, XLA's steps against plain ones, one was
-# 2.3e-2 apart after 5 steps and all others 3.4e-3 at most; after 10 steps 2.3e-2. Halves of the
-# batch against whole ones: 2.1e-3 and 9.8e-3. One that a whole run had drawn was 3.8e-2 apart after
-# 10. Float64 agrees with neither. A worker's share that is lost or counted twice makes it a quarter
-# or more, in the first epoch already.
+# How far apart the weights may be after an epoch, as a share of the distance that training has
+# moved them (both as L2 norms of an array). Rounding alone makes 1e-6 of it. But a ReLU with an
+# input of almost 0, or one of two pixels that are almost equal to max pooling, may be chosen on one
+# side only. One seed in nine meets this within 10 steps: the weights are then up to 4e-3 apart, and
+# diverge from there. Of 914 seeds of TensorFlow's CNN for custom loops, XLA's steps against plain
+# ones, one was 2.3e-2 apart after 5 steps and all others 3.4e-3 at most; after 10 steps 2.3e-2.
+# Halves of the batch against whole ones: 2.1e-3 and 9.8e-3. One seed drawn by a whole run was
+# 3.8e-2 apart after 10. Float64 agrees with neither. A worker's share that is lost or counted twice
+# makes a quarter or more, already in the first epoch.
 #
-# Where layers compute in bfloat16, of 8 bits, each replica rounds its part of a gradient to it.
-# Nine seeds gave up to 7e-5 of a loss, and 8e-2 of the way for a convolution's bias, whose gradient
-# is a sum of thousands. A share that is lost still shows.
+# Where layers compute in bfloat16, of 8 bits, each replica rounds its part of a gradient to
+# bfloat16. Nine seeds gave up to 7e-5 of a loss, and 8e-2 of the distance for a convolution's bias,
+# whose gradient is a sum of thousands. A lost share still shows.
 TOLERANCES = {
     "float32": Tolerance(ROUNDING, 5e-2, 0.1),
     "mixed_bfloat16": Tolerance(1e-3, 0.3, 0.3),
@@ -53,9 +53,9 @@ TOLERANCES = {
 
 @check
 def equals_large_batch(run: Run, reference: Run) -> None:
-    """The steps of `reference`, one process with the batch of all, from the same weights.
+    """Require the same loss in every step and the same weights after every epoch as `reference`.
 
-    The same loss in every step, the same weights after every epoch.
+    `reference` is one process with the batch of all replicas, from the same weights.
     """
     tolerance = TOLERANCES[run.flags.get("precision") or "float32"]
     losses, wanted = _loss_by_step(run), _loss_by_step(reference)
@@ -91,7 +91,7 @@ def equals_large_batch(run: Run, reference: Run) -> None:
 
 
 def _loss_by_step(run: Run) -> dict[int, tuple[float, int]]:
-    """Global step -> (mean loss over all workers' examples, number of these examples)."""
+    """Return global step -> (mean loss over all workers' examples, number of these examples)."""
     sums: dict[int, tuple[float, int]] = {}
     for e in some("step", run.of("step")):
         loss, examples = sums.get(e["global_step"], (0.0, 0))
@@ -100,7 +100,7 @@ def _loss_by_step(run: Run) -> dict[int, tuple[float, int]]:
 
 
 def _arrays(run: Run, when: str) -> list[list[npt.NDArray[np.floating]]]:
-    """The weights each time that they were told, all workers' the same, from the first's files."""
+    """Return the weights of each report, the same for all workers, from the first's files."""
     told = {
         task: some(f"{when} weights of {task}", weights(run, when, task)) for task in run.workers
     }

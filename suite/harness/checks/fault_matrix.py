@@ -1,4 +1,4 @@
-"""What a fault does to the others, for any fault at any moment; see suite/harness/faults."""
+"""Check the effect of a fault on its peers, at any injection point; see suite/harness/faults."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def _fault_and_others(run: Run) -> tuple[Event, list[str]]:
 
 @check
 def peers_continue(run: Run, *, harmless: bool = False) -> None:
-    """The others neither fail nor stand still: they make steps between its loss and its return.
+    """Require that peers do not fail and make steps between the target's loss and its return.
 
-    `harmless`: the fault is over before a peer has to notice.
+    `harmless`: the fault ends before a peer has to detect it.
     """
     fault, others = _fault_and_others(run)
     again = [*run.of("spawned", fault.task), *run.of("fault_ended", fault.task)]
@@ -35,11 +35,11 @@ def peers_continue(run: Run, *, harmless: bool = False) -> None:
     if harmless:
         back = healed = []
     ended = run.exit_of(fault.task, fault.attempt)
-    # A signal takes a while, in which fast ones make some steps.
+    # A signal takes time, in which fast peers make some steps.
     lost_s = ended.time_s if ended and ended.time_s < min(back, default=0.0) else fault.time_s
     for task in others:
         exited = run.exit_of(task, fault.attempt)
-        # What comes of it once it is over, another check says.
+        # Another check judges the time after the fault has ended.
         if exited and (exited["ended_by_harness"] or any(t < exited.time_s for t in healed)):
             exited = None
         code = exited["code"] if exited else 0
@@ -53,7 +53,7 @@ def peers_continue(run: Run, *, harmless: bool = False) -> None:
 
 @check
 def peers_wait(run: Run) -> None:
-    """The others neither fail nor make a step until the lost one is back."""
+    """Require that peers neither fail nor make a step until the target is back."""
     fault, others = _fault_and_others(run)
     up = only(f"return of {fault.task}", run.of("started", fault.task, fault.attempt + 1))
     for task in others:
@@ -65,7 +65,7 @@ def peers_wait(run: Run) -> None:
 
 @check
 def peers_finish(run: Run, limit_s: float) -> None:
-    """The others end by themselves, with exit code 0, what was done when the lost one left."""
+    """Require that peers finish and exit with 0 within the limit after the target is lost."""
     fault, others = _fault_and_others(run)
     for task in others:
         exited = only(f"end of {task}", run.of("exited", task))
@@ -78,7 +78,7 @@ def peers_finish(run: Run, limit_s: float) -> None:
 
 @check
 def no_premature_success(run: Run) -> None:
-    """No driver but the one that was hurt ends with exit code 0 before all steps are made."""
+    """Require that only the faulted task may exit with 0 before all requested steps are done."""
     fault, _ = _fault_and_others(run)
     hurt = (fault.task, fault.attempt)
     for exited in run.of("exited"):
@@ -95,11 +95,11 @@ def no_premature_success(run: Run) -> None:
 
 @check
 def training_resumes(run: Run) -> None:
-    """When the lost one is back, started again or healed, it and everybody else make steps."""
+    """Require that all tasks make steps after the target is restarted or its fault has ended."""
     fault, _ = _fault_and_others(run)
     spawned = run.of("spawned", fault.task, fault.attempt + 1)
     back = some(f"return of {fault.task}", spawned or run.of("fault_ended", fault.task))[-1]
-    # What its workers make, a coordinator tells only in a loop of its own.
+    # A coordinator reports the steps of its workers only in a custom loop.
     told = {*run.drivers, *(run.workers if "step" in run.trainer.events else ())}
     for task in sorted(told):
         made = run.made_by(task, back.time_s)
@@ -111,7 +111,7 @@ def training_resumes(run: Run) -> None:
 
 @check
 def loses_at_most_one_save_interval(run: Run) -> None:
-    """What is restored is the last save: at most one interval between two saves is done again."""
+    """Require that the last save is restored: at most one save interval is repeated."""
     attempt = last_attempt(run, run.drivers[0])
     require(attempt, f"{run.drivers[0]} was never started again")
     interval = run.flags.get("save-every") or run.flags["steps-per-epoch"]
@@ -125,10 +125,10 @@ def loses_at_most_one_save_interval(run: Run) -> None:
 
 @check
 def damage_is_detected(run: Run, reference: Run) -> None:
-    """Of a damaged checkpoint nobody makes more than an error: what is trained is not built on it.
+    """Require that no driver silently builds on a damaged checkpoint.
 
-    Who finds it may end with an error, or go on from something else that is whole; then the end is
-    the reference's, bit for bit.
+    A driver may exit with an error, or continue from intact state. In the second case its final
+    weights must equal the reference's, bit for bit.
     """
     fault, _ = _fault_and_others(run)
     second = fault.attempt + 1
@@ -147,8 +147,8 @@ def _digests(*events: Event) -> list[str]:
 
 @check
 def smaller_cluster_continues(run: Run, fewer: Run) -> None:
-    """A cluster without the one that was lost goes on where the last save was, and trains on."""
-    # Not everybody tells of a save; who does not saves at the end of each epoch.
+    """Require that a cluster without the lost worker resumes from the last save and trains."""
+    # Some trainers do not report saves. These save at the end of each epoch.
     saves = some("save", [*run.of("checkpoint_saved"), *run.of("epoch")])
     saved = max(e["global_step"] for e in saves)
     restored = some(f"`restored` of {fewer.drivers[0]}", fewer.of("restored", fewer.drivers[0]))

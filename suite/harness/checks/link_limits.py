@@ -1,4 +1,4 @@
-"""Links held to a rate: as fast as asked, and nothing faster than its link."""
+"""Check links with a rate limit: they reach the rate, and nothing exceeds it."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from suite.harness.core.errors import CheckFailed
 from suite.harness.core.link_rates import Rate
 from suite.harness.metrics.collective_bandwidth import FACTORS, Collective, Limits
 
-TOLERANCE = 0.05  # of clocks, and of what a token bucket counts
+TOLERANCE = 0.05  # of clocks and of the token bucket's accounting
 
 
-REACHED = 0.9  # of the nominal rate: headers of 66 bytes on 1,448 of data take 4.4 %
+REACHED = 0.9  # of the nominal rate: headers take 66 bytes for 1,448 of data, 4.4 %
 
 
-FASTER = 1.5  # times as fast as the link must be what should fill it
+FASTER = 1.5  # ratio by which the unshaped path must exceed the link rate
 
 
 TRIES = 3
 
 
 def fastest(measure: Callable[[], Limits], rate: Rate) -> Limits:
-    """What plain TCP does over such a link, measured until it fills it, or TRIES times.
+    """Return the fastest of up to TRIES measurements of plain TCP; stop once one fills the link.
 
-    A processor that is taken away for longer than a bucket's burst lasts makes a stream slower, and
-    nothing makes it faster than the link: so the fastest is what it can do.
+    A processor that is taken away for longer than a bucket's burst lasts slows a stream down, and
+    nothing makes a stream faster than the link. So the fastest measurement is the link's capacity.
     """
     tried = [measure()]
     while len(tried) < TRIES and tried[-1].tcp_gb_per_s < REACHED * rate.gb_per_s:
@@ -33,12 +33,11 @@ def fastest(measure: Callable[[], Limits], rate: Rate) -> Limits:
 
 
 def link_is_as_fast_as_asked(shaped: Limits, whole: Limits, rate: Rate) -> None:
-    """Plain TCP is never faster than the link, nor much slower if the machine itself is faster.
+    """Raise CheckFailed if plain TCP exceeds the link rate, or is much slower on a fast machine.
 
-    Slower is what it is in its quicker stretches: where the hypervisor takes the processors for
-    longer than the bucket's burst lasts, the link is idle, which is not its doing, and in a bad
-    hour that is most of the time. CheckFailed where it is faster, or slower; `whole` is the same
-    path before it was shaped.
+    "Slower" is judged on the stream's quicker stretches. Where the hypervisor takes the processors
+    for longer than the bucket's burst lasts, the link is idle through no fault of its own, in a bad
+    hour for most of the time. `whole` is the same path before it was shaped.
     """
     mean, quick = shaped.tcp_gb_per_s, shaped.tcp_undisturbed_gb_per_s or shaped.tcp_gb_per_s
     told = "plain TCP reached {:.3f} of " + f"{rate.gb_per_s:g} GB/s"
@@ -50,7 +49,7 @@ def link_is_as_fast_as_asked(shaped: Limits, whole: Limits, rate: Rate) -> None:
 
 
 def no_faster_than_the_link(made: Collective, rate: Rate) -> None:
-    """No iteration took less than its bytes need over such links; CheckFailed says which did."""
+    """Raise CheckFailed if an iteration took less time than its bytes need over such links."""
     least_s = made.least_s(rate.bytes_per_s, rate.burst_bytes)
     fastest_s = float(made.whole_s.min())
     if fastest_s * (1 + TOLERANCE) < least_s:
@@ -61,9 +60,9 @@ def no_faster_than_the_link(made: Collective, rate: Rate) -> None:
 
 
 def steps_no_faster_than_the_link(steps_per_s: float, gradient_bytes: int, rate: Rate) -> float:
-    """Steps per second that links of that rate allow two synchronous workers at most.
+    """Return the most steps per second that such links allow two synchronous workers.
 
-    CheckFailed where there were more: each step all-reduces all gradients.
+    Raise CheckFailed if there were more: each step all-reduces all gradients.
     """
     most_per_s = rate.bytes_per_s / (FACTORS["all_reduce"](2) * gradient_bytes)
     if steps_per_s > most_per_s * (1 + TOLERANCE):

@@ -1,6 +1,6 @@
-"""Parameter servers: what is placed where, who steps, who waits, what the chief saves.
+"""Check parameter servers: placement, steps and waits of workers, saves of the chief.
 
-`run.drivers` are the tasks that tell: the workers, or the one that coordinates them.
+`run.drivers` are the tasks that report: the workers, or their coordinator.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from suite.harness.checks.checkpoints import _remains, chief
 from suite.harness.core.history import Event, Run
 
 DEVICE = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
-# A fair share of the steps is one over the number of workers; how fair it is, nobody promises.
+# A fair share of the steps is one over the number of workers. No document promises fairness.
 SMALLEST_SHARE = 0.1
-GOING_ON = 5  # steps; fewer may have been on their way already
+GOING_ON = 5  # steps; fewer may have been in flight
 
 
 def _tasks_of(places: dict[str, str]) -> dict[str, str]:
-    """Name -> task ("ps/0") that a device string names."""
+    """Return name -> task ("ps/0"), parsed from device strings."""
     found = {}
     for name, device in places.items():
         match = DEVICE.search(device)
@@ -32,9 +32,9 @@ def _tasks_of(places: dict[str, str]) -> dict[str, str]:
 
 @check
 def variables_round_robin(run: Run) -> None:
-    """The variables, in the order of their creation, are on the parameter servers in turn.
+    """Require that variables, in order of creation, are placed round-robin on parameter servers.
 
-    Keras creates variables of its own before those of the model, so that any server may be first.
+    Keras creates variables of its own before those of the model, so any server may be first.
     """
     servers = [task for task in run.tasks if task.startswith("ps/")]
     require(len(servers) > 1, f"there are no turns among {servers}")
@@ -48,7 +48,7 @@ def variables_round_robin(run: Run) -> None:
 
 @check
 def shards_on_every_server(run: Run) -> None:
-    """A large variable is in parts, and every parameter server holds one of them."""
+    """Require that a large variable is sharded, with a shard on every parameter server."""
     servers = {task for task in run.tasks if task.startswith("ps/")}
     require(len(servers) > 1, f"nothing can be spread over {servers}")
     for event in some("placement", run.of("placed")):
@@ -63,7 +63,7 @@ def shards_on_every_server(run: Run) -> None:
 
 @check
 def ops_on_own_worker(run: Run) -> None:
-    """Each worker computes on itself; of its ops only those of variables run on the servers."""
+    """Require that each worker computes on itself, and only ops of variables run on the servers."""
     for task in run.workers:
         event = some(f"placement of {task}", run.of("placed", task))[-1]
         places = _tasks_of(event["ops"])
@@ -83,7 +83,7 @@ def _is_of_variable(op: str, variables: Iterable[str]) -> bool:
 
 @check
 def all_workers_contribute(run: Run) -> None:
-    """Each worker makes a fair part of the steps."""
+    """Require that each worker makes a fair share of the steps."""
     counts = {task: len(run.made_by(task)) for task in run.workers}
     fair = sum(counts.values()) / len(counts)
     few = {task: n for task, n in counts.items() if n < SMALLEST_SHARE * fair or n == 0}
@@ -92,7 +92,7 @@ def all_workers_contribute(run: Run) -> None:
 
 @check
 def global_step_counts_all(run: Run) -> None:
-    """The shared global step is the number of all workers' steps."""
+    """Require that the shared global step equals the number of all workers' steps."""
     steps = some("step", run.of("step"))
     counted = max(e["global_step"] for name in ("step", "finished") for e in run.of(name))
     # A worker reads the counter while others add to it, and may read it before its own addition.
@@ -105,11 +105,11 @@ def global_step_counts_all(run: Run) -> None:
 
 @check
 def aggregates_accounted(run: Run) -> None:
-    """Gradients were made for all of the global steps, and none beyond what tokens allow.
+    """Require gradients for all global steps, and none beyond the number that tokens allow.
 
-    Which worker makes how many nobody promises. A step takes as many as are aggregated, here one of
-    each worker, and gives each worker leave for one more; so many have leave before the first step
-    is made, and some of those come too late for it and are dropped.
+    No document promises how many each worker makes. A step aggregates one gradient of each worker
+    here, and gives each worker a token for one more. As many tokens exist before the first step,
+    and some of those gradients arrive too late for it and are dropped.
     """
     workers = len(run.workers)
     made = {task: len(run.of("step", task)) for task in run.workers}
@@ -126,7 +126,7 @@ def aggregates_accounted(run: Run) -> None:
 
 @check
 def stops_at_the_limit(run: Run) -> None:
-    """No driver makes another step once it has seen the step limit, and each one gets there."""
+    """Require that each driver reaches the step limit, and makes no step after seeing it."""
     limit = asked_steps(run)
     for task in run.drivers:
         steps = [e["global_step"] for e in run.of("step", task)]
@@ -138,7 +138,7 @@ def stops_at_the_limit(run: Run) -> None:
 
 @check
 def servers_serve_until_ended(run: Run) -> None:
-    """A server never ends by itself: only the harness ends it, after the last driver."""
+    """Require that only the harness ends a server, after the last driver."""
     servers = [task for task in run.tasks if task.split("/")[0] in run.trainer.services]
     ends = [only(f"end of {task}", run.of("exited", task)).time_s for task in run.drivers]
     for task in some("server", servers):
@@ -152,9 +152,10 @@ def servers_serve_until_ended(run: Run) -> None:
 
 @check
 def workers_wait_for_chief(run: Run) -> None:
-    """No worker makes a step before the chief, which came last, can have initialised anything.
+    """Require that no worker makes a step before the late chief is up and able to initialize.
 
-    When it has is known to the servers alone: its own word of it may come after others' steps.
+    Only the servers know when the chief has initialized: its own report may come after others'
+    steps.
     """
     leader = chief(run)
     up = only(f"start of {leader}", run.of("started", leader))
@@ -170,7 +171,10 @@ def workers_wait_for_chief(run: Run) -> None:
 
 @check
 def supervisor_saves(run: Run) -> None:
-    """The chief, and nobody else, saves while it trains, each time further on, and it is there."""
+    """Require that only the chief saves while it trains, at increasing global steps.
+
+    The last checkpoint must exist.
+    """
     saved = some("checkpoint", run.of("checkpoint_saved"))
     equal("tasks that save", sorted({e.task for e in saved}), [chief(run)])
     steps = [e["global_step"] for e in saved]
@@ -181,7 +185,7 @@ def supervisor_saves(run: Run) -> None:
 
 @check
 def supervisor_writes_summaries(run: Run) -> None:
-    """The chief, and nobody else, writes summaries of its training."""
+    """Require that only the chief writes summaries of its training."""
     summaries = some("summary", run.of("summary"))
     equal("tasks that write summaries", sorted({e.task for e in summaries}), [chief(run)])
     require(_remains(summaries[-1]["path"]), f"there is no {summaries[-1]['path']}")
@@ -189,9 +193,9 @@ def supervisor_writes_summaries(run: Run) -> None:
 
 @check
 def chief_restores_the_latest(run: Run) -> None:
-    """A chief that comes back begins with its last checkpoint, however far the others are."""
+    """Require that a restarted chief restores its last checkpoint, however far its peers are."""
     restored, latest = _restored_and_latest(run)
-    # It may have been killed after it had saved once more, and before it could tell.
+    # The chief may have been killed after another save, before it could report that save.
     if restored["global_step"] <= latest["global_step"]:
         equal("path that was restored", restored["path"], latest["path"])
     after = run.of(run.trainer.progress, restored.task, restored.attempt)
@@ -204,7 +208,7 @@ def chief_restores_the_latest(run: Run) -> None:
 
 @check
 def cluster_restores_the_latest(run: Run) -> None:
-    """When all have been restarted, the variables are those of the last checkpoint, every bit."""
+    """Require that a restarted cluster restores the last checkpoint, bit for bit."""
     restored, latest = _restored_and_latest(run)
     for key in ("path", "global_step", "digest"):
         equal(f"{key} that was restored", restored[key], latest[key])
@@ -216,9 +220,9 @@ def cluster_restores_the_latest(run: Run) -> None:
 
 
 def _first_seen(run: Run, restored: Event) -> int:
-    """The least global step that a worker can see after a step of its own.
+    """Return the least global step that a worker can see after a step of its own.
 
-    Where a step aggregates several gradients, it may be one for which others are still to come.
+    Where a step aggregates several gradients, it may be one that still lacks other gradients.
     """
     return restored["global_step"] + (not run.trainer.aggregates)
 
@@ -232,14 +236,14 @@ def _restored_and_latest(run: Run) -> tuple[Event, Event]:
 
 @check
 def survivors_keep_training(run: Run) -> None:
-    """While a worker is dead the others go on making steps."""
+    """Require that the other workers make steps while one worker is dead."""
     for made, told in _made_without(run):
         require(made >= GOING_ON, told)
 
 
 @check
 def coordinator_continues(run: Run) -> None:
-    """The task that drives the loop goes on without a lost worker, and when it is back."""
+    """Require that the driver of the loop continues without a lost worker, and after its return."""
     lost, died, back = _absence(run)
     for task in run.drivers:
         ended = run.exit_of(task)
@@ -254,7 +258,7 @@ def coordinator_continues(run: Run) -> None:
 
 @check
 def peers_block_without_worker(run: Run) -> None:
-    """While a worker is dead the others stand still for want of its gradients, then go on."""
+    """Require that peers block while a worker's gradients are missing, and continue afterwards."""
     for made, told in _made_without(run):
         require(made < GOING_ON, told)
     back = run.of("spawned", attempt=1)[0]
@@ -264,14 +268,14 @@ def peers_block_without_worker(run: Run) -> None:
 
 
 def _absence(run: Run) -> tuple[str, float, float]:
-    """The task that was lost, when it died and when it came back, in seconds."""
+    """Return the task that was lost, the time of its death and of its return, in seconds."""
     lost = some("fault", run.of("fault_started"))[0].task
     died = only(f"death of {lost}", run.of("exited", lost, 0)).time_s
     return lost, died, only(f"return of {lost}", run.of("spawned", lost, 1)).time_s
 
 
 def _made_without(run: Run) -> Iterator[tuple[int, str]]:
-    """How many steps each worker made while the lost one was dead: the number, and in words."""
+    """Yield each worker's number of steps while the lost one was dead, and a message."""
     lost, died, back = _absence(run)
     for task in some("worker that survives", [task for task in run.workers if task != lost]):
         made = sum(e.time_s < back for e in run.made_by(task, died))
@@ -283,7 +287,7 @@ def _made_without(run: Run) -> Iterator[tuple[int, str]]:
 
 @check
 def lost_worker_returns(run: Run) -> None:
-    """A worker that died and was started again makes steps again."""
+    """Require that a worker makes steps again after it died and was restarted."""
     lost = some("fault", run.of("fault_started"))[0].task
     back = some(f"second start of {lost}", [e for e in run.of("spawned", lost) if e.attempt])[-1]
     some(f"step of {lost} after it came back", run.made_by(lost, back.time_s))
@@ -291,7 +295,7 @@ def lost_worker_returns(run: Run) -> None:
 
 @check
 def no_finish_without_parameter_server(run: Run) -> None:
-    """When a parameter server dies, no driver ends as if it were done."""
+    """Require that no driver exits with 0 after a parameter server dies."""
     some("fault", run.of("fault_started"))
     for task in run.drivers:
         exited = only(f"end of {task}", run.of("exited", task, 0))
@@ -300,7 +304,7 @@ def no_finish_without_parameter_server(run: Run) -> None:
 
 @check
 def lost_server_raises(run: Run) -> None:
-    """When a parameter server is lost, each driver gets an error: it is unavailable, or aborted."""
+    """Require that each driver gets Unavailable or Aborted when a parameter server is lost."""
     fault = some("fault", run.of("fault_started"))[0]
     for task in run.drivers:
         event = some(f"error that {task} got", run.of("peer_lost", task, fault.attempt))[0]
@@ -310,10 +314,10 @@ def lost_server_raises(run: Run) -> None:
 
 @check
 def functions_run_at_least_once(run: Run) -> None:
-    """When a worker is lost, no function that was scheduled is, and few run more than once.
+    """Require that a lost worker loses no scheduled function, and few run more than once.
 
-    Counted at each save, when none is on its way: a worker runs one at a time, so that of each
-    loss at most as many could be repeated as there are workers.
+    The check counts at each save, when no function is in flight. A worker runs one function at a
+    time, so each loss repeats at most as many as there are workers.
     """
     leader = chief(run)
     for event in some("checkpoint after a loss", _saved_after(run, run.of("fault_started"))):
@@ -331,7 +335,7 @@ def functions_run_at_least_once(run: Run) -> None:
 
 @check
 def executed_as_scheduled(run: Run) -> None:
-    """A coordinator gets as many functions back as it scheduled, and of no coordinator before it.
+    """Require that a coordinator gets back as many functions as it scheduled since its own start.
 
     As with updates, few may have run more than once when workers were lost.
     """

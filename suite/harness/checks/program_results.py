@@ -1,4 +1,4 @@
-"""What the small programs of suite/programs show: promises that no trainer shows in passing."""
+"""Check the results of the programs in suite/programs: promises that no trainer covers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from suite.harness.core.history import Run
 
 @check
 def files_sharded(run: Run) -> None:
-    """Each file is read by one worker alone, and whole; record r stands in file r // records."""
+    """Require that each file is read by one worker only, and completely.
+
+    Record r is in file r // records.
+    """
     records, files = asked(run, "records"), asked(run, "files")
     reader: dict[int, str] = {}
     for task in run.workers:
@@ -35,7 +38,7 @@ def files_sharded(run: Run) -> None:
 
 @check
 def too_few_files_refused(run: Run) -> None:
-    """With fewer files than workers nobody ends well, and TensorFlow says why."""
+    """Require that all workers fail with too few files, and that TensorFlow states the reason."""
     for task in run.workers:
         exited = only(f"end of {task}", run.of("exited", task))
         require(exited["code"] != 0, f"{task} ended as if it had had files to read")
@@ -46,7 +49,7 @@ def too_few_files_refused(run: Run) -> None:
 
 @check
 def outside_scope_is_not_synchronized(run: Run) -> None:
-    """A model from outside the scope is refused, or trains on each worker apart: never in step."""
+    """Require that a model from outside the scope is refused, or differs on each worker."""
     refused = {task: only(f"answer to {task}", run.of("refused", task)) for task in run.workers}
     if not all(e["error"] for e in refused.values()):
         digests = {
@@ -59,7 +62,7 @@ def outside_scope_is_not_synchronized(run: Run) -> None:
 
 @check
 def inside_scope_is_synchronized(run: Run) -> None:
-    """The control: a model from inside the scope is the same on all workers."""
+    """Require that a model from inside the scope is the same on all workers (the control)."""
     for task in run.workers:
         equal(f"answer to {task}", only("answer", run.of("refused", task))["error"], "")
     same(
@@ -70,7 +73,10 @@ def inside_scope_is_synchronized(run: Run) -> None:
 
 @check
 def local_server_answers(run: Run) -> None:
-    """A local server answers its own process, and another one that knows only its grpc target."""
+    """Require that a local server answers its own process and another process.
+
+    The other process knows only the server's grpc target.
+    """
     own, other = (only(f"answer to {who}", run.of("answered", who)) for who in PROCESSES)
     target = only("address", run.of("serving"))["target"]
     require(target.startswith("grpc://"), f"the address is {target!r}, not grpc://...")
@@ -83,10 +89,10 @@ PROCESSES = ("server/0", "client/0")
 
 @check
 def fresh_gradients_are_averaged(run: Run) -> None:
-    """A step subtracts the mean of the gradients made for it; what an older step made is dropped.
+    """Require that a step subtracts the mean of its fresh gradients and drops stale ones.
 
-    Gradients and values are small whole numbers or halves, which float32 holds exactly; the rate
-    is 1, so what is subtracted is what was aggregated.
+    Gradients and values are small whole numbers or halves, which float32 holds exactly. The rate is
+    1, so the step subtracts exactly the aggregate.
     """
     value, step, gradients, stale = 0.0, 0, [], []
     for event in run.events:
@@ -107,7 +113,10 @@ def fresh_gradients_are_averaged(run: Run) -> None:
 
 @check
 def model_checkpoint_does_not_resume(run: Run, then: Run) -> None:
-    """ModelCheckpoint has saved, yet the run that follows begins with fresh weights at step 0."""
+    """Require that the next run starts with fresh weights at step 0.
+
+    ModelCheckpoint must have saved in the first run.
+    """
     some("checkpoint", run.of("checkpoint_saved"))
     for task in run.workers:
         fresh, trained = (only(f"{w} weights", weights(run, w, task)) for w in ("initial", "epoch"))
@@ -119,7 +128,7 @@ def model_checkpoint_does_not_resume(run: Run, then: Run) -> None:
 
 @check
 def shared_backup_collides(run: Run, then: Run) -> None:
-    """Where another manager saves to the backup's directory, the backup is lost."""
+    """Require that the backup is lost when another manager saves to its directory."""
     equal("how the first run ended", only("end", run.of("collided"))["error"], "interrupted")
     restored = then.of("restored")
     failed = [e["error"] for e in then.of("collided") if e["error"]]
@@ -129,7 +138,7 @@ def shared_backup_collides(run: Run, then: Run) -> None:
 
 @check
 def separate_backup_resumes(run: Run, then: Run) -> None:
-    """The control: with a directory of its own the backup brings the run back to where it was."""
+    """Require that a backup in its own directory resumes the run. This is the control."""
     equal("how the first run ended", only("end", run.of("collided"))["error"], "interrupted")
     equal("how the second run ended", only("end", then.of("collided"))["error"], "")
     step = only("`restored`", then.of("restored"))["global_step"]
@@ -138,7 +147,10 @@ def separate_backup_resumes(run: Run, then: Run) -> None:
 
 @check
 def side_evaluator_agrees(run: Run, reference: Run) -> None:
-    """A task beside the cluster (`reference`) restores what was saved and measures the same."""
+    """Require that a task outside the cluster (`reference`) measures the same.
+
+    It must restore the final weights of the run.
+    """
     task = run.drivers[0]
     own = some(f"evaluation by {task}", run.of("evaluated", task))[-1]
     other = some("evaluation beside the cluster", reference.of("evaluated"))[-1]
@@ -154,7 +166,7 @@ def side_evaluator_agrees(run: Run, reference: Run) -> None:
 
 @check
 def eager_execution_is_refused(run: Run) -> None:
-    """Where eager execution was not disabled, no task trains, and TensorFlow says what to do."""
+    """Require that no task trains with eager execution on, and that the error names the cause."""
     for task in run.workers:
         error = only(f"answer to {task}", run.of("refused", task))["error"]
         require(error, f"{task} trained {len(run.of('step', task))} steps with eager execution")
@@ -164,7 +176,7 @@ def eager_execution_is_refused(run: Run) -> None:
 
 @check
 def predictions_agree(run: Run) -> None:
-    """Evaluation in one process, evaluation by a strategy and predictions come to the same."""
+    """Require that evaluation in one process, evaluation by a strategy and predictions agree."""
     by = {e["by"]: e for e in run.of("evaluated")}
     equal("ways to evaluate", sorted(by), ["eval_distribute", "evaluate", "predict"])
     same("global step that was evaluated", {how: e["global_step"] for how, e in by.items()})
@@ -175,7 +187,7 @@ def predictions_agree(run: Run) -> None:
 
 @check
 def mode_is_required(run: Run) -> None:
-    """The document's own EstimatorSpec is refused, also when all that it lacks is the mode."""
+    """Require that the document's EstimatorSpec is refused, even when it lacks only the mode."""
     errors = [e["error"] for e in some("answer to a specification", run.of("refused"))]
     require(all(errors), f"a specification without a mode was taken: {errors}")
     require("'mode'" in errors[-1], f"the last error does not name the mode: {errors}")
@@ -183,7 +195,7 @@ def mode_is_required(run: Run) -> None:
 
 @check
 def api_present_or_removed(run: Run, gone: bool) -> None:
-    """What a program looked for is missing where it must be, and found everywhere else."""
+    """Require that an API is missing where it was removed, and present everywhere else."""
     version = only("start", run.of("started"))["tensorflow"]
     error = only("answer", run.of("refused"))["error"]
     equal(f"gone in TensorFlow {version} ({error or 'found'})", bool(error), gone)

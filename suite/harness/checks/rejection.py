@@ -1,4 +1,4 @@
-"""Mistakes: what is wrong is said in one line, with the exit code for it, and nothing is lost."""
+"""Check user mistakes: one line of error, the exit code for it, and no loss of data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BAD_INPUT = 2
 
 @check
 def refused_in_one_line(run: Run) -> None:
-    """Every task ends with exit code 2 and one line of its own that says why; no traceback."""
+    """Require that every task exits with 2 and one line with the reason, without a traceback."""
     name = f"{run.trainer.name}: "
     for task in some("task", run.tasks):
         exited = some(f"end of {task}", run.of("exited", task))[-1]
@@ -28,7 +28,7 @@ def refused_in_one_line(run: Run) -> None:
 
 @check
 def nothing_overwritten(mistaken: Misconfigured) -> None:
-    """All files of the directory are there afterwards, and are what they were."""
+    """Require that all files of the directory remain unchanged."""
     some("file", mistaken.before)
     changed = [k for k, v in mistaken.before.items() if mistaken.after.get(k) != v]
     require(not changed, f"files that were changed or removed: {changed}")

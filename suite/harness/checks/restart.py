@@ -1,6 +1,6 @@
-"""Loss and restart of synchronous workers: peers fail, the cluster waits, training resumes.
+"""Check loss and restart of synchronous workers: peers fail, the cluster waits, training resumes.
 
-`reference` is the same training, from the same seed, that nobody interrupted.
+`reference` is the same training, from the same seed, without an interruption.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from suite.harness.core.error_lines import last_error
 from suite.harness.core.errors import CheckFailed
 from suite.harness.core.history import Event, Run
 
-PREEMPTED = 42  # exit code of what was told to leave and has saved, TensorFlow's own
+PREEMPTED = 42  # TensorFlow's own exit code of a preempted task that has saved
 STATE = ("iterations", "digest", "slots_digest")
 
 
@@ -31,11 +31,11 @@ def _restored(run: Run, task: str) -> Event:
 
 @check
 def peers_fail_in_time(run: Run, limit_s: float) -> None:
-    """When a task is lost, every other driver fails by itself within the limit: none hangs.
+    """Require that every peer of a lost task fails by itself within the limit, and none hangs.
 
-    It fails when it tells of its error, or else when it ends; from there it may take its time to
-    leave, but it does. A program that can write `peer_lost` must write it: an end by another error
-    does not show that the loss was noticed.
+    A peer fails when it reports its error, or else when it exits. After its report it may take
+    longer to exit, but must do so by itself. A program that can write `peer_lost` must write it: an
+    exit by another error does not show that the loss was detected.
     """
     fault = some("fault", run.of("fault_started"))[0]
     survivors = [task for task in run.drivers if task != fault.task]
@@ -65,7 +65,7 @@ def peers_fail_in_time(run: Run, limit_s: float) -> None:
 
 @check
 def restarted_cluster_waits(run: Run) -> None:
-    """Until the lost worker is back, no restarted worker makes a step."""
+    """Require that no restarted worker makes a step until the lost worker is back."""
     lost = some("fault", run.of("fault_started"))[0].task
     up = only(f"return of {lost}", run.of("started", lost, last_attempt(run, lost)))
     others = [e for e in run.of("started") if e.attempt == up.attempt and e.task != lost]
@@ -81,7 +81,10 @@ def restarted_cluster_waits(run: Run) -> None:
 
 @check
 def resumes_interrupted_epoch(run: Run) -> None:
-    """Training goes on from the start of the interrupted epoch, and counts on from there."""
+    """Require that training resumes from the start of the interrupted epoch.
+
+    Steps are counted on from there.
+    """
     for task in run.workers:
         restored = _restored(run, task)
         first_life = run.of("step", task, restored.attempt - 1)
@@ -90,7 +93,8 @@ def resumes_interrupted_epoch(run: Run) -> None:
             f"global step that {task} restored", restored["global_step"], epochs[-1]["global_step"]
         )
         some(f"step of {task} before", first_life)
-        # Of anybody, since all are in step: what one that hung had not yet told is lost.
+        # Steps of any worker count, since all are synchronous: a worker that hung may not have
+        # reported its last steps.
         last = max(e["global_step"] for e in run.of("step", attempt=restored.attempt - 1))
         require(
             last > restored["global_step"],
@@ -103,7 +107,7 @@ def resumes_interrupted_epoch(run: Run) -> None:
 
 @check
 def resumes_at_the_last_save(run: Run) -> None:
-    """Training goes on from a save within the epoch, and no more is lost than lies between two."""
+    """Require that training resumes from a save within the epoch, at most one interval back."""
     every = run.flags.get("save-every", 0)
     require(every, "nothing was to be saved within an epoch")
     for task in run.workers:
@@ -123,9 +127,9 @@ def resumes_at_the_last_save(run: Run) -> None:
 
 @check
 def leaves_after_saving(run: Run) -> None:
-    """Told to leave, all save at one step, make none after it, and end with the code for that.
+    """Require that preempted tasks save at one step, make no further step and exit with PREEMPTED.
 
-    Started again, they go on at the next step: nothing is lost and nothing made twice.
+    After the restart they continue with the next step: no step is lost or repeated.
     """
     for task in run.drivers:
         exited = only(f"first end of {task}", run.of("exited", task, 0))
@@ -143,7 +147,7 @@ def leaves_after_saving(run: Run) -> None:
 
 @check
 def restored_state_equals_uninterrupted(run: Run, reference: Run) -> None:
-    """Weights, slots and iterations that are restored are, bit for bit, those of the reference."""
+    """Require that restored weights, slots and iterations equal the reference's, bit for bit."""
     for task in run.workers:
         restored = _restored(run, task)
         wanted = only(
@@ -162,7 +166,7 @@ def restored_state_equals_uninterrupted(run: Run, reference: Run) -> None:
 
 @check
 def partial_epoch_leaves_no_trace(run: Run, reference: Run) -> None:
-    """The interrupted epoch, done again, reports the reference's metrics: nothing is left over."""
+    """Require that the repeated epoch reports the reference's metrics: no partial state remains."""
     for task in run.workers:
         restored = _restored(run, task)
         again = some(f"epoch of {task} after", run.of("epoch", task, restored.attempt))[0]
@@ -175,7 +179,10 @@ def partial_epoch_leaves_no_trace(run: Run, reference: Run) -> None:
 
 @check
 def final_weights_equal_uninterrupted(run: Run, reference: Run) -> None:
-    """Where data depend on seed, epoch and batch only, the end is the reference's, bit for bit."""
+    """Require final weights equal to the reference's, bit for bit.
+
+    This holds where the data depend on seed, epoch and batch only.
+    """
     for task in run.workers:
         attempt = last_attempt(run, task)
         found = only(f"final weights of {task}", weights(run, "final", task, attempt))

@@ -1,4 +1,4 @@
-"""Sharding: which examples each worker sees, read from the audited input of every step."""
+"""Check sharding: which examples each worker sees, read from the audited input of every step."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from suite.harness.checks.assertions import asked, check, require, some
 from suite.harness.core.history import Event, Run
 
-SHOWN = 5  # examples named in a message
+SHOWN = 5  # most examples named in a message
 
 
 def examples_in(run: Run) -> int:
-    """Number of examples to train on: as many as were asked for, or are in the run's data file."""
+    """Return the number of training examples: as requested, or as the run's data file has."""
     if "examples" in run.flags:
         return int(run.flags["examples"])
     with np.load(asked(run, "data")) as data:
@@ -24,7 +24,7 @@ def examples_in(run: Run) -> int:
 
 @check
 def each_example_once(run: Run) -> None:
-    """In every pass over the data each example is seen exactly once, by one worker or another."""
+    """Require that, in every pass over the data, one worker sees each example exactly once."""
     for task in run.workers:
         some(f"audited step of {task}", run.of("input", task))
     _exactly_once("all workers together", run.of("input"), examples_in(run))
@@ -32,16 +32,16 @@ def each_example_once(run: Run) -> None:
 
 @check
 def every_worker_sees_all(run: Run) -> None:
-    """Without sharding every worker sees each example exactly once in each of its own passes."""
+    """Require that, without sharding, each worker sees all examples once in each own pass."""
     for task in run.workers:
-        # A coordinator tells of its workers' input in their place.
+        # A coordinator reports the input of its workers.
         own = [e for e in run.of("input") if e.get("worker", e.task) == task]
         _exactly_once(task, own, examples_in(run))
 
 
 @check
 def own_share_in_every_pass(run: Run) -> None:
-    """Each of N workers sees, however often it goes through the data, one Nth of them alone."""
+    """Require that each of N workers sees the same one Nth of the examples in all passes."""
     seen = {
         task: {i for e in some(f"audited step of {task}", run.of("input", task)) for i in e["ids"]}
         for task in run.workers
@@ -60,7 +60,7 @@ def own_share_in_every_pass(run: Run) -> None:
 
 @check
 def workers_shuffle_differently(run: Run) -> None:
-    """No two workers see the same examples in the same step."""
+    """Require that no two workers see the same examples in the same step."""
     for step in {e["global_step"] for e in some("audited step", run.of("input"))}:
         batches = [e for e in run.of("input") if e["global_step"] == step]
         alike = [
@@ -86,9 +86,10 @@ def _exactly_once(who: str, inputs: Iterable[Event], examples: int) -> None:
 
 
 def _passes(inputs: Iterable[Event], examples: int) -> Iterator[list[int]]:
-    """Example ids in the order of global steps, cut into whole passes; a last part is left out.
+    """Yield example ids in the order of global steps, one list for each complete pass.
 
-    Within a step the workers have their parts of the global batch in the order of their names.
+    Within a step, the workers' parts of the global batch are in the order of the workers' names. An
+    incomplete last pass is omitted.
     """
     ordered = sorted(inputs, key=lambda e: (e["global_step"], len(e.task), e.task))
     ids = [i for event in ordered for i in event["ids"]]

@@ -1,4 +1,4 @@
-"""Start-up: who is in the cluster, who is its chief, and that nobody trains before all are up."""
+"""Check startup: the members of the cluster, its chief, and that training waits for all tasks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from suite.harness.core.history import Run
 
 @check
 def waits_for_all(run: Run) -> None:
-    """No task trains before the last task is up, although others were up long before it."""
+    """Require that no task trains before the last task is up, although others were up before it."""
     up = {task: only(f"start of {task}", run.of("started", task, 0)) for task in run.tasks}
     late = max(up.values(), key=lambda e: e.time_s)
     waiting = [e for e in up.values() if e is not late]
@@ -26,7 +26,7 @@ def waits_for_all(run: Run) -> None:
 
 @check
 def one_chief(run: Run) -> None:
-    """The chief is the `chief` job where there is one, else the first worker, and nobody else."""
+    """Require that only the `chief` job or, without one, the first worker is the chief."""
     joined = some("task that joined", run.of("joined"))
     chiefs = sorted({e.task for e in joined if e["chief"]})
     equal("tasks that call themselves chief", chiefs, [run.drivers[0]])
@@ -34,7 +34,7 @@ def one_chief(run: Run) -> None:
 
 @check
 def cluster_as_given(run: Run) -> None:
-    """Every task sees the same cluster, the one that it was given, and counts the same workers."""
+    """Require that every task sees the cluster as configured and counts the same workers."""
     for task in {*run.workers, *run.drivers}:
         some(f"joined event of {task}", run.of("joined", task))
     joined = run.of("joined")
@@ -49,7 +49,7 @@ def cluster_as_given(run: Run) -> None:
 
 @check
 def server_target_logged(run: Run) -> None:
-    """Each task's log names its gRPC target, which is its own address in the cluster."""
+    """Require that each task logs its gRPC target: its own address in the cluster."""
     for event in some("task that joined", run.of("joined")):
         job, index = event.task.split("/")
         target = f"grpc://{event['cluster'][job][int(index)]}"
@@ -61,7 +61,7 @@ def server_target_logged(run: Run) -> None:
 
 @check
 def trains_as_a_cluster_of_one(run: Run) -> None:
-    """Without TF_CONFIG the one process is a cluster of one, its own chief, and trains."""
+    """Require that one process without TF_CONFIG is a cluster of one, its own chief, and trains."""
     joined = only("joined event", run.of("joined"))
     equal("cluster", joined["cluster"], {})
     equal("number of workers", joined["workers"], 1)
@@ -72,7 +72,7 @@ def trains_as_a_cluster_of_one(run: Run) -> None:
 
 @check
 def unexpected_task_changes_nothing(run: Run, stranger: str) -> None:
-    """A task beyond the cluster that was given cannot join: it never trains, nobody counts it."""
+    """Require that an unexpected task never trains, and that no driver counts it as a worker."""
     steps = run.of("step", stranger)
     require(not steps, f"{stranger} made {len(steps)} steps in a cluster that it is no part of")
     up = some(f"start of {stranger}", run.of("started", stranger))[-1].time_s

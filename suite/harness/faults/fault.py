@@ -1,4 +1,4 @@
-"""What a fault is; see FAULTS in table.py."""
+"""Define the type of a fault; see FAULTS in matrix.py."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from dataclasses import dataclass
 
 from suite.harness.cluster.cluster import Cluster
 
-# Hurts the task in the cluster; leaving the context heals what can be healed.
+# Injects the fault into a task of the cluster. Leaving the context removes the fault where
+# possible.
 Strike = Callable[[Cluster, str], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What can be done to a task.
+    """Describe one kind of fault.
 
-    `harmless`: nobody is lost by it. `ends`: the task is to end of it, soon if not at once.
-    Neither: it is as good as gone until it is healed.
+    `harmless`: no task is lost. `ends`: the target is expected to exit, soon if not at once. With
+    neither, the target is unavailable until the fault is removed.
     """
 
     strike: Strike
     harmless: bool = False
     ends: bool = False
-    planted: bool = False  # the program does it by itself: see suite/programs/planted.py
-    on_hosts: bool = False  # each task needs a host of its own, with a link that can be hurt
-    on_disk: str = ""  # the model directory needs a disk of its own, of that size
-    delayed_start: bool = False  # the task is not there when the others start
-    at_restart: bool = False  # all have been ended, and find it when they are started again
+    planted: bool = False  # the program injects the fault itself: see suite/programs/planted.py
+    on_hosts: bool = False  # each task needs its own host, with a link that can be impaired
+    on_disk: str = ""  # size of the separate disk that the model directory needs
+    delayed_start: bool = False  # the target does not start with its peers
+    at_restart: bool = False  # injected while all tasks are down; tasks meet it at restart

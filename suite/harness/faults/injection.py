@@ -1,6 +1,6 @@
-"""The scenario of a row of the fault table: who is hurt, what the others are given time to do.
+"""Run one row of the fault matrix: inject the fault into its target and give peers time to react.
 
-`scene(row)` is judged by suite/faults/test_fault_matrix.py, for each approach.
+suite/faults/test_fault_matrix.py judges the outcome of `scene(row)` for each approach.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from suite.harness.scenarios.fault_free import chief_and_workers
 
 @dataclass(frozen=True)
 class FaultOutcome:
-    """A run in which a row of the table happened, and what was promised of it."""
+    """A run of one row of the fault matrix, with the reaction that the documents promise."""
 
     run: Run
     row: Row
     promise: str
-    restarted: str  # who was started again
-    fewer: Run | None = None  # the cluster with one worker fewer that went on, where that was asked
-    reference: Run | None = None  # the same work undisturbed, where it has an end and a like
+    restarted: str  # the tasks that were restarted
+    fewer: Run | None = None  # the run with one worker fewer, where the row asks for it
+    reference: Run | None = None  # the same work without a fault, where it ends and is comparable
 
 
 def scene(row: Row) -> Callable[[Launch], FaultOutcome]:
-    """The scenario of a row, for those approaches for which it means something."""
+    """Return the scenario of a row, for the approaches to which the row applies."""
 
     def play(launch: Launch) -> FaultOutcome:
         return _Scenario(launch, row).play()
@@ -71,7 +71,7 @@ SCENARIOS = tuple(scene(row) for row in ROWS)
 
 
 class _Scenario:
-    """One row, played for one approach."""
+    """One row, run for one approach."""
 
     def __init__(self, launch: Launch, row: Row) -> None:
         self.launch, self.row = launch, row
@@ -84,7 +84,7 @@ class _Scenario:
         self.topology = launch.engine.topology(self.trainer, self.jobs)
         self.target = row.task(self.topology)
         self.others = [task for task in self.topology.drivers if task != self.target]
-        in_step = self.trainer.synchronous and not row.planted  # which does not wait for us
+        in_step = self.trainer.synchronous and not row.planted  # planted faults do not wait
         self.hold = INJECTION_POINTS[row.moment].hold if in_step else None
         self.limits = launch.engine.deadlines
 
@@ -98,7 +98,7 @@ class _Scenario:
             if wait and not (self.fault.delayed_start or self.row.planted):
                 wait(cluster, self.target)
             strike = planted if self.row.planted else self.fault.strike
-            if self.fault.harmless:  # over before the context begins, and must meet training
+            if self.fault.harmless:  # over before the context begins, and must hit training
                 cluster.let_go(self.target)
             with strike(cluster, self.target):
                 cluster.let_go(self.target)
@@ -119,7 +119,7 @@ class _Scenario:
         return FaultOutcome(run, self.row, self.promise, self.restarted, fewer, reference)
 
     def _work(self) -> dict[str, Any]:
-        """What the trainer does, and on what."""
+        """Return the launch arguments: flags, model directory, hosts, disk and jobs."""
         if self.trainer.synchronous:
             evaluate = self.row.moment == "evaluating"
             flags = crashes.work_in_epochs(self.launch, order="by-epoch", evaluate=evaluate)
@@ -132,11 +132,14 @@ class _Scenario:
         return {**how, **where, "jobs": self.jobs}
 
     def _program(self, how: dict[str, Any]) -> Any:
-        """The trainer, or one that hurts itself; `how` gets what that is told."""
+        """Return the program that faults itself, or None for the plain trainer.
+
+        Add the flags of that program to `how`.
+        """
         if not self.row.planted:
             return None
         saving = INJECTION_POINTS[self.row.moment].planted
-        # Of what is not in step: when it tells of a save (0), or between two of them.
+        # Asynchronous trainers: at a reported save (0), or between two saves.
         first = 0 if saving else crashes.SAVE_EVERY * 3 // 2
         if self.trainer.synchronous:
             first = crashes.kill_at(how["flags"])
@@ -151,25 +154,25 @@ class _Scenario:
         return small_programs.program(self.launch, "planted", flags=(*self.trainer.flags, *own))
 
     def _watch(self, cluster: Cluster) -> None:
-        """Give the others the time in which they must do what is promised."""
+        """Give the peers time for the reaction that is promised."""
         drivers, limits = cluster.drivers, self.limits
         if self.fault.at_restart and self.trainer.synchronous:
             self._let_end(cluster, drivers)
-        elif self.fault.at_restart:  # endless work, so steps show what it was built on
+        elif self.fault.at_restart:  # endless work: steps show the restored state
             give_time(cluster, limits.detect_s, self._gone_on(cluster, drivers))
         elif self.promise == GO_ON:
             give_time(cluster, limits.detect_s, self._gone_on(cluster, self.others))
         elif self.promise == WAIT:
             ended = self._ended(cluster, self.others)
             give_time(cluster, quiet_s(self.launch), lambda run: run.of("step") or ended(run))
-        elif self.fault.on_disk:  # of which all suffer, when they save
+        elif self.fault.on_disk:  # a faulty disk affects all tasks when they save
             give_time_to_end(cluster, drivers, limits.detect_s)
         else:
             patience_s = 2 * quiet_s(self.launch) if self.promise == ANYTHING else limits.detect_s
             give_time_to_end(cluster, self.others, patience_s)
 
     def _explain(self, cluster: Cluster) -> None:
-        """Say of those that neither end nor go on what they wait for, while they still do."""
+        """Report the wait of peers that neither exit nor make progress, while they still hang."""
         still_s = time.monotonic() - quiet_s(self.launch)
         going = {e.task for e in cluster.run().of(self.trainer.progress) if e.time_s > still_s}
         stuck = [task for task in self.others if task not in going]
@@ -178,18 +181,18 @@ class _Scenario:
             cluster.report_hangs(*stuck, missing=missing)
 
     def _let_end(self, cluster: Cluster, tasks: Sequence[str]) -> None:
-        """Until all have done their work; once one has ended, the others must notice or finish."""
+        """Wait until all tasks finish. Once one exits, its peers must detect that or finish."""
         give_time(cluster, self.limits.run_s, lambda _: set(tasks) - set(cluster.alive()))
         give_time_to_end(cluster, tasks, self.limits.detect_s)
 
     @staticmethod
     def _ended(cluster: Cluster, tasks: Sequence[str]) -> Callable[[Run], bool]:
-        """Whether each of them has ended, in the life in which it is."""
+        """Return a predicate that is true when none of the tasks is alive."""
         return lambda _: not set(tasks) & set(cluster.alive())
 
     @staticmethod
     def _gone_on(cluster: Cluster, tasks: Sequence[str]) -> Callable[[Run], bool]:
-        """Whether each of them has made a few steps from now on, or has ended."""
+        """Return a predicate: each task has made a few steps from now on, or has exited."""
         since_s = time.monotonic()
 
         def seen(run: Run) -> bool:
@@ -199,7 +202,7 @@ class _Scenario:
         return seen
 
     def _go_on(self, cluster: Cluster) -> Run:
-        """Start again whom the document says, and give it time to train."""
+        """Restart the tasks that the document names, and give them time to train."""
         if self.restarted == NOBODY:
             return cluster.run()
         if self.restarted in (ALL, ONE_FEWER):
@@ -218,13 +221,13 @@ class _Scenario:
         return cluster.run()
 
     def _let_train(self, cluster: Cluster) -> None:
-        """Until all of whom it is told have made a few steps more, or ended."""
+        """Wait until all tasks whose steps are reported have made a few more steps, or exited."""
         servers_too = cluster.workers if "step" in self.trainer.events else ()
         told = tuple({*cluster.drivers, *servers_too})
         give_time(cluster, self.limits.step_s, self._gone_on(cluster, told))
 
     def _one_fewer(self, how: dict[str, Any]) -> Run:
-        """Another cluster, without the one that was lost, goes on where the last save was."""
+        """Run a cluster without the lost worker, which continues from the last save."""
         count = len(self.topology.workers) - 1
         with self.launch(workers=count, **how) as cluster:
             cluster.start()

@@ -1,4 +1,4 @@
-"""The moments at which a task can be hurt: MOMENTS."""
+"""Define the points of a run at which a fault can be injected: INJECTION_POINTS."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ Wait = Callable[[Cluster, str], object]
 
 @dataclass(frozen=True)
 class InjectionPoint:
-    """`wait` until the task is there, or has been.
+    """One point of a run at which a fault can be injected.
 
-    `hold`: after which event, of which step, one of those in step stands still until it is hurt.
-    `planted`: it goes by so fast that only the program itself can be hurt in it, see
-    suite/programs/planted.py. `asynchronous`: it means something where workers are not in step too.
+    `wait`: block until the task has reached the point. `hold`: the event and the step after which a
+    synchronous target pauses until its fault is injected. `planted`: the point is too short for the
+    harness, so the program injects the fault itself, see suite/programs/planted.py. `asynchronous`:
+    the point also applies to asynchronous workers.
     """
 
     wait: Wait | None = None
@@ -31,9 +32,10 @@ class InjectionPoint:
 
 
 def _stepped(cluster: Cluster, task: str) -> Event:
-    """Of servers the task that drives the loop tells.
+    """Wait for the first step at which a fault may be injected.
 
-    Not in step, and a loss from which a save must help: until there is one.
+    The task that drives the loop reports in place of a server. Where workers are asynchronous and
+    recovery needs a save, wait for the first save.
     """
     trainer = cluster.plan.trainer
     first = crashes.kill_at(cluster.plan.flags) if trainer.synchronous else FEW
@@ -48,7 +50,7 @@ def _mid_epoch(flags: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _second_epoch(flags: Mapping[str, Any]) -> tuple[str, int]:
-    """Its first step: what comes between two epochs is over."""
+    """Return the first step of the second epoch: the work between epochs is done by then."""
     return "step", flags["steps-per-epoch"] + 1
 
 
@@ -58,7 +60,10 @@ def _evaluating(cluster: Cluster, task: str) -> Event:
 
 
 def _restoring(cluster: Cluster, task: str) -> Event:
-    """In its second life, for which all were ended and started again within the second epoch."""
+    """Wait until the task restores in its second attempt.
+
+    All tasks are killed and restarted before that, within the second epoch.
+    """
     _stepped(cluster, task)
     crashes.end_all(cluster)
     cluster.hold(task, *_second_epoch(cluster.plan.flags))
@@ -68,7 +73,7 @@ def _restoring(cluster: Cluster, task: str) -> Event:
 
 INJECTION_POINTS: Mapping[str, InjectionPoint] = MappingProxyType(
     {
-        "forming": InjectionPoint(  # which it has not joined yet
+        "forming": InjectionPoint(  # the target has not joined the cluster yet
             lambda cluster, task: cluster.wait_for("started", task), hold=lambda _: ("started", 0)
         ),
         "first step": InjectionPoint(

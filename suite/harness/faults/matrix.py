@@ -1,6 +1,6 @@
-"""The rows of the fault table: who is hurt how and when, and what the documents promise then.
+"""Define the rows of the fault matrix: target, fault, injection point and the documented reaction.
 
-FAULTS and MOMENTS are what a row of ROWS is made of; rows say which combinations mean something.
+Rows of ROWS combine FAULTS and INJECTION_POINTS, and define to which approaches they apply.
 """
 
 from __future__ import annotations
@@ -20,33 +20,36 @@ FAULTS: Mapping[str, Fault] = MappingProxyType(
     {**process_faults.FAULTS, **network_faults.FAULTS, **storage_faults.FAULTS}
 )
 
-# --- what the others do --------------------------------------------------------------------------
+# --- reactions of the peers -----------------------------------------------------------------------
 
-FAIL = "fail"  # each with an error, within the limit
-ANYTHING = "anything"  # but to pretend that all was well: nothing else is promised
-GO_ON = "go on"  # and take the lost one in again
-WAIT = "wait"  # for the lost one
-FINISH = "finish"  # as if nothing had happened, for nothing was left to do
+FAIL = "fail"  # each peer exits with an error, within the limit
+ANYTHING = "anything"  # any reaction except a false success: the documents promise no more
+GO_ON = "go on"  # and accept the lost task again
+WAIT = "wait"  # until the lost task is back
+FINISH = "finish"  # as in a run without a fault, because no work was left
 
-# --- who is started again ------------------------------------------------------------------------
+# --- tasks that are restarted ---------------------------------------------------------------------
 
 ALL, LOST, NOBODY, ONE_FEWER = "all", "the lost one", "nobody", "all but the lost one"
-# As the documents say: synchronous training is started again as a whole.
+# By the documents, synchronous training is restarted as a whole.
 RESTART = {FAIL: ALL, ANYTHING: ALL, GO_ON: LOST, WAIT: LOST, FINISH: NOBODY}
 
 # --- rows ----------------------------------------------------------------------------------------
 
-MATTERS_ALONE = ("mid-epoch", "saving", "restoring")  # in one process
+MATTERS_ALONE = ("mid-epoch", "saving", "restoring")  # apply to a single process
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. `quick`: also in a run of everything, others by --fault-matrix."""
+    """One row of the fault matrix.
+
+    `quick`: the row runs by default. All others need --fault-matrix.
+    """
 
     fault: str  # of FAULTS
-    target: str  # chief (which may coordinate), worker or ps (the last one of each), evaluator
-    moment: str  # of MOMENTS
-    restart: str = ""  # who is started again; "": as the documents say
+    target: str  # chief (maybe a coordinator), evaluator, or the last worker or ps
+    moment: str  # of INJECTION_POINTS
+    restart: str = ""  # the tasks to restart; "": as documented
     quick: bool = False
 
     @property
@@ -56,17 +59,17 @@ class Row:
 
     @property
     def planted(self) -> bool:
-        """Whether the program hurts itself: see suite/programs/planted.py."""
+        """Return True if the program injects the fault itself: see suite/programs/planted.py."""
         return FAULTS[self.fault].planted or INJECTION_POINTS[self.moment].planted
 
     def told(self, trainer: Trainer) -> str:
-        """Victim and moment in the words of the report."""
+        """Return target and injection point in the words of the report."""
         leads = self.target == "chief" and coordinated(trainer)
         restart = f", {self.restart} started again" if self.restart else ""
         return f"{'coordinator' if leads else self.target}, {self.moment}{restart}"
 
     def task(self, topology: Topology) -> str:
-        """The task that is hurt."""
+        """Return the target task."""
         if self.target == "chief":
             return topology.drivers[0]
         if self.target == "worker":
@@ -74,28 +77,30 @@ class Row:
         return [task for task in topology.tasks if task.startswith(f"{self.target}/")][-1]
 
     def means_something(self, trainer: Trainer) -> bool:
-        """Whether this can happen to this approach, and there is something to see."""
+        """Return True if the row applies to this approach and has an observable effect."""
         fault, moment, jobs = FAULTS[self.fault], INJECTION_POINTS[self.moment], dict(trainer.jobs)
-        if not jobs:  # nobody else who would fail, wait or go on: what counts is what was saved
+        if not jobs:  # a single process has no peers: only its saved state counts
             stored = fault.ends or fault.at_restart or bool(fault.on_disk)
             return stored and self.target == "chief" and self.moment in MATTERS_ALONE
-        if self.target == "evaluator":  # others have one that is a program of its own
+        if self.target == "evaluator":  # other approaches evaluate in a program of their own
             return "estimator" in trainer.families
         if self.target == "ps":
             return "ps" in jobs
         if trainer.aggregates:
             return False
         if coordinated(trainer):
-            # Its workers are servers, which load nothing and have no program of their own to hurt.
+            # Workers of a coordinator are servers: they load no checkpoint, and run no program of
+            # their own that could inject a fault.
             in_time = self.moment == "mid-epoch" and not fault.planted
             in_time &= self.target == "chief" or not fault.at_restart
             return in_time or (self.target == "chief" and moment.planted)
-        # An asynchronous chief that is lost at first has nothing initialised: that is for it to do.
+        # An asynchronous chief that is lost at its first step has not initialized the variables,
+        # and only the chief can.
         initialising = self.target == "chief" and self.moment == "first step"
         return trainer.synchronous or (moment.asynchronous and not initialising)
 
     def promise(self, trainer: Trainer) -> str:
-        """What the others do, by the documents."""
+        """Return the reaction of the peers that the documents promise."""
         fault = FAULTS[self.fault]
         if fault.harmless or self.target == "evaluator":
             return GO_ON
@@ -105,13 +110,13 @@ class Row:
             return FAIL if self.target == "ps" else ANYTHING
         if not trainer.synchronous:
             return ANYTHING if self.target == "ps" else GO_ON
-        # An Estimator's peers fail or wait for ever, by what they do at that moment: only in eager
-        # mode, which it has to turn off, does the strategy look after them.
+        # Peers of an Estimator fail or wait forever, depending on their state at that point: the
+        # strategy checks their health only in eager mode, which an Estimator has to turn off.
         lost = FAIL if "mwms" in trainer.families else ANYTHING
         return {"forming": WAIT, "shutting down": FINISH}.get(self.moment, lost)
 
     def restarted(self, trainer: Trainer) -> str:
-        """Who is started again."""
+        """Return which tasks are restarted."""
         fault = FAULTS[self.fault]
         # Workers and parameter servers wait for a coordinator that comes back.
         leads = self.target == "chief" and coordinated(trainer)

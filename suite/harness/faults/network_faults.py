@@ -1,7 +1,7 @@
-"""Faults of a link: what leads from a task's host to all others is cut, drops packets or is slow.
+"""Inject link faults: cut or throttle the link of a task's host, or drop its packets.
 
-The hosts are network namespaces joined by a bridge (see hosts.py), so that TCP, and nothing else,
-meets what a cable or a switch would do to it.
+The hosts are network namespaces joined by a bridge (see virtual_hosts.py), so that only TCP sees
+the effect that a faulty cable or switch would have.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from suite.harness.scenarios.base import give_time
 
 
 def hurt(fault: str, state: str) -> Strike:
-    """The host's link is in that state (of network_links.py) for as long as the context lasts."""
+    """Return a fault that keeps the host's link in `state` within the context.
+
+    network_links.py defines the states.
+    """
 
     @contextlib.contextmanager
     def strike(cluster: Cluster, task: str) -> Iterator[None]:
@@ -33,7 +36,7 @@ def hurt(fault: str, state: str) -> Strike:
 
 @contextlib.contextmanager
 def blinked(cluster: Cluster, task: str) -> Iterator[None]:
-    """Cut, and whole again well before TensorFlow's heartbeat takes anybody for dead."""
+    """Cut the link, and restore it well before TensorFlow's heartbeat declares a task dead."""
     with hurt("link-flap", "cut")(cluster, task):
         give_time(cluster, BRIEFLY_S, lambda _: False)
     yield

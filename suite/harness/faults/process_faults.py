@@ -1,4 +1,4 @@
-"""Faults of a process: it is gone, asked to leave, stands still, or goes wrong by itself."""
+"""Inject process faults: kill, terminate, stop or delay a process, or let it fail by itself."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from suite.harness.cluster.cluster import Cluster
 from suite.harness.faults.fault import Fault
 from suite.harness.scenarios.base import give_time
 
-BRIEFLY_S = 2.0  # much less than the seconds after which TensorFlow takes a silent task for dead
+BRIEFLY_S = 2.0  # far below the timeout after which TensorFlow declares a silent task dead
 
 
 @contextlib.contextmanager
 def killed(cluster: Cluster, task: str) -> Iterator[None]:
-    """It is gone between two instructions, as with a machine that loses power."""
+    """Kill the task between two instructions, as a loss of power does."""
     cluster.signal(task, signal.SIGKILL, fault="sigkill")
     cluster.wait_exit(task)
     yield
@@ -24,14 +24,14 @@ def killed(cluster: Cluster, task: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def terminated(cluster: Cluster, task: str) -> Iterator[None]:
-    """It is asked to leave, as a cluster manager does first."""
+    """Send SIGTERM, as a cluster manager does first."""
     cluster.signal(task, signal.SIGTERM, fault="sigterm")
     yield
 
 
 @contextlib.contextmanager
 def stopped(cluster: Cluster, task: str) -> Iterator[None]:
-    """It stands still with its connections open, for as long as the context lasts."""
+    """Stop the task while the context lasts; its connections stay open."""
     cluster.signal(task, signal.SIGSTOP, fault="sigstop")
     try:
         yield
@@ -41,23 +41,23 @@ def stopped(cluster: Cluster, task: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def paused(cluster: Cluster, task: str) -> Iterator[None]:
-    """It stands still for a moment, as in a snapshot of its machine, and is back before `yield`."""
+    """Stop the task briefly, as a snapshot of its machine does, and resume it before `yield`."""
     cluster.signal(task, signal.SIGSTOP, fault="pause")
-    give_time(cluster, BRIEFLY_S, lambda _: False)  # that nobody minds is what is to be seen
+    give_time(cluster, BRIEFLY_S, lambda _: False)  # peers are expected to tolerate the pause
     cluster.signal(task, signal.SIGCONT, healed="pause")
     yield
 
 
 @contextlib.contextmanager
 def missed(cluster: Cluster, task: str) -> Iterator[None]:
-    """It has not been started with the others."""
+    """Record that the task was not started with its peers."""
     cluster.tell("fault_started", task, fault="delayed-start")
     yield
 
 
 @contextlib.contextmanager
 def planted(cluster: Cluster, task: str) -> Iterator[None]:
-    """The program does it by itself: wait until it tells so."""
+    """Wait until the program reports the fault that it injects itself."""
     cluster.wait_for("fault_started", task)
     yield
 

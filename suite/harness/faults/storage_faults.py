@@ -1,6 +1,6 @@
-"""Faults of what is stored: a checkpoint is damaged, or the disk takes no more.
+"""Inject storage faults: damage a checkpoint, or make the disk full or read-only.
 
-A damaged checkpoint is found by those who are started again, so all are ended first.
+Tasks find a damaged checkpoint at restart, so all tasks are killed first.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from suite.harness.core.errors import HarnessError
 from suite.harness.faults.fault import Fault, Strike
 from suite.harness.scenarios import crashes
 
-DISK = "96m"  # of a disk of its own: some saves of the models with which approaches are examined
-# What workers other than the chief write beside its checkpoints, and nobody restores.
+DISK = "96m"  # size of the separate disk: room for a few saves of the models under test
+# Files that non-chief workers write next to the chief's checkpoints, and that are never restored.
 OTHERS = ("tmp_", "workertemp_")
 FLIPPED = 64  # bytes
 
 
 def newest(directory: Path) -> Path:
-    """The file that holds the variables of the newest checkpoint; HarnessError without one."""
+    """Return the newest checkpoint's file of variables; raise HarnessError without one."""
     files = [
         (path, path.stat())
         for path in directory.rglob("*")
@@ -37,7 +37,7 @@ def newest(directory: Path) -> Path:
 
 
 def truncate(path: Path) -> None:
-    """The second half of the file never reached the disk."""
+    """Cut off the second half of the file, as if it had never reached the disk."""
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
 
@@ -47,7 +47,7 @@ def remove(path: Path) -> None:
 
 
 def flip(path: Path) -> None:
-    """Some bytes in its middle have other values, as on a disk that rots."""
+    """Invert some bytes in the middle of the file, as on a decaying disk."""
     data = bytearray(path.read_bytes())
     start = len(data) // 2
     data[start : start + FLIPPED] = bytes(255 - byte for byte in data[start : start + FLIPPED])
@@ -56,7 +56,7 @@ def flip(path: Path) -> None:
 
 @contextlib.contextmanager
 def _ended(cluster: Cluster, task: str, fault: str) -> Iterator[None]:
-    """All have ended when the fault comes and, whatever they do about it, when it is over."""
+    """Kill all tasks before the fault and again after it, whatever their reaction."""
     cluster.tell("fault_started", task, fault=fault)
     crashes.end_all(cluster)
     yield
@@ -65,7 +65,7 @@ def _ended(cluster: Cluster, task: str, fault: str) -> Iterator[None]:
 
 
 def damaged(fault: str, damage: Callable[[Path], None]) -> Strike:
-    """The newest checkpoint is damaged; afterwards all is there as it was."""
+    """Return a fault that damages the newest checkpoint and restores the directory afterwards."""
 
     @contextlib.contextmanager
     def strike(cluster: Cluster, task: str) -> Iterator[None]:
@@ -83,7 +83,7 @@ def damaged(fault: str, damage: Callable[[Path], None]) -> Strike:
 
 @contextlib.contextmanager
 def empty(cluster: Cluster, task: str) -> Iterator[None]:
-    """The task comes back on another machine, where the model directory is not the others'."""
+    """Restart the task as on another machine, with its own model directory."""
     plan = cluster.plan
     own = Path(plan.flags["model-dir"]).with_name("another-disk")
     with _ended(cluster, task, "empty-disk"):
@@ -94,7 +94,7 @@ def empty(cluster: Cluster, task: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def read_only(cluster: Cluster, task: str) -> Iterator[None]:
-    """The disk is found read-only, as after an error that made the system mount it so."""
+    """Make the disk read-only, as a system does after an I/O error; tasks find it so at restart."""
     with _ended(cluster, task, "read-only"):
         cluster.disk("read-only")
         yield
@@ -103,7 +103,7 @@ def read_only(cluster: Cluster, task: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def full(cluster: Cluster, task: str) -> Iterator[None]:
-    """Somebody else has filled the disk, while all train."""
+    """Fill the disk while all tasks train."""
     cluster.tell("fault_started", task, fault="disk-full")
     cluster.disk("full")
     yield

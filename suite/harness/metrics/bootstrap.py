@@ -1,4 +1,4 @@
-"""Confidence intervals by bootstrap."""
+"""Compute confidence intervals by bootstrap."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ class Interval:
     high: float
 
     def named(self, metric: str) -> Iterator[tuple[str, float]]:
-        """As measurements, which hold one number each: `metric`, and its ends beside it."""
+        """Yield the estimate as `metric`, and its bounds as `metric`_low and `metric`_high.
+
+        A measurement holds one number.
+        """
         yield metric, self.estimate
         yield f"{metric}_low", self.low
         yield f"{metric}_high", self.high
@@ -31,13 +34,14 @@ class Interval:
 def bootstrap(
     statistic: Callable[..., np.ndarray], *samples: Sequence[float], seed: int = 1
 ) -> Interval:
-    """Percentile bootstrap of `statistic(*samples, axis=-1)`, 95 %; same input, same interval.
+    """Return the 95 % percentile bootstrap interval of `statistic(*samples, axis=-1)`.
 
-    Each sample is resampled by itself. What is paired belongs into one sample, as the pairs'
-    ratios. The interval is too narrow below about ten values.
+    The same input gives the same interval. Each sample is resampled independently. Paired values
+    belong in one sample, such as the ratios of pairs. The interval is too narrow below about ten
+    values.
     """
     arrays = tuple(np.asarray(sample, dtype=float) for sample in samples)
-    from scipy import stats  # takes longer to import than most of what is measured
+    from scipy import stats  # its import takes longer than most measurements
 
     found = stats.bootstrap(
         arrays,
@@ -52,7 +56,7 @@ def bootstrap(
 
 
 def ratio_of_medians(values: Sequence[float], base: Sequence[float]) -> Interval:
-    """How many times `base` the values are, by the medians of two samples."""
+    """Return the ratio of the median of `values` to the median of `base`."""
 
     def ratio(a: np.ndarray, b: np.ndarray, axis: int) -> np.ndarray:
         return np.median(a, axis=axis) / np.median(b, axis=axis)
@@ -61,7 +65,7 @@ def ratio_of_medians(values: Sequence[float], base: Sequence[float]) -> Interval
 
 
 def mean_ratio(ratios: Sequence[float]) -> Interval:
-    """Geometric mean of the ratios of pairs: a pair turned round must give its inverse."""
+    """Return the geometric mean of the ratios of pairs: a reversed pair must give the inverse."""
 
     def geometric(a: np.ndarray, axis: int) -> np.ndarray:
         return np.exp(np.mean(np.log(a), axis=axis))

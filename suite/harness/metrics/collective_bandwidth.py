@@ -1,10 +1,10 @@
-"""From the times of collectives to the numbers that are quoted of them; pure functions over a Run.
+"""Compute bandwidths from the times of collectives; pure functions over a Run.
 
-algbw and busbw are those of nccl-tests (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md): bytes
-by time, and that times a factor that makes it comparable with the speed of one rank's link. Its
-time of an iteration is the mean over the ranks; here it is from the last rank's begin to the last
-rank's end, on the one clock that all ranks of a machine have: what one rank waits for another to
-set out is not the operation's.
+algbw and busbw are those of nccl-tests (github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md): bytes by
+time, and that times a factor that makes it comparable with the speed of one rank's link. nccl-tests
+takes the mean over ranks as the time of an iteration. Here the time is from the last rank's begin
+to the last rank's end, on the one clock that all ranks of a machine share: the wait of one rank for
+another to start is not part of the operation.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from suite.harness.core.history import Event, Run
 from suite.harness.metrics.throughput import warm_up
 
 GB = 1e9  # bytes
-UNDISTURBED = 90  # percentile of the stretches of a stream
-AT_LEAST = 5  # timed iterations that must be left when the warm-up is out
+UNDISTURBED = 90  # percentile over the stretches of a stream
+AT_LEAST = 5  # timed iterations that must remain after the warm-up
 
-# Of n ranks: algbw times this is busbw. Bytes are the whole tensor's: what each rank gives, except
-# of all_gather, where they are what each gets.
+# busbw is algbw times this factor of n ranks. Bytes are the whole tensor's: the input of each rank,
+# except for all_gather, where they are the output of each.
 FACTORS: Mapping[str, Callable[[int], float]] = MappingProxyType(
     {
         "all_reduce": lambda n: 2 * (n - 1) / n,
@@ -34,7 +34,7 @@ FACTORS: Mapping[str, Callable[[int], float]] = MappingProxyType(
     }
 )
 
-# What TensorFlow calls its implementations in the log, in front of the operation's own name.
+# TensorFlow's log prefixes these names with the name of the implementation.
 NAMES: Mapping[str, str] = MappingProxyType(
     {
         "all_reduce": "Reduce",
@@ -47,14 +47,14 @@ IMPLEMENTATIONS: Mapping[str, str] = MappingProxyType(
     {"Ring": "ring", "Nccl": "nccl", "HierarchicalTree": "tree"}
 )
 
-# Of one that reduces several tensors at once, when it is traced.
+# Logged when an operation that reduces several tensors at once is traced.
 PACKED = re.compile(r"Collective all_reduce tensors: (\d+) all_reduces,.* num_packs = (\d+)")
 
 
 def packs(run: Run) -> set[int]:
-    """Into how many packs TensorFlow says that it put several tensors; empty where it reduced none.
+    """Return the logged numbers of packs of all-reduces of several tensors.
 
-    More than one number where it was not the same each time.
+    The set is empty where there was none. It has more than one number where the number varied.
     """
     told = [PACKED.findall(run.log(worker)) for worker in run.workers]
     return {int(number) for found in told for tensors, number in found if int(tensors) > 1}
@@ -62,11 +62,12 @@ def packs(run: Run) -> set[int]:
 
 @dataclass(frozen=True)
 class Collective:
-    """One operation on one size over `ranks` ranks, warm-up left out.
+    """One operation on one size over `ranks` ranks, without warm-up.
 
     Arrays are float64 [iterations], in seconds. `times_s`: from the last begin to the last end.
-    `whole_s`: from the first begin, when data may first have moved. `skews_s`: from the first
-    rank's end to the last one's. `warm_up`: how many iterations were left out before.
+    `whole_s`: from the first begin, when data may first have moved, to the last end. `skews_s`:
+    from the first rank's end to the last rank's end. `warm_up`: number of iterations left out
+    before.
     """
 
     op: str
@@ -79,7 +80,7 @@ class Collective:
 
     @property
     def moved_bytes(self) -> float:
-        """What the busiest rank has to send, or to take, in one iteration."""
+        """Return the bytes that the busiest rank has to send or receive in one iteration."""
         return FACTORS[self.op](self.ranks) * self.size_bytes
 
     @property
@@ -91,7 +92,7 @@ class Collective:
         return self.moved_bytes / float(np.median(self.times_s)) / GB
 
     def measurements(self) -> Iterator[tuple[str, float, str, str]]:
-        """(metric, value, unit, better) of everything that is reported about one operation."""
+        """Yield (metric, value, unit, better) of all reported numbers of one operation."""
         p50_s, p99_s = np.percentile(self.times_s, (50, 99))
         yield "collective_time_p50_s", float(p50_s), "s", "lower"
         yield "collective_time_p99_s", float(p99_s), "s", "lower"
@@ -103,17 +104,17 @@ class Collective:
         yield "collective_busbw_gb_per_s", self.busbw_gb_per_s, "GB/s", "higher"
 
     def least_s(self, bytes_per_s: float, burst_bytes: float = 0.0) -> float:
-        """What one iteration takes at least over links of that speed, seconds.
+        """Return the least time of one iteration over links of that speed, in seconds.
 
-        `burst_bytes`: what such a link lets pass at once when it was idle before.
+        `burst_bytes`: bytes that an idle link passes at once.
         """
         return max(0.0, self.moved_bytes - burst_bytes) / bytes_per_s
 
 
 def timed(run: Run) -> list[Collective]:
-    """Each operation and size that all ranks have timed, in the order in which they did.
+    """Return each operation and size that all ranks have timed, in order.
 
-    ValueError where ranks have timed different things, or too few iterations.
+    Raise ValueError if ranks have timed different operations, or too few iterations.
     """
     by_rank = [run.of("collective", worker) for worker in run.workers]
     made = [[(e["op"], e["bytes"], len(e["begins_s"])) for e in events] for events in by_rank]
@@ -136,13 +137,13 @@ def _together(events: Sequence[Event]) -> Collective:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the path and the memory can do without TensorFlow; units as the names say."""
+    """Limits of the path and the memory without TensorFlow; units as in the names."""
 
     tcp_gb_per_s: float  # one way, one stream
-    tcp_ping_p50_s: float  # there and back, one byte
+    tcp_ping_p50_s: float  # round trip, one byte
     memcpy_gb_per_s: float
     gpu_copy_gb_per_s: float | None = None  # from one GPU to another
-    tcp_undisturbed_gb_per_s: float | None = None  # of its quicker stretches, however many are slow
+    tcp_undisturbed_gb_per_s: float | None = None  # 90th percentile of its stretches
 
     def measurements(self) -> Iterator[tuple[str, float, str, str]]:
         yield "limit_tcp_gb_per_s", self.tcp_gb_per_s, "GB/s", "higher"
@@ -152,9 +153,9 @@ class Limits:
             yield "limit_gpu_copy_gb_per_s", self.gpu_copy_gb_per_s, "GB/s", "higher"
 
     def shares(self, made: Collective, implementation: str) -> Iterator[tuple[str, float]]:
-        """(metric, share) of an operation's busbw in what its path can do.
+        """Yield (metric, share) of an operation's busbw in the limit of its path.
 
-        NCCL's goes from GPU to GPU, the others' through sockets.
+        The path of NCCL is from GPU to GPU, that of the others is through sockets.
         """
         if implementation != "nccl":
             yield "collective_share_of_tcp", made.busbw_gb_per_s / self.tcp_gb_per_s
@@ -163,7 +164,10 @@ class Limits:
 
 
 def limits(run: Run, copies: Run | None = None) -> Limits:
-    """From what tcp_limit.py has told, ValueError where it lacks something, and device_copy.py."""
+    """Return the limits that tcp_limit.py and device_copy.py have reported.
+
+    Raise ValueError if the report of tcp_limit.py is incomplete.
+    """
     found = {e["what"]: e for e in run.of("limit")}
     if missing := {"tcp_stream", "tcp_ping", "memcpy"} - found.keys():
         raise ValueError(f"the limits lack {', '.join(sorted(missing))}")
@@ -181,17 +185,18 @@ def limits(run: Run, copies: Run | None = None) -> Limits:
 
 
 def copied_gb_per_s(copy: Event) -> float:
-    """Median over the copies."""
+    """Return the median over the copies."""
     took_s = np.array(copy["ends_s"]) - np.array(copy["begins_s"])
     return float(np.median(np.array(copy["bytes"]) / took_s)) / GB
 
 
 def _stream_gb_per_s(stream: Event) -> tuple[float, float]:
-    """The steady part's, mean and 90th percentile over its stretches: TCP begins slowly, or with a
-    burst where the link was idle.
+    """Return the mean and the 90th percentile over the stretches of the stream's steady part.
+
+    TCP starts slowly, or with a burst where the link was idle.
     """
     taken, begins, ends = (np.array(stream[k]) for k in ("bytes", "begins_s", "ends_s"))
-    # Where the end came just after a mark, its stretch is empty, and no part of the stream.
+    # If the stream ended just after a mark, its last stretch is empty and not part of the stream.
     taken, begins, ends = (values[taken > 0] for values in (taken, begins, ends))
     steady = warm_up((ends - begins) / taken, AT_LEAST)
     taken, begins, ends = (values[steady:] for values in (taken, begins, ends))
@@ -200,15 +205,18 @@ def _stream_gb_per_s(stream: Event) -> tuple[float, float]:
 
 
 def named(op: str, size_bytes: int, link: str = "", setting: str = "") -> str:
-    """The `variant` of a measurement: "all_reduce 1024 B", "... over 1gbit", "... with x=1"."""
+    """Return the `variant` of a measurement.
+
+    It reads "all_reduce 1024 B", "... over 1gbit" or "... with x=1".
+    """
     over = f" over {link}" if link else ""
     return f"{op} {size_bytes} B{over}" + (f" with {setting}" if setting else "")
 
 
 def implementation(run: Run, op: str) -> str:
-    """Which one TensorFlow really chose for this operation: ring, nccl, tree or none.
+    """Return the implementation that TensorFlow chose for this operation: ring, nccl, tree or none.
 
-    Several, joined by `+`, where it was not the same every time.
+    Several names are joined by `+` where the choice varied.
     """
     found = (n.removesuffix(NAMES[op]) for n in run.assigned if n.endswith(NAMES[op]))
     return "+".join(sorted(IMPLEMENTATIONS.get(name, name.lower()) for name in found)) or "none"

@@ -1,4 +1,4 @@
-"""How undisturbed a measurement was: CPU that the hypervisor took, and CPU that others used."""
+"""Measure interference: CPU taken by the hypervisor, and CPU used by other processes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import time
 
 import psutil
 
-BUSY = ("user", "nice", "system")  # of processes; the kernel serves what it is asked in others
+BUSY = ("user", "nice", "system")  # of processes; interrupts count as kernel time
 
 
 class Watch:
-    """From its entry to its exit, as shares of the time of the processors that we may use.
+    """Measure interference within a context, as shares of the time of the processors in use.
 
-    steal: taken by the hypervisor. foreign: used by processes that are neither `root` (a pid, by
-    default this process) nor below it. alone: whether no other run was timing.
+    steal: taken by the hypervisor. foreign: used by processes other than `root` (a pid, by default
+    this process) and its descendants. alone: True if no other run was timing.
     """
 
     steal = foreign = 0.0
@@ -38,22 +38,22 @@ class Watch:
 
 
 def mhz() -> float | None:
-    """Mean clock frequency of the processors now; None where the machine does not tell."""
+    """Return the mean clock frequency of the processors now; None if it is unknown."""
     told = psutil.cpu_freq()
     return told.current if told else None
 
 
 def _spent() -> dict[str, float]:
-    """Seconds by what our processors did, since they were started."""
+    """Return the seconds of our processors by state, since boot."""
     every = psutil.cpu_times(percpu=True)
     ours = [every[number] for number in os.sched_getaffinity(0) if number < len(every)]
     return {name: sum(getattr(times, name) for times in ours) for name in every[0]._fields}
 
 
 def _used_s(root: int) -> float:
-    """Seconds of CPU of a process, of all below it, and of those of them that have ended.
+    """Return the CPU seconds of a process and its descendants, ended ones included.
 
-    Of whom nobody waited for nothing is known.
+    Children that were never reaped are not counted.
     """
     process = psutil.Process(root)
     used_s = 0.0

@@ -1,4 +1,4 @@
-"""Numbers about losses: how soon the others notice, how soon training goes on. Pure, no verdict."""
+"""Compute times to detect and to recover from a fault. Pure functions without a verdict."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from suite.harness.core.history import Event, Run
 
 
 def fault_of(run: Run) -> Event:
-    """The first fault; ValueError in a run that had none."""
+    """Return the first fault. Raise ValueError for a run without one."""
     faults = run.of("fault_started")
     if not faults:
         raise ValueError("nothing was hurt in this run")
@@ -17,9 +17,9 @@ def fault_of(run: Run) -> Event:
 
 
 def detection_s(run: Run) -> Iterator[tuple[str, float]]:
-    """Each other worker that ended by itself, and its seconds from the fault to its error.
+    """Yield each peer that exited by itself, and its seconds from the fault to its error.
 
-    To its end where it does not tell of an error.
+    Use its exit if it reported no error.
     """
     fault = fault_of(run)
     for task in run.drivers:
@@ -30,13 +30,13 @@ def detection_s(run: Run) -> Iterator[tuple[str, float]]:
 
 
 def left_s(run: Run) -> float:
-    """Seconds from the notice of preemption until the last of all tasks had left."""
+    """Return the seconds from the preemption notice until all tasks had exited."""
     ends = [e.time_s for e in run.of("exited", attempt=0)]
     return max(ends) - fault_of(run).time_s
 
 
 def hung(run: Run) -> list[str]:
-    """The other workers that had to be ended from outside."""
+    """Return the peers that the harness had to end."""
     fault = fault_of(run)
     noticed = dict(detection_s(run))
     ended = {e.task for e in run.of("exited") if e.time_s > fault.time_s}
@@ -44,7 +44,7 @@ def hung(run: Run) -> list[str]:
 
 
 def trained_again_s(run: Run) -> float:
-    """Seconds from the start of the last task that came back to the first step of all of them."""
+    """Return the seconds from the last restart of a task until all have made their first step."""
     back = [e for e in run.of("spawned") if e.attempt]
     steps = [e for e in run.of("step") if e.attempt and e.time_s > back[-1].time_s]
     first = {e.task: e.time_s for e in reversed(steps)}
@@ -52,16 +52,16 @@ def trained_again_s(run: Run) -> float:
 
 
 def recovered_s(run: Run) -> float | None:
-    """Seconds from the fault to the first step that the lost task makes, or lets others make.
+    """Return the seconds from the fault to the first step after the lost task is back.
 
-    None without one.
+    It is a step of that task, or of any driver if the task makes no steps. Return None without one.
     """
     fault = fault_of(run)
     back = [e for e in run.of("spawned", fault.task) if e.time_s > fault.time_s]
     back = back or run.of("fault_ended", fault.task)
     if not back or fault.task.startswith("evaluator/"):
         return None
-    # A parameter server makes no steps; when it is back, those who need it do.
+    # A parameter server makes no steps; after its return the drivers do.
     trains = fault.task in (*run.workers, *run.drivers)
     tellers = [fault.task] if trains else run.drivers
     made = [e.time_s for task in tellers for e in run.made_by(task, back[-1].time_s)]
@@ -69,9 +69,9 @@ def recovered_s(run: Run) -> float | None:
 
 
 def steps_reported(run: Run) -> int:
-    """The last global step that anybody had told of before a task was started again.
+    """Return the last global step that any task had reported before a task was restarted.
 
-    Not before the fault: of a disk that is full nobody hears before the next save.
+    It is not before the fault: tasks detect a full disk only at the next save.
     """
     since_s = fault_of(run).time_s
     until_s = min((e.time_s for e in run.of("spawned") if e.time_s > since_s), default=since_s)
@@ -79,20 +79,20 @@ def steps_reported(run: Run) -> int:
 
 
 def steps_lost(run: Run) -> int:
-    """Global steps that had been told, and lay behind what was restored: they are made again."""
+    """Return the number of reported global steps after the restored one, which are repeated."""
     since_s = fault_of(run).time_s
     restored = [e["global_step"] for e in run.of("restored") if e.time_s > since_s]
     return steps_reported(run) - (restored[0] if restored else 0)
 
 
 def saved_s(run: Run) -> float | None:
-    """Median seconds of a save, of all tasks that tell it; None where none does."""
+    """Return the median seconds of a save over all tasks that report it; None without a report."""
     told = _seconds(run.of("checkpoint_saved"))
     return median(told) if told else None
 
 
 def restored_s(run: Run) -> float | None:
-    """Seconds of the longest restore after the fault; None where no task tells of one."""
+    """Return the seconds of the longest restore after the fault; None without a report."""
     since_s = fault_of(run).time_s
     return max(_seconds(e for e in run.of("restored") if e.time_s > since_s), default=None)
 
@@ -102,12 +102,15 @@ def _seconds(events: Iterable[Event]) -> list[float]:
 
 
 def examples_of_a_step(run: Run) -> int:
-    """Examples of a global step: of all workers where these make it together, else of one."""
+    """Return the examples of a global step: of all workers if they are synchronous, else of one."""
     last = {e.task: e["examples"] for e in run.of("step")}
     return sum(last.values()) if run.trainer.synchronous else max(last.values(), default=0)
 
 
 def cost_in_loss(run: Run, reference: Run) -> float:
-    """Last training loss of the run minus that of the reference: what an interruption has cost."""
+    """Return the last training loss of the run minus that of the reference.
+
+    This is the cost of an interruption.
+    """
     last = [r.of("epoch", r.drivers[0])[-1]["metrics"]["loss"] for r in (run, reference)]
     return last[0] - last[1]

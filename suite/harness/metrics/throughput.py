@@ -1,4 +1,4 @@
-"""Numbers from a run: pure functions over its history, like the checks, but without a verdict."""
+"""Compute throughput: pure functions over a run's history, like checks, but without a verdict."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 from suite.harness.core.history import Run
 
-LEAST_STEPS, LEAST_ROUNDS = 4, 3  # that must be left when the warm-up is out
+LEAST_STEPS, LEAST_ROUNDS = 4, 3  # that must remain after the warm-up
 
 
 @dataclass(frozen=True)
 class Steps:
-    """The timed steps of one run, warm-up left out.
+    """The timed steps of one run, without warm-up.
 
-    `times_s`: of each step of each worker, in seconds, from the end of the one before.
+    `times_s`: of each step of each worker, in seconds, from the end of the step before.
     `steps_per_s`, `examples_per_s`: of the whole cluster.
     """
 
@@ -29,7 +29,7 @@ class Steps:
         return float(np.percentile(self.times_s, percent))
 
     def measurements(self) -> Iterator[tuple[str, float, str, str]]:
-        """(metric, value, unit, better) of everything that is reported about steps."""
+        """Yield (metric, value, unit, better) of all reported numbers about steps."""
         yield "throughput_steps_per_s", self.steps_per_s, "1/s", "higher"
         yield "throughput_examples_per_s", self.examples_per_s, "examples/s", "higher"
         for percent in (50, 90, 99):
@@ -37,11 +37,11 @@ class Steps:
 
 
 def warm_up(times_s: Sequence[float] | np.ndarray, at_least: int) -> int:
-    """How many values at the beginning to leave out, at most half and with `at_least` left.
+    """Return how many values to drop at the start, at most half and with `at_least` left.
 
-    The number for which the standard error of the mean of the rest is smallest (MSER: K. P. White,
+    That is the number that minimizes the standard error of the mean of the rest (MSER: K. P. White,
     "An effective truncation heuristic for bias reduction in simulation output", Simulation 69,
-    1997): it goes up with each good value that is given away, and down with each slow one.
+    1997). The error rises with each good value that is dropped, and falls with each slow one.
     """
     values = np.asarray(times_s, dtype=float)
     most = min(len(values) // 2, len(values) - at_least)
@@ -50,14 +50,14 @@ def warm_up(times_s: Sequence[float] | np.ndarray, at_least: int) -> int:
 
 
 def timed_steps(run: Run, beside: Sequence[Run] = ()) -> Steps:
-    """What the workers did while all of them trained and were warm.
+    """Return the steps of the workers while all of them trained and were warm.
 
     Synchronous workers make each step together, so it counts once, as do steps that aggregate the
-    gradients of all; of other asynchronous workers every step counts. What one did before the last
-    was warm, or after the first had finished, is left out: alone it is faster. `beside`: what ran
-    at the same time and competed for the same processors, so the same holds for it. Nothing begins
-    the first step, so it never counts; how many more are warm-up is found, see `warm_up`.
-    ValueError when a worker has fewer than two steps left.
+    gradients of all. Of other asynchronous workers every step counts. Steps before the last worker
+    was warm, or after the first had finished, are left out: a worker alone is faster. `beside`:
+    runs at the same time that competed for the same processors, so the same applies to them. The
+    first step has no start event, so it never counts. `warm_up` finds how many more steps to leave
+    out. Raise ValueError if a worker has fewer than two steps left.
     """
     if run.drivers != run.workers:
         return _timed_joins(run)
@@ -79,10 +79,10 @@ def timed_steps(run: Run, beside: Sequence[Run] = ()) -> Steps:
 
 
 def _warm_window(runs: Sequence[Run]) -> tuple[float, float]:
-    """From when all workers of all runs were warm until the first of them had finished.
+    """Return the time when all workers of all runs were warm, and when the first one finished.
 
-    But of no worker more than half is left out: where processors are shared unevenly, the one's
-    warm-up can end when another's steps are nearly over.
+    At most half of any worker's steps are left out: where processors are shared unevenly, one
+    worker's warm-up can end when another worker's steps are nearly over.
     """
     made = []
     for run in runs:
@@ -101,11 +101,12 @@ def _warm_window(runs: Sequence[Run]) -> tuple[float, float]:
 
 
 def _timed_joins(run: Run) -> Steps:
-    """The same of a coordinator, which knows only when all that it gave out has come back.
+    """Return the steps of a coordinator, which sees only the end of a whole round.
 
-    So the times are means over the steps of each such round, or epoch of fit, with what the
-    coordinator does between two of them; the first is left out, and what else is warm-up. Where
-    nobody tells of steps, each has the batch that was asked for.
+    In a round, or an epoch of fit, all functions that it scheduled have come back. So the times are
+    means over the steps of each round, with the coordinator's work between two rounds. The first
+    round and further warm-up are left out. If no task reports steps, each step has the requested
+    batch.
     """
     rounds = run.of(run.trainer.tick)
     if len(rounds) < 2:

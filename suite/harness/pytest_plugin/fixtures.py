@@ -1,4 +1,4 @@
-"""The suite's fixtures: nouns, few, and thin; the work is done in plain classes."""
+"""Define the suite's fixtures: few, thin, and named by nouns. Plain classes do the work."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from suite.harness.scenarios import fault_free
 from suite.harness.session.session import ALL_TESTS, SESSION, Launch, Scenario, Session
 
 MEASURED = pytest.StashKey[list[dict[str, Any]]]()
-WATCHED = pytest.StashKey[interference.Watch]()  # where it was not while the test itself ran
+WATCHED = pytest.StashKey[interference.Watch]()  # if not measured around the test call
 RUNS = pytest.StashKey[list[Run]]()
-CHARGED = pytest.StashKey[float]()  # seconds on top of those that the phase itself took
+CHARGED = pytest.StashKey[float]()  # seconds added to the phase's own duration
 
 
 def case_of(item: pytest.Item) -> Case | None:
-    """The case of a test; None for tests of the harness itself."""
+    """Return the case of a test; None for tests of the harness itself."""
     spec = getattr(item, "callspec", None)
     return spec.params.get("case") if spec else None
 
 
 def scenario_of(item: pytest.Item) -> Scenario | None:
-    """The scenario that a test judges; None for one that starts clusters of its own."""
+    """Return the scenario that a test judges; None for a test that starts its own clusters."""
     marker = item.get_closest_marker("scenario")
     if marker is None:
         return fault_free.healthy if "healthy" in getattr(item, "fixturenames", ()) else None
@@ -43,7 +43,7 @@ def scenario_of(item: pytest.Item) -> Scenario | None:
 
 @pytest.fixture
 def session(request: pytest.FixtureRequest) -> Session:
-    """Settings, engine and rows of this pytest process."""
+    """Return the settings, engine and rows of this pytest process."""
     return request.config.stash[SESSION]
 
 
@@ -51,13 +51,13 @@ def session(request: pytest.FixtureRequest) -> Session:
 def playing(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[pytest.Item], None]:
-    """`playing(item)`: play the scenarios of all tests that this process runs ahead of them.
+    """Return `playing(item)`: run the scenarios of all tests of this process ahead of them.
 
-    From the first test of a case on: tests of the harness limit this process's files, change its
-    environment and its directory, and threads that play would meet that.
+    It starts with the first test of a case. Tests of the harness limit this process's files, and
+    change its environment and directory, which would affect threads that run scenarios.
     """
     session = request.config.stash[SESSION]
-    tmp_path_factory.getbasetemp()  # makes it, which several threads must not do at once
+    tmp_path_factory.getbasetemp()  # creates it, which several threads must not do at once
     session.new_directory = tmp_path_factory.mktemp
     begun: set[str] = set()
 
@@ -74,9 +74,10 @@ def playing(
 
 
 def group_of(item: pytest.Item) -> str | None:
-    """Return the name of a group of tests that run in one process; None if there is no such group.
+    """Return the group of tests that must run in one process; None if there is no such group.
 
-    Without -n all tests are one group; with it those are that --dist loadgroup keeps together.
+    Without -n all tests are one group; with it the groups are those that --dist loadgroup keeps
+    together.
     """
     if not is_parallel(item.config):
         return ""
@@ -86,25 +87,25 @@ def group_of(item: pytest.Item) -> str | None:
 
 @pytest.fixture
 def case(request: pytest.FixtureRequest) -> Case:
-    """The trainer, backend and Keras flavour under test; see `pytest.mark.cases`."""
+    """Return the trainer, backend and Keras flavor under test; see `pytest.mark.cases`."""
     request.getfixturevalue("playing")(request.node)
     return request.param
 
 
 @pytest.fixture
 def deadlines(session: Session) -> Deadlines:
-    """All deadlines, already scaled."""
+    """Return all deadlines, already scaled."""
     return session.engine.deadlines
 
 
 @pytest.fixture
 def dataset(session: Session) -> Dataset:
-    """The data of this run; every trainer gets it unless a test says otherwise."""
+    """Return the data of this run, the default of every trainer."""
     return session.dataset
 
 
 def needed_scenario(item: pytest.Item, session: Session) -> tuple[Case, Scenario] | None:
-    """The case and the scenario with which this test begins, if it has any."""
+    """Return the case and the scenario with which this test starts, if it has any."""
     case, scene = case_of(item), scenario_of(item)
     if case is None or scene is None:
         return None
@@ -113,7 +114,7 @@ def needed_scenario(item: pytest.Item, session: Session) -> tuple[Case, Scenario
 
 @pytest.fixture
 def outcome(request: pytest.FixtureRequest, session: Session, case: Case) -> Any:
-    """What the test's scenario (`pytest.mark.plays`) came to for this case."""
+    """Return the outcome of the test's scenario (`pytest.mark.scenario`) for this case."""
     scene = scenario_of(request.node)
     if scene is None:
         raise pytest.UsageError(f"{request.node.nodeid} needs @scenario")
@@ -122,12 +123,12 @@ def outcome(request: pytest.FixtureRequest, session: Session, case: Case) -> Any
 
 @pytest.fixture
 def healthy(request: pytest.FixtureRequest, session: Session, case: Case) -> Run:
-    """An undisturbed run of the case, shared by all checks that can read it."""
+    """Return a fault-free run of the case, shared by all checks that can read it."""
     return outcome_for(request.node, session, case, fault_free.healthy)
 
 
 def outcome_for(item: pytest.Item, session: Session, case: Case, scene: Scenario) -> Any:
-    """The scenario's outcome; its runs are told in the test's diagnosis, should it fail."""
+    """Return the scenario's outcome, and keep its runs for the diagnosis of a failing test."""
     settle(item, session, case)
     came = _outcome(item, session, case, scene)
     item.stash.setdefault(RUNS, []).extend(outcomes.runs_of(came))
@@ -135,9 +136,9 @@ def outcome_for(item: pytest.Item, session: Session, case: Case, scene: Scenario
 
 
 def _outcome(item: pytest.Item, session: Session, case: Case, scene: Scenario) -> Any:
-    """Return the outcome, and charge the first test that asks for it with the scenario's time.
+    """Return the outcome, and charge the scenario's time to the first test that asks for it.
 
-    That replaces the time which this test waits: most scenarios run ahead, in other threads.
+    That replaces the time for which this test waits: most scenarios run ahead, in other threads.
     """
     began_s = time.monotonic()
     try:
@@ -149,23 +150,23 @@ def _outcome(item: pytest.Item, session: Session, case: Case, scene: Scenario) -
 
 
 def charge(item: pytest.Item, seconds: float) -> None:
-    """Add seconds to the duration of the phase of the test that runs; fewer than 0 take away."""
+    """Add seconds to the duration of the test's current phase; a negative number subtracts."""
     item.stash[CHARGED] = item.stash.get(CHARGED, 0.0) + seconds
 
 
 def settle(item: pytest.Item, session: Session, case: Case) -> None:
-    """Where nothing of an approach works, one real run confirms it for all of its tests."""
+    """Run `healthy` once to confirm that an approach does not work at all, for all of its tests."""
     if is_hopeless(item, session, case):
         _outcome(item, session, case, fault_free.healthy)
 
 
 def scenario_name(item: pytest.Item) -> str:
-    """The name of the scenario that a test judges, "" for none."""
+    """Return the name of the scenario that a test judges, "" for none."""
     return getattr(scenario_of(item), "__name__", "")
 
 
 def is_hopeless(item: pytest.Item, session: Session, case: Case) -> bool:
-    """Whether a row of expectations.toml says that this approach does not work here at all."""
+    """Return True if expectations.toml says that this approach does not work here at all."""
     row = session.expectation(case, getattr(item, "originalname", item.name))
     return row is not None and row.test == ALL_TESTS
 
@@ -177,24 +178,27 @@ def launch(
     case: Case,
     tmp_path: Path,
 ) -> Launch:
-    """Clusters of the case for this test alone; where it measures, there are no others."""
+    """Return a launcher of clusters for this test only.
+
+    A timed test first waits until other tests' scenarios have ended.
+    """
     settle(request.node, session, case)
     if request.node.get_closest_marker("timing"):
         began_s = time.monotonic()
         session.ahead.finish()
-        charge(request.node, began_s - time.monotonic())  # other tests' scenarios
+        charge(request.node, began_s - time.monotonic())  # waiting for other tests' scenarios
     name, function = request.node.originalname, request.node.function
     return Launch(session, case, tmp_path, name, function)
 
 
 @pytest.fixture
 def record(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """`record(metric, value, unit, better="none", **columns)`: one row of `measurements`."""
+    """Return `record(metric, value, unit, better="none", **columns)`: adds a `measurements` row."""
     rows = request.node.stash.setdefault(MEASURED, [])
 
     def add(metric: str, value: float, unit: str, better: str = "none", **columns: Any) -> None:
         row = {"metric": metric, "value": float(value), "unit": unit, "better": better, **columns}
-        from reports.rundir import frame  # with pandas, which only what measures has to wait for
+        from reports.rundir import frame  # imports pandas, so only tests that measure wait for it
 
         frame.measurement_row(test=request.node.name, **row)  # a bad row fails its own test
         rows.append(row)

@@ -1,8 +1,9 @@
-"""SIGTERM ends pytest as Ctrl-C does: in order, with a report of what there is.
+"""Make SIGTERM end pytest as Ctrl-C does: in order, with a report of the results so far.
 
-pytest itself handles SIGINT only; SIGTERM would end it on the spot. A run that SIGTERM ended exits
-with 143, as a shell reports a process that died of it: a supervisor (`timeout`, a batch system, a
-CI job) reads the same code as of any other program, and can tell it from Ctrl-C, which is 2.
+pytest itself handles SIGINT only; SIGTERM would kill it at once. A run that SIGTERM ended exits
+with 143, as a shell reports a process that died of it. A supervisor (`timeout`, a batch system, a
+CI job) reads the same code as from any other program, and can distinguish it from Ctrl-C, which is
+2.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 INTERRUPTED, TERMINATED = 2, 128 + signal.SIGTERM
-# What a process starts with. Where something else is set (Ctrl-C ignored in the background of a
-# shell, a handler of the program around pytest), it stays.
+# The handlers that a process starts with. Any other handler (Ctrl-C ignored in the background of a
+# shell, a handler of the program around pytest) is kept.
 DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 
 
@@ -24,14 +25,14 @@ DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SI
 class Interrupts:
     """One handler for SIGINT and SIGTERM, from `install` to `restore`.
 
-    It raises KeyboardInterrupt, for which pytest ends a session, unless signals are held.
+    It raises KeyboardInterrupt, on which pytest ends a session, unless signals are held.
     """
 
     received: list[int] = field(default_factory=list)  # in order
     hold: bool = False
 
     def install(self) -> None:
-        if threading.current_thread() is threading.main_thread():  # as signal.signal demands
+        if threading.current_thread() is threading.main_thread():  # required by signal.signal
             for number, default in DEFAULTS.items():
                 if signal.getsignal(number) == default:
                     signal.signal(number, self._handle)
@@ -42,14 +43,14 @@ class Interrupts:
                 signal.signal(number, default)
 
     def _handle(self, number: int, _: Any) -> None:
-        __tracebackhide__ = True  # pytest prints where the run was interrupted
+        __tracebackhide__ = True  # pytest then prints where the run was interrupted
         self.received.append(number)
         if not self.hold:
             raise KeyboardInterrupt
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Let signals wait for the end of the block, which must not be cut."""
+        """Delay signals until the end of a block that must not be interrupted."""
         before, self.hold = len(self.received), True
         try:
             yield
@@ -59,7 +60,7 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def exit_code(self, otherwise: int) -> int:
-        """Return the exit code by the first signal, `otherwise` where none came."""
+        """Return the exit code for the first signal, or `otherwise` without a signal."""
         if not self.received:
             return otherwise
         return TERMINATED if self.received[0] == signal.SIGTERM else INTERRUPTED

@@ -1,6 +1,6 @@
-"""Which test runs for which trainer, backend and Keras flavour: read from rows, never from names.
+"""Select the cases (trainer, backend, Keras flavor) of each test from rows, never from names.
 
-A test says what it needs (`@pytest.mark.cases(...)`); every row that can give it becomes a case.
+A test states its needs (`@pytest.mark.cases(...)`). Every row that meets them becomes a case.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from suite.harness.core.versions import NO_KERAS
 from suite.harness.pytest_plugin import vocabulary
 from suite.harness.tables.claims import Claims
 
-# `@plays(scene)`: the test's `played` is the outcome; of several scenes, of each in its turn.
-# Not pytest.mark.plays(scene), which would put the mark on a single function instead of taking it.
+# `@scenario(scene)`: the fixture `outcome` returns the outcome of that scenario; with several
+# scenarios, of each in turn. pytest.mark.scenario(scene) would mark a single function instead of
+# taking it as an argument.
 scenario = pytest.mark.scenario.with_args
 
 
 @dataclass(frozen=True)
 class Needs:
-    """The arguments of `@pytest.mark.cases`: what a row must have for a test to mean something."""
+    """The arguments of `@pytest.mark.cases`: properties of a row that a test needs."""
 
     events: Sequence[str] = ()
     flags: Sequence[str] = ()
@@ -34,16 +35,16 @@ class Needs:
     distributed: bool | None = None
     several: bool | None = None  # replicas, on tasks or on devices
     synchronous: bool | None = None  # workers in lock-step
-    aggregates: bool | None = None  # a step applies gradients of whichever workers
+    aggregates: bool | None = None  # a step applies gradients of any workers
     fit: bool | None = None  # trains by Keras' Model.fit
-    documented: bool = False  # its document's bare calls are there, see document_of
-    backends: str = "first"  # of the row: only the first, or each
-    # Of Keras: each; first, for what is TensorFlow alone; full: each in a benchmark run.
+    documented: bool = False  # the document's snippets exist, see document_of
+    backends: str = "first"  # of the row: first or each
+    # Keras flavors: each; first, for tests of TensorFlow only; full: each in a benchmark run.
     flavours: str = "each"
 
     @classmethod
     def read(cls, where: str, keywords: Mapping[str, Any], claims: Claims) -> Needs:
-        """Return the needs that `@pytest.mark.cases` states; BadInput for an unknown name."""
+        """Return the needs that `@pytest.mark.cases` states. Raise BadInput for an unknown name."""
         vocabulary.check_keywords(where, keywords, [field.name for field in fields(cls)])
         return vocabulary.check_needs(where, cls(**keywords), claims)
 
@@ -67,7 +68,7 @@ def select(
     flavours: Iterable[str],
     rows: Sequence[Trainer] = TRAINERS,
 ) -> list[Case]:
-    """The cases of a test: rows that can, times the backends and flavours that were asked for."""
+    """Return the cases of a test: rows that meet its needs, by requested backend and flavor."""
     found = []
     flavours = tuple(flavours)
     if needs.flavours == "first" or (needs.flavours == "full" and not settings.full):

@@ -1,4 +1,4 @@
-"""Shows which cluster is at which step while the suite runs, on a terminal or in a log."""
+"""Show each cluster's current step while the suite runs, on a terminal or in a log."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from suite.harness.core.history import Event
 
 REDRAW_S = 0.2
 LINE_EVERY_S = 15.0  # where the output is not a terminal
-USUAL_COLUMNS = 80  # of a terminal that does not know its size
+USUAL_COLUMNS = 80  # for a terminal that does not report its size
 WORTH_SAYING = ("joined", "step", "epoch", "restored", "fault_started", "exited")
-# The line below pytest's own, so that no column is unknown. First make sure that there is one:
-# index scrolls at the bottom and keeps the column, which a line feed would not.
+# Draw on the line below pytest's own, so that no column is unknown. First make sure that this line
+# exists: index scrolls at the bottom and keeps the column, which a line feed would not.
 DRAW = "\033D\033[A\0337\033[E\033[2m{}\033[0m\033[K\0338"
 ERASE = "\0337\033[E\033[K\0338"
 
 
 class Progress:
-    """One line that is drawn over on a terminal; elsewhere a line now and then."""
+    """Show progress: one line that is redrawn on a terminal, elsewhere a new line now and then."""
 
     def __init__(self) -> None:
         self.stream: TextIO | None = None
         self.terminal = False
         self.last_s = float("-inf")  # so the first event is shown at once
         self.drawn = False
-        self.lock = Lock()  # clusters that are played at once tell of themselves at once
+        self.lock = Lock()  # clusters that run at once report at once
 
     def open(self, stream: TextIO) -> None:
-        """Show events on this stream from now on; nothing is shown before."""
+        """Show events on this stream from now on; no event is shown before."""
         self.stream = stream
         self.terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
         if not self.terminal:
-            self.last_s = time.monotonic()  # a short run leaves no lines in a log
+            self.last_s = time.monotonic()  # so that a short run writes no lines to a log
 
     def close(self) -> None:
-        """Erase the line, and show nothing any more."""
+        """Erase the line and stop showing events."""
         with self.paused():
             if self.stream is not None:
                 self.stream.close()
@@ -50,7 +50,7 @@ class Progress:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Erase the line, and draw none while something else is printed."""
+        """Erase the line, and draw none while other text is printed."""
         with self.lock:
             if self.drawn and self.stream is not None:
                 self.stream.write(ERASE)
@@ -74,7 +74,7 @@ class Progress:
         text = one_line(clean(f"{label}: {event.task} {event.name}{at}"))
         if self.terminal:
             columns = os.get_terminal_size(stream.fileno()).columns or USUAL_COLUMNS
-            # A line that fills the last column, or goes on below, could not be erased.
+            # A line that fills the last column, or continues below, could not be erased.
             stream.write(DRAW.format(set_cell_size("  " + text, columns - 1)))
         else:
             stream.write(f"\n  {text}\n")
@@ -82,7 +82,7 @@ class Progress:
         self.drawn = self.terminal
 
     def announce(self, text: str) -> None:
-        """Write a line that stays."""
+        """Write a permanent line."""
         with self.paused():
             if self.stream is not None:
                 self.stream.write(f"\n  {text}\n")

@@ -1,4 +1,4 @@
-"""What a run was made with: machine, commit, versions, command."""
+"""Record the provenance of a run: machine, commit, versions, command."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ PACKAGES = ("pytest", "pytest-xdist", "pytest-benchmark", "pandas", "pyarrow", "
 
 
 def machine(load_1m: float, settings: Settings) -> dict[str, Any]:
-    """What the numbers were measured on; `load_1m` from when the run began.
+    """Return the machine of the measurements; `load_1m` is the load when the run started.
 
-    Of `settings` what was asked for (threads of TensorFlow's pools, whether freed memory is kept);
-    None in what is told where nobody asked.
+    Include the requested `settings` (threads of TensorFlow's pools, whether freed memory is kept),
+    None where not requested.
     """
     model = ""
     cpuinfo = Path("/proc/cpuinfo")
@@ -47,12 +47,12 @@ def machine(load_1m: float, settings: Settings) -> dict[str, Any]:
 
 
 def _allocates(name: str) -> bool:
-    """Whether an environment variable says how memory is allocated, or by what."""
+    """Return True if an environment variable configures or replaces the memory allocator."""
     return name.startswith("MALLOC_") or name in ("GLIBC_TUNABLES", "LD_PRELOAD")
 
 
 def git() -> dict[str, Any]:
-    """The suite's own commit; empty where it is not a checkout."""
+    """Return the suite's own commit; empty if the suite is not a checkout."""
 
     def ask(*command: str) -> str:
         try:
@@ -67,7 +67,10 @@ def git() -> dict[str, Any]:
 
 
 def versions(interpreter: Any) -> dict[str, Any]:
-    """Of what is examined (`tensorflow`, `keras`, `python`) and of what examines it."""
+    """Return the versions of the software under test and of the tools that test it.
+
+    The software under test is `tensorflow`, `keras` and `python`.
+    """
     found = {name: metadata.version(name) for name in PACKAGES}
     return {
         **found,

@@ -1,4 +1,4 @@
-"""The controlling process: gathers what tests found, writes the run directory, sums it up."""
+"""Collect the results in the controlling process, write the run directory, print the summary."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DISK_FULL = "No space left on device"
 
 
 class Controller:
-    """A plug-in of its own, registered where all reports arrive."""
+    """Collect all reports in a separate plug-in of the controlling process."""
 
     def __init__(
         self, config: pytest.Config, session: Session, recorder: Recorder, interrupts: Interrupts
@@ -48,7 +48,7 @@ class Controller:
         self.problem = ""
         self.last_line = ""
         self.exit_code = 0
-        self.causes: dict[str, str] = {}  # of failures, with the first test that met each
+        self.causes: dict[str, str] = {}  # causes of failures, with the first test of each
 
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         self.pytest_session = session
@@ -56,7 +56,7 @@ class Controller:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if self.interrupts.received:
-            # The KeyboardInterrupt was lost on its way, or became this test's own error.
+            # The KeyboardInterrupt was lost on its way, or became the error of this test.
             self.pytest_session.shouldstop = "interrupted"
             return
         refer_to_first(report, self.causes)
@@ -66,9 +66,10 @@ class Controller:
             return
         self.recorder.take(carried)
         row = carried["row"]
-        # Not in the diagnosis: a task says it too, when its own disk was filled on purpose.
+        # Do not search the diagnosis: a task reports the same error when a fault filled its own
+        # disk.
         if row["verdict"] == verdicts.HARNESS_ERROR and DISK_FULL in row["reason"]:
-            # Every test after this one would fail of the same, and the report could not be written.
+            # Every later test would fail of the same, and the report could not be written.
             self.problem = "the disk is full: no report; free some space, or name another --run-dir"
             self.exit_code = CANNOT_WRITE
             self.pytest_session.shouldstop = self.problem
@@ -81,17 +82,18 @@ class Controller:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> Any:
-        """After everything has ended: look for leaks, then write; a leak or a full disk is red.
+        """Look for leaks after all processes have ended, then write the run directory.
 
-        An interrupted run is written as well: what there is of it, and that it is not all.
+        A leak or a full disk fails the run. An interrupted run is written as well: its results so
+        far, marked as incomplete.
         """
         outcome = yield
         error = outcome.excinfo and outcome.excinfo[1]
-        if isinstance(error, OSError):  # junit.xml is written by another plug-in, just before
+        if isinstance(error, OSError):  # another plug-in writes junit.xml just before
             self.problem = self.problem or f"the run could not be written: {error}"
             self.exit_code = CANNOT_WRITE
             outcome.force_result([])
-        if isinstance(error, KeyboardInterrupt):  # while other plug-ins ended what they started
+        if isinstance(error, KeyboardInterrupt):  # raised while other plug-ins cleaned up
             outcome.force_result([])
         session.exitstatus = exitstatus = self.interrupts.exit_code(exitstatus)
         if not self.recorder.by_test and not self.interrupts.received:
@@ -106,10 +108,13 @@ class Controller:
             session.exitstatus = self.exit_code or exitstatus
             return
         self._write(session, int(exitstatus))
-        self.interrupts.hold = True  # all is written: the few lines that are left may be printed
+        self.interrupts.hold = True  # all is written, so the last lines may be printed
 
     def _write(self, session: pytest.Session, exit_code: int) -> None:
-        """Write data and run.json, which a signal waits for, then the pages, which it may cut."""
+        """Write data and run.json, then the pages.
+
+        A signal waits for data and run.json. It may interrupt the pages.
+        """
         directory = self.recorder.directory
         ended_early = (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR)
         interrupted = bool(self.interrupts.received) or exit_code in ended_early
@@ -119,8 +124,8 @@ class Controller:
             self.last_line = f"interrupted: {text.plural(count, 'verdict')} in {directory}"
         try:
             with self.interrupts.held():
-                # With pandas and SciPy, which take a second to import: only where a report is
-                # written.
+                # This imports pandas and SciPy, which takes a second: import it only where a report
+                # is written.
                 from reports.rundir import writer
 
                 self.written = writer.write(
@@ -177,13 +182,13 @@ class Controller:
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
-        """Print the last line of an interrupted run, below pytest's own of the interruption."""
+        """Print the last line of an interrupted run, below pytest's own about the interruption."""
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         if self.last_line and reporter:
             reporter.write_line(self.last_line, red=True)
 
     def _left_behind(self) -> list[str]:
-        """Processes of this session that live on; what is just ending gets a moment."""
+        """Return processes of this session that remain after a grace period of 2 seconds."""
         identity = self.session.engine.session
         try:
             wait_until("all processes", lambda: not leaks.processes(identity), 2.0, 0.1)

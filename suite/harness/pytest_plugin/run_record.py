@@ -1,6 +1,6 @@
-"""Collects verdicts and measurements where all reports arrive, and writes the run directory.
+"""Collect verdicts and measurements where all reports arrive, for the run directory.
 
-Under pytest-xdist that is the controller: what a test found travels on its report.
+Under pytest-xdist that is the controller: the results of a test travel on its report.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Recorder:
         return self.directory.name
 
     def take(self, found: Mapping[str, Any]) -> None:
-        """One phase of one test: the worst phase's verdict counts, durations add up."""
+        """Add one phase of one test: the worst phase sets the verdict, durations add up."""
         self.measurements += found["measurements"]
         row = self.by_test.setdefault(found["test"], {**found["row"], "duration_s": 0.0})
         row["duration_s"] += found["duration_s"]

@@ -1,7 +1,7 @@
 """Check names in `@pytest.mark.cases` and in trainer rows against the vocabularies of the suite.
 
-A misspelled event, flag or family matches no trainer row, so its test would be deselected without
-a word. Here it is an error at collection that names the nearest known name.
+A misspelled event, flag or family matches no trainer row, so its test would be deselected silently.
+Here it is an error at collection that names the nearest known name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scenarios in which something dies: who is killed when, and who starts again in which order."""
+"""Define the scenarios in which tasks are killed, stopped or preempted, and restarted."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from suite.harness.scenarios.base import (
     work,
 )
 
-# Steps per epoch of runs that are interrupted in the second one, and how far into it. Who is hurt
-# stands still until it is, and its peers go on until they need it.
+# Steps per epoch of runs that are interrupted in the second epoch, and the step within it. The
+# target pauses at that step until its fault is injected; peers continue until they need the target.
 STEPS = 20
 INTO_EPOCH = 2
 INTERRUPTED = "interrupted"  # name of its model directory
 
 
-# --- workers in step -----------------------------------------------------------------------------
+# --- synchronous workers --------------------------------------------------------------------------
 
 
 EPOCHS = 3
 
 
 def undisturbed(launch: Launch) -> Run:
-    """The work of those that are interrupted, which nobody interrupts here.
+    """Run the work of the interrupted scenarios without an interruption.
 
     Batch k of epoch e depends on (seed, e, k) only.
     """
@@ -48,7 +48,7 @@ def undisturbed(launch: Launch) -> Run:
 
 
 def interrupted(launch: Launch) -> Compared:
-    """A worker is killed within an epoch; all are started again, the lost one last.
+    """Kill a worker within an epoch, then restart all tasks, the killed one last.
 
     The reference is the same training without interruption.
     """
@@ -58,7 +58,7 @@ def interrupted(launch: Launch) -> Compared:
 
 
 def interrupted_between_saves(launch: Launch) -> Compared:
-    """`interrupted` with saves within the epoch, after the second of them and before the third."""
+    """Run `interrupted` with saves within the epoch; kill between the second and the third save."""
     every = work_in_epochs(launch)["steps-per-epoch"] // 4
     flags = work_in_epochs(launch, order="by-epoch", save_every=every)
     with _interrupted(launch, flags) as cluster:
@@ -66,9 +66,10 @@ def interrupted_between_saves(launch: Launch) -> Compared:
 
 
 def interrupted_while_saving(launch: Launch) -> Compared:
-    """`interrupted` in the middle of writing a backup over the one before, as Keras 3 does.
+    """Run `interrupted` in the middle of overwriting a backup, as Keras 3 does.
 
-    The kill comes at another time, which nobody could hit: the file is cut before the restart.
+    The write is too short to hit with a kill. The kill comes at another time, and the file is cut
+    before the restart.
     """
     flags = work_in_epochs(launch, order="by-epoch")
     directory = launch.directory / INTERRUPTED
@@ -87,12 +88,12 @@ interrupted_while_saving.means = lambda case: case.keras == "keras3"  # type: ig
 
 
 def preempted(launch: Launch) -> Compared:
-    """A worker is told to leave (SIGTERM) within an epoch; when all have left, all start again."""
+    """Send SIGTERM to a worker within an epoch. Restart all tasks after all have exited."""
     return preemption(launch, launch.case.trainer)
 
 
 def preemption(launch: Launch, trainer: Trainer) -> Compared:
-    """`preempted` with that program; the reference is the case's own trainer."""
+    """Run `preempted` with that program; the reference is the case's own trainer."""
     flags = work_in_epochs(launch, order="by-epoch", preemption=True)
     with launch(trainer, flags=flags, model_dir=launch.directory / INTERRUPTED) as cluster:
         told = cluster.workers[-1]
@@ -105,7 +106,7 @@ def preemption(launch: Launch, trainer: Trainer) -> Compared:
 
 
 def interrupted_as_documented(launch: Launch) -> Compared:
-    """`interrupted` with the document's own data set, which begins again after a restart."""
+    """Run `interrupted` with the document's own data set, which starts over after a restart."""
     flags = work_in_epochs(launch, epochs=2, order="document")
     reference = trained(launch, flags=flags, model_dir=launch.directory / "undisturbed")
     with _interrupted(launch, flags) as cluster:
@@ -119,7 +120,7 @@ def work_in_epochs(launch: Launch, **flags: Any) -> dict[str, Any]:
 
 
 def kill_at(flags: Mapping[str, Any]) -> int:
-    """The step of the second epoch at which a run with these flags is interrupted."""
+    """Return the step of the second epoch at which a run with these flags is interrupted."""
     every = flags.get("save-every")
     return flags["steps-per-epoch"] + (2 * every + 1 if every else INTO_EPOCH)
 
@@ -128,7 +129,10 @@ def kill_at(flags: Mapping[str, Any]) -> int:
 def _interrupted(
     launch: Launch, flags: dict[str, Any], before_last_s: float = 0.0
 ) -> Iterator[Cluster]:
-    """A cluster that was interrupted and started again; the lost worker that long after others."""
+    """Yield a cluster that was interrupted and restarted.
+
+    The killed worker restarts `before_last_s` after its peers, or once one of them makes a step.
+    """
     with launch(flags=flags, model_dir=launch.directory / INTERRUPTED) as cluster:
         *survivors, lost = cluster.workers
         start_until(cluster, lost, kill_at(flags))
@@ -143,7 +147,7 @@ def _interrupted(
 
 
 def chief_lost(launch: Launch) -> Run:
-    """The chief is killed while it trains; what the others do is all that is asked."""
+    """Kill the chief while it trains, and record the reaction of its peers."""
     with launch(flags=endless_work(launch)) as cluster:
         cluster.start()
         lost, *survivors = cluster.workers
@@ -154,7 +158,7 @@ def chief_lost(launch: Launch) -> Run:
 
 
 def worker_frozen(launch: Launch) -> Run:
-    """A worker stops without dying (SIGSTOP): its connections stay open, nothing comes."""
+    """Stop a worker with SIGSTOP: its connections stay open, but it sends nothing."""
     with launch(flags=endless_work(launch)) as cluster:
         cluster.start()
         *survivors, lost = cluster.workers
@@ -165,7 +169,7 @@ def worker_frozen(launch: Launch) -> Run:
 
 
 def start_until(cluster: Cluster, task: str, step: int) -> None:
-    """Start all, and wait until that one stands still after that step."""
+    """Start all tasks and wait until `task` pauses after `step`."""
     cluster.hold(task, "step", step)
     cluster.start()
     cluster.wait_for("step", task, where=lambda e: e["global_step"] >= step)
@@ -177,7 +181,7 @@ def kill(cluster: Cluster, task: str) -> None:
 
 
 def end_of_peers(launch: Launch, cluster: Cluster, survivors: list[str]) -> None:
-    """Give them the time in which they must notice, and end those that hang."""
+    """Give the peers time to detect the loss, and kill those that hang."""
     give_time_to_end(cluster, survivors, launch.engine.deadlines.detect_s)
     for task in set(survivors) & set(cluster.alive()):
         cluster.signal(task, signal.SIGKILL)
@@ -185,7 +189,7 @@ def end_of_peers(launch: Launch, cluster: Cluster, survivors: list[str]) -> None
 
 
 def end_all(cluster: Cluster) -> None:
-    """Kill whoever still lives, so that all can be started again."""
+    """Kill all tasks that are alive, so that all can be restarted."""
     for task in cluster.alive():
         cluster.signal(task, signal.SIGKILL)
     cluster.wait_exit(*cluster.tasks)
@@ -193,8 +197,8 @@ def end_all(cluster: Cluster) -> None:
 
 # --- parameter servers ---------------------------------------------------------------------------
 
-# Steps between two saves: seldom enough to be hit between them. The model that a coordinator trains
-# takes longer for a step.
+# Steps between two saves: enough that a fault hits between them. A step of the model that a
+# coordinator trains takes longer.
 SAVE_EVERY, SAVE_EVERY_COORDINATED = 100, 40
 
 
@@ -205,7 +209,7 @@ def saving(launch: Launch) -> Mapping[str, Any]:
 
 
 def asynchronous_worker_lost(launch: Launch) -> Run:
-    """A worker beside parameter servers is killed and, when the others have gone on, comes back."""
+    """Kill a worker of parameter servers, and restart it after its peers have continued."""
     with launch(**saving(launch)) as cluster:
         cluster.start()
         *survivors, lost = cluster.workers
@@ -217,7 +221,7 @@ def asynchronous_worker_lost(launch: Launch) -> Run:
 
 
 def fit_worker_lost(launch: Launch) -> Run:
-    """A worker of a coordinator that tells of epochs only is killed, and comes back."""
+    """Kill a worker of a coordinator that reports epochs only, and restart it."""
     with launch(flags=endless_work(launch)) as cluster:
         cluster.start()
         wait_all_step(cluster)
@@ -231,7 +235,7 @@ def fit_worker_lost(launch: Launch) -> Run:
 
 
 def _drivers_go_on(launch: Launch, cluster: Cluster, since_s: float) -> None:
-    """Give the tasks that tell time to tell of a few steps, or to end."""
+    """Give the drivers time to report a few steps, or to exit."""
 
     def all_go_on_or_end(run: Run) -> bool:
         return all(len(run.made_by(d, since_s)) >= FEW or run.exit_of(d) for d in run.drivers)
@@ -240,10 +244,11 @@ def _drivers_go_on(launch: Launch, cluster: Cluster, since_s: float) -> None:
 
 
 def aggregated_worker_lost(launch: Launch) -> Run:
-    """A worker whose gradients the others need stops, is killed after a while, and comes back.
+    """Stop a worker whose gradients its peers need, kill it after a while, and restart it.
 
-    Killed at once, it might die between delivering a gradient and having leave for the next one;
-    then the others would go on with what it did not take. One that has stopped takes it.
+    A worker killed at once might die between the delivery of a gradient and the receipt of the
+    token for the next one. Its peers would then continue with that token. A stopped worker takes
+    it.
     """
     with launch(flags=endless_work(launch)) as cluster:
         cluster.start()
@@ -257,7 +262,7 @@ def aggregated_worker_lost(launch: Launch) -> Run:
 
 
 def asynchronous_chief_lost(launch: Launch) -> Run:
-    """The chief beside parameter servers is killed after it has saved, and comes back."""
+    """Kill the chief of a parameter server cluster after it has saved, and restart it."""
     with launch(**saving(launch)) as cluster:
         cluster.start()
         lost, *survivors = cluster.drivers
@@ -269,14 +274,15 @@ def asynchronous_chief_lost(launch: Launch) -> Run:
 
 
 def server_lost(launch: Launch) -> Run:
-    """A parameter server is killed after a save; when that has had its effect, all start again."""
+    """Kill a parameter server after a save, let the drivers react, and restart all tasks."""
     with launch(**saving(launch)) as cluster:
         cluster.start()
         wait_saved(cluster)
         lost = next(task for task in cluster.tasks if task.startswith("ps/"))
         cluster.signal(lost, signal.SIGKILL, fault="sigkill")
         cluster.wait_exit(lost)
-        # A coordinator is promised an error. Of workers some fail at once, some wait for ever.
+        # The documents promise an error to a coordinator. Of the workers, some fail at once and
+        # some wait forever.
         promised = coordinated(launch.case.trainer)
         patience_s = launch.engine.deadlines.detect_s if promised else quiet_s(launch)
         give_time_to_end(cluster, cluster.drivers, patience_s)
@@ -287,9 +293,9 @@ def server_lost(launch: Launch) -> Run:
 
 
 def _come_back(launch: Launch, cluster: Cluster, lost: str) -> float:
-    """Start it again, and when that was; whether it trains again is for a check to judge."""
+    """Restart the task and return the time of its start. A check judges whether it trains again."""
     cluster.start(lost)
-    back_s = cluster.wait_for("started", lost, attempt=1).time_s  # until then nothing can be judged
+    back_s = cluster.wait_for("started", lost, attempt=1).time_s  # no verdict before that
 
     def steps_or_ended(run: Run) -> object:
         return len(run.made_by(lost, back_s)) >= FEW or run.exit_of(lost, attempt=1)
@@ -299,7 +305,7 @@ def _come_back(launch: Launch, cluster: Cluster, lost: str) -> float:
 
 
 def _give_time_to_save(launch: Launch, cluster: Cluster, after_s: float) -> None:
-    """Until a checkpoint has been made after that time."""
+    """Wait until a checkpoint has been saved after that time."""
 
     def saved(run: Run) -> object:
         return [e for e in run.of("checkpoint_saved") if e.time_s > after_s]
@@ -308,8 +314,8 @@ def _give_time_to_save(launch: Launch, cluster: Cluster, after_s: float) -> None
 
 
 def wait_saved(cluster: Cluster) -> Event:
-    """A save that is further on than the one which the Supervisor makes at once."""
-    further = cluster.plan.flags.get("save-every", 1)  # fit: of the first epoch
+    """Wait for a save later than the one that the Supervisor makes at once."""
+    further = cluster.plan.flags.get("save-every", 1)  # with fit: the save of the first epoch
     return cluster.wait_for("checkpoint_saved", where=lambda e: e["global_step"] >= further)
 
 
@@ -319,7 +325,7 @@ def _kill_and_watch(launch: Launch, cluster: Cluster, lost: str, survivors: list
 
 
 def _watch(launch: Launch, cluster: Cluster, survivors: list[str], since_s: float) -> None:
-    """Give the survivors time to go on; little of it where a step takes everybody's gradients."""
+    """Give survivors time to continue; less if each step needs all workers' gradients."""
     aggregates = launch.case.trainer.aggregates
 
     def all_go_on(run: Run) -> bool:

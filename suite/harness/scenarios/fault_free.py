@@ -1,7 +1,7 @@
-"""Scenarios in which nothing goes wrong, as plain functions from `launch` to what comes of them.
+"""Define the scenarios without faults, as plain functions from `launch` to their outcome.
 
-A scenario only orchestrates: it starts, waits for events, hurts and restarts, and leaves it to the
-checks to judge. Fakes go through the same scenarios as TensorFlow does.
+A scenario only orchestrates: it starts tasks, waits for events, and injects faults. Checks judge
+the outcome. Fakes run through the same scenarios as TensorFlow does.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from suite.harness.scenarios.base import (
 
 
 def healthy(launch: Launch) -> Run:
-    """Undisturbed, with everything on: one run for every check that can read it."""
+    """Run without faults, with all features on: one run for every check that can read it."""
     directory = launch.directory / "model"
     flags = work(launch, evaluate=True, export=launch.directory / "export" / "saved", save_every=20)
     if launch.case.trainer.keras:
-        flags.pop("save-every", None)  # there it would replace the backup of every epoch
+        flags.pop("save-every", None)  # with Keras it would replace the backup of every epoch
     return complete(launch, flags=flags, model_dir=directory)
 
 
 def reference(launch: Launch, **flags: Any) -> Run:
-    """One process without a strategy on such work; the same work is done once in a session."""
+    """Run one process without a strategy on the same work, once per session."""
     one = single(launch.case.trainer)
     given = work(launch, one, **flags)
     told = sorted({**given, "data": Path(given["data"]).name}.items())
@@ -60,7 +60,7 @@ def reference(launch: Launch, **flags: Any) -> Run:
 
 
 def beside_baseline(launch: Launch) -> Compared:
-    """`healthy`, and one process on the same work."""
+    """Return `healthy`, and one process on the same work."""
     return Compared(launch.outcome(healthy), reference(launch))
 
 
@@ -70,30 +70,33 @@ def chief_and_workers(launch: Launch) -> tuple[tuple[str, int], ...]:
 
 
 def chief_job(launch: Launch) -> Run:
-    """The chief is a job of its own, beside one worker fewer."""
+    """Run with the chief as a separate job and one worker fewer."""
     flags = work(launch, epochs=1, steps_per_epoch=FEW)
     return complete(launch, jobs=chief_and_workers(launch), flags=flags)
 
 
 def followed(launch: Launch) -> Run:
-    """The chief is a job of its own, and an evaluator, no member, follows the checkpoints."""
+    """Run with a separate chief job and an evaluator that follows the checkpoints.
+
+    The evaluator is not a member of the cluster.
+    """
     jobs = (*chief_and_workers(launch), ("evaluator", 1))
     flags = work(launch, epochs=2, steps_per_epoch=FEW)
     return complete(launch, jobs=jobs, flags=flags, model_dir=launch.directory / "model")
 
 
 def late_worker(launch: Launch) -> Run:
-    """The last task starts only when all others have been up for a while."""
+    """Start the last task only after all others have been up for a while."""
     return _late(launch, -1)
 
 
 def late_chief(launch: Launch) -> Run:
-    """The chief starts only when all others have been up for a while."""
+    """Start the chief only after all others have been up for a while."""
     return _late(launch, 0)
 
 
 def _late(launch: Launch, worker: int) -> Run:
-    """That one of the workers starts last; the run is over when all have made a few steps."""
+    """Start that worker last. The run is over when all tasks have made a few steps."""
     with launch(flags=endless_work(launch)) as cluster:
         late = cluster.workers[worker]
         others = [task for task in cluster.tasks if task != late]
@@ -106,7 +109,7 @@ def _late(launch: Launch, worker: int) -> Run:
 
 
 def alone(launch: Launch) -> Run:
-    """The same program as one process that is told nothing of a cluster."""
+    """Run the same program as one process without a cluster configuration."""
     flags = work(launch, epochs=1, steps_per_epoch=5)
     with launch(jobs=(), flags=flags) as cluster:
         cluster.start()
@@ -114,7 +117,7 @@ def alone(launch: Launch) -> Run:
 
 
 def unexpected_task(launch: Launch) -> UnexpectedTask:
-    """While the cluster trains, a task starts that believes to be one worker more."""
+    """Start a task that is configured as one more worker, while the cluster trains."""
     workers = len(launch.engine.topology(launch.case.trainer).workers)
     with launch(workers=workers + 1, flags=endless_work(launch)) as cluster:
         seen_by_stranger = cluster.plan
@@ -137,22 +140,22 @@ def unexpected_task(launch: Launch) -> UnexpectedTask:
 
 @contextlib.contextmanager
 def changed_plan(cluster: Cluster, plan: Any) -> Iterator[None]:
-    """Another idea of the cluster, for the tasks that are started meanwhile."""
+    """Replace the cluster's plan for tasks that start within the context."""
     own, cluster.plan = cluster.plan, plan
     yield
     cluster.plan = own
 
 
 def large_batch(launch: Launch, replicas: int | None = None, **flags: Any) -> Compared:
-    """Some steps of all replicas, and of one process with the batch of all of them together.
+    """Run some steps on all replicas, and on one process with their combined batch.
 
-    `replicas`: another number of them, as workers or, of a trainer of one process, as devices.
-    `flags`: what else the trainer is told; of it the one process is told the precision only.
+    `replicas`: another number of replicas, as workers or, in a trainer of one process, as devices.
+    `flags`: more flags of the trainer; the one process gets only the precision.
     """
     small: dict[str, Any] = {"epochs": 2, "steps_per_epoch": 5, "dump_weights": True}
     small.update(optimizer="momentum", learning_rate=0.01)
-    # In an order that does not depend on how often an iterator is made: under a strategy Keras 3
-    # takes a batch before it trains, and begins the data again, which shuffles them again.
+    # The order must not depend on how often an iterator is made: under a strategy Keras 3 takes a
+    # batch before it trains, and restarts the data, which shuffles them again.
     small["order"] = "by-epoch"
     several = launch.case.distributed
     workers: dict[str, Any] = {"workers": replicas} if replicas and several else {}
@@ -160,44 +163,44 @@ def large_batch(launch: Launch, replicas: int | None = None, **flags: Any) -> Co
     run = trained(launch, flags=work(launch, **small, **devices, **flags), **workers)
     small["precision"] = flags.get("precision")
     together = WORK["batch-size"] * run.replicas
-    if "initial-weights" in run.trainer.flags:  # it does not draw them as Keras does
+    if "initial-weights" in run.trainer.flags:  # drawn differently from Keras
         small["initial_weights"] = start_of(run)
     return Compared(run, reference(launch, **small, batch_size=together))
 
 
 def compiled_gradients(launch: Launch) -> Compared:
-    """`large_batch` where XLA compiles what each replica computes by itself."""
+    """Run `large_batch`, where XLA compiles the computation of each replica."""
     return large_batch(launch, jit="gradients")
 
 
 def compiled_step(launch: Launch) -> Compared:
-    """`large_batch` where XLA compiles the whole step, the reduction over replicas as well."""
+    """Run `large_batch`, where XLA compiles the whole step with the reduction over replicas."""
     return large_batch(launch, jit="step")
 
 
 def compiled_step_of_one(launch: Launch) -> Compared:
-    """The same of a strategy that has one replica only."""
+    """Run `compiled_step` with a strategy of one replica."""
     return large_batch(launch, 1, jit="step")
 
 
 def mixed_precision(launch: Launch) -> Compared:
-    """`large_batch` in mixed precision, of both."""
+    """Run `large_batch` with both sides in mixed precision."""
     return large_batch(launch, precision="mixed_bfloat16")
 
 
 def one_replica(launch: Launch) -> Compared:
-    """`large_batch` of a strategy that has one replica only."""
+    """Run `large_batch` with a strategy of one replica."""
     return large_batch(launch, 1)
 
 
 def four_replicas(launch: Launch) -> Compared:
-    """`large_batch` of four replicas."""
+    """Run `large_batch` with four replicas."""
     return large_batch(launch, 4)
 
 
-@cache  # an outcome belongs to the function, so there must be one of each
+@cache  # outcomes are cached by function, so there must be one of each
 def moved_from(source: Trainer) -> Callable[[Launch], Moved]:
-    """The scenario `moved` from that approach."""
+    """Return the scenario `moved` from that approach."""
 
     def scene(launch: Launch) -> Moved:
         return moved(launch, source)
@@ -207,9 +210,9 @@ def moved_from(source: Trainer) -> Callable[[Launch], Moved]:
 
 
 def moved_from_next(launch: Launch) -> Moved:
-    """The scenario `moved` from the next approach in the table that others can restore from.
+    """Run `moved` from the next approach in the table whose checkpoints others can restore.
 
-    So each strategy's checkpoint is restored, and each strategy restores one.
+    Thus each strategy restores a checkpoint, and each strategy's checkpoint is restored.
     """
     names = list(BY_NAME)
     own = names.index(launch.case.trainer.name)
@@ -219,9 +222,9 @@ def moved_from_next(launch: Launch) -> Moved:
 
 
 def moved(launch: Launch, source: Trainer) -> Moved:
-    """What another approach has saved, restored by this one, and by one process.
+    """Restore the checkpoint of another approach, by this one and by one process.
 
-    Devices are twice as many as saved it, so that not only the strategy is another.
+    The restoring side has twice the devices, so that more than the strategy differs.
     """
     few: dict[str, Any] = {"epochs": 1, "steps_per_epoch": FEW, "order": "by-epoch"}
     few.update(optimizer="momentum", learning_rate=0.01, model=model_of(source))
@@ -243,17 +246,17 @@ def moved(launch: Launch, source: Trainer) -> Moved:
 
 
 def several_devices(launch: Launch) -> Run:
-    """Each worker has two devices."""
+    """Run with two devices for each worker."""
     return complete(launch, flags=work(launch, epochs=1, steps_per_epoch=FEW, devices=2))
 
 
 def start_of(run: Run) -> str:
-    """The file of the weights that the run began with; it was asked to dump them."""
+    """Return the file of the initial weights of a run that was asked to dump them."""
     return next(e["npz"] for e in run.of("weights") if e["when"] == "initial")
 
 
 def clients(launch: Launch) -> Compared:
-    """`large_batch` again, from the same start, as two clients with two devices each."""
+    """Run `large_batch` again, from the same start, as two clients with two devices each."""
     pair: Compared = launch.outcome(large_batch)
     trainer = replace(launch.case.trainer, jobs=(("worker", 2),))
     together = int(pair.run.flags["batch-size"]) * pair.run.replicas
@@ -264,21 +267,22 @@ def clients(launch: Launch) -> Compared:
 
 
 def audited(launch: Launch, autoshard: str | None = None) -> Run:
-    """Whole passes over few data, with the ids of all examples told."""
+    """Run whole passes over few examples, with the ids of all examples reported."""
     batch, steps = 32, 5
     workers = len(launch.engine.topology(launch.case.trainer).workers)
     replicas = workers * launch.case.trainer.devices
     data = part_of_data(launch, batch * steps * replicas, TEST)
     flags = {"data": data, "epochs": 2, "batch_size": batch, "audit_input": True}
-    # Without sharding a pass takes every worker as many times longer as there are workers.
+    # Without sharding, a pass of each worker takes as many times longer as there are workers.
     steps *= workers if autoshard == "off" else 1
     return trained(launch, flags=work(launch, **flags, steps_per_epoch=steps, autoshard=autoshard))
 
 
 def audited_apart(launch: Launch) -> Run:
-    """Asynchronous workers on few data until each has had passes of its own, all examples told.
+    """Run asynchronous workers until each has made several passes; report the ids of all examples.
 
-    Not so many steps for all: whoever is up first may make nearly all of these.
+    The run has no shared step limit: the worker that is up first might make nearly all of those
+    steps.
     """
     batch, batches = 32, 3
     data = part_of_data(launch, batch * batches, TEST)
@@ -287,7 +291,7 @@ def audited_apart(launch: Launch) -> Run:
         cluster.start()
 
         def all_twice(run: Run) -> bool:
-            # A coordinator tells of its workers' input in their place.
+            # A coordinator reports the input of its workers.
             told = Counter(e.get("worker", e.task) for e in run.of("input"))
             return all(told[worker] >= 2 * batches for worker in cluster.workers)
 
@@ -296,18 +300,18 @@ def audited_apart(launch: Launch) -> Run:
 
 
 def scheduled(launch: Launch) -> Run:
-    """So many epochs, of a few steps each, that a schedule by epoch has come to its last part."""
+    """Run enough epochs, of a few steps each, to reach the last part of a schedule by epoch."""
     flags = work(launch, epochs=9, steps_per_epoch=2, learning_rate=0.001)
     return complete(launch, flags=flags, model_dir=launch.directory / "model")
 
 
 def audited_off(launch: Launch) -> Run:
-    """`audited` with sharding turned off."""
+    """Run `audited` with sharding turned off."""
     return audited(launch, autoshard="off")
 
 
 def continued(launch: Launch) -> Continued:
-    """A run to its end, and one on the same directory that is asked for an epoch more."""
+    """Run to the end, then run again in the same directory with one more epoch."""
 
     def until(epochs: int) -> Run:
         flags = work(launch, epochs=epochs, steps_per_epoch=10, optimizer="momentum")
@@ -317,9 +321,9 @@ def continued(launch: Launch) -> Continued:
 
 
 def resharded(launch: Launch) -> Continued:
-    """A run with its variables in shards, and one that goes on with a parameter server more.
+    """Run with sharded variables, then continue with one more parameter server.
 
-    Whether the second one can is for a check to judge.
+    A check judges whether the second run can.
     """
     jobs = dict(launch.engine.topology(launch.case.trainer).jobs)
     more = tuple({**jobs, "ps": jobs["ps"] + 1}.items())

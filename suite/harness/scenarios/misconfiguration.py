@@ -1,4 +1,4 @@
-"""Scenarios in which a user makes a mistake: wrong roles, checkpoints that cannot be restored."""
+"""Define the scenarios of user mistakes: wrong roles, checkpoints that cannot be restored."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ TF_CONFIGS = (
 
 
 def wrong_tf_configs(launch: Launch) -> list[Run]:
-    """For each of TF_CONFIGS one process that is told it; all of them at once."""
-    ends = replace(launch.case.trainer, services=())  # whatever its job would be
+    """Run one process for each of TF_CONFIGS, all at once."""
+    ends = replace(launch.case.trainer, services=())  # each process must exit, whatever its job
     with contextlib.ExitStack() as stack:
         clusters = [
             stack.enter_context(launch(ends, jobs=(), flags=work(launch), env={"TF_CONFIG": told}))
@@ -39,13 +39,13 @@ def wrong_tf_configs(launch: Launch) -> list[Run]:
 
 
 def another_model(launch: Launch) -> Misconfigured:
-    """The directory of `continued`, for a trainer that is asked for another model."""
+    """Train another model in the directory of `continued`."""
     other = "cnn" if launch.case.trainer.model != "cnn" else "pooled-cnn"
     return _again(launch, model=other)
 
 
 def cut_short(launch: Launch) -> Misconfigured:
-    """The directory of `continued`, of whose checkpoints all files of weights are cut in half."""
+    """Train in the directory of `continued`, with all files of weights cut in half."""
     return _again(launch, cut=True)
 
 

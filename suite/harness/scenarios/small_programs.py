@@ -1,4 +1,4 @@
-"""Scenarios of small programs, for promises that no trainer shows in passing (suite/programs)."""
+"""Define the scenarios of small programs (suite/programs), for promises that no trainer covers."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ from suite.harness.scenarios.fault_free import (
 )
 
 PROGRAMS = ROOT / "suite" / "programs"
-# Flags that every trainer gets and a program with a parser of its own does not know.
+# Flags that every trainer gets and that a program with its own parser does not know.
 NOT_TAKEN = {"data": None, "seed": None}
 
 
 def program(launch: Launch, name: str, **changes: Any) -> Trainer:
-    """The case's row with another program, which takes no optional flags of trainers."""
+    """Return the case's row with another program, which takes no optional trainer flags."""
     row = launch.case.trainer
     return replace(row, name=name, path=str(PROGRAMS / f"{name}.py"), **{"flags": (), **changes})
 
 
 def alone(launch: Launch, name: str, **changes: Any) -> Trainer:
-    """A program that is one process and no part of a cluster."""
+    """Return a program that is one process outside a cluster."""
     alone = {"jobs": (), "role": "none", "backends": ("none",), "services": ()}
     return program(launch, name, **alone, **changes)
 
 
 def finished(launch: Launch, trainer: Trainer, **how: Any) -> Run:
-    """Start all and wait for the end, whatever it is."""
+    """Start all tasks and wait for the end, successful or not."""
     with launch(trainer, **how) as cluster:
         cluster.start()
         return cluster.finish()
 
 
 def enough_files(launch: Launch) -> Run:
-    """Workers read files under AutoShardPolicy.FILE, two for each of them."""
+    """Read files under AutoShardPolicy.FILE, two for each worker."""
     return _files(launch, per_worker=2)
 
 
 def too_few_files(launch: Launch) -> Run:
-    """Workers read files under AutoShardPolicy.FILE, one fewer than there are workers."""
+    """Read files under AutoShardPolicy.FILE, one fewer than there are workers."""
     return _files(launch, per_worker=0)
 
 
@@ -74,45 +74,45 @@ def _files(launch: Launch, per_worker: int) -> Run:
 
 
 def pass_by_default(launch: Launch) -> Run:
-    """One pass over examples in memory that are not a multiple of the batch, under AUTO."""
+    """Make one pass over in-memory examples, not a multiple of the batch, under AUTO."""
     return _one_pass(launch, "auto")
 
 
 def pass_by_data(launch: Launch) -> Run:
-    """The same under AutoShardPolicy.DATA."""
+    """Make the same pass under AutoShardPolicy.DATA."""
     return _one_pass(launch, "data")
 
 
 def pass_by_function(launch: Launch) -> Run:
-    """The same by distribute_datasets_from_function, each worker with a data set of its share."""
+    """Make the same pass by distribute_datasets_from_function; each worker reads its own share."""
     return _one_pass(launch, "function")
 
 
 def pass_without_shards(launch: Launch) -> Run:
-    """The same under AutoShardPolicy.OFF."""
+    """Make the same pass under AutoShardPolicy.OFF."""
     return _one_pass(launch, "off")
 
 
 def _one_pass(launch: Launch, way: str) -> Run:
     workers, batch = len(launch.engine.topology(launch.case.trainer).workers), 8
-    # Six whole global batches, and of a seventh one example for each worker but the last.
+    # Six whole global batches, then one example for each worker except the last.
     examples = 6 * batch * workers + max(1, workers - 1)
     flags = {**NOT_TAKEN, "way": way, "examples": examples, "batch-size": batch}
     return complete(launch, program(launch, "one_pass"), flags=flags)
 
 
 def built_outside_scope(launch: Launch) -> Run:
-    """A model is built outside the strategy's scope, and compiled inside."""
+    """Build a model outside the strategy's scope, and compile it inside."""
     return _scope(launch, build="outside", compile="inside")
 
 
 def all_outside_scope(launch: Launch) -> Run:
-    """A model is built and compiled outside the strategy's scope."""
+    """Build and compile a model outside the strategy's scope."""
     return _scope(launch, build="outside", compile="outside")
 
 
 def inside_scope(launch: Launch) -> Run:
-    """The same model, built and compiled inside."""
+    """Build and compile the same model inside the scope."""
     return _scope(launch, build="inside", compile="inside")
 
 
@@ -122,12 +122,12 @@ def _scope(launch: Launch, **where: str) -> Run:
 
 
 def packed_by_the_call(launch: Launch) -> Run:
-    """All-reduce of several tensors, told with each call into packs of how many bytes."""
+    """All-reduce several tensors, with the bytes per pack given in each call."""
     return _packed(launch, "call")
 
 
 def packed_by_the_strategy(launch: Launch) -> Run:
-    """The same, told with the strategy's constructor alone."""
+    """All-reduce the same tensors, with the bytes per pack set in the constructor only."""
     return _packed(launch, "strategy")
 
 
@@ -140,14 +140,14 @@ def _packed(launch: Launch, told: str) -> Run:
 
 
 def preempted_where_keras_heeds_it(launch: Launch) -> Compared:
-    """`preempted` of `fit`, where Keras takes its platform for one that gives notice."""
+    """Run `preempted` with `fit`, on a platform that Keras takes for one that gives notice."""
     name = "keras_preemption"
     trainer = replace(launch.case.trainer, name=name, path=str(PROGRAMS / f"{name}.py"))
     return preemption(launch, trainer)
 
 
 def local_server(launch: Launch) -> Run:
-    """A process starts a local server and uses it; then another process uses it by its address.
+    """Start a local server and use it in its process, then by its address from another process.
 
     Unsupported without namespaces: the server picks its port.
     """
@@ -165,7 +165,7 @@ def local_server(launch: Launch) -> Run:
 
 
 def model_checkpoint(launch: Launch) -> Continued:
-    """Twice the same program with ModelCheckpoint, on one directory."""
+    """Run the same program with ModelCheckpoint twice, in one directory."""
     trainer = program(launch, "model_checkpoint")
 
     def once() -> Run:
@@ -176,12 +176,12 @@ def model_checkpoint(launch: Launch) -> Continued:
 
 
 def shared_backup(launch: Launch) -> Continued:
-    """BackupAndRestore, interrupted and run again, where another manager saves as well."""
+    """Interrupt and rerun BackupAndRestore in a directory to which another manager saves."""
     return _backup(launch, inside=True)
 
 
 def separate_backup(launch: Launch) -> Continued:
-    """The same with a directory of its own for each: what the document advises."""
+    """Run `shared_backup` with a directory for each manager, as the document advises."""
     return _backup(launch, apart=True)
 
 
@@ -198,18 +198,18 @@ def _backup(launch: Launch, **where: bool) -> Continued:
 
 
 def aggregates(launch: Launch) -> Run:
-    """Fresh and stale gradients of known sizes are given to SyncReplicasOptimizer, in turn."""
+    """Feed fresh and stale gradients of known sizes to SyncReplicasOptimizer, in turn."""
     flags = {**NOT_TAKEN, "replicas-to-aggregate": 2}
     return finished(launch, alone(launch, "aggregates"), backend="none", jobs=(), flags=flags)
 
 
 def side_evaluator(launch: Launch) -> Compared:
-    """A task beside the cluster waits for its checkpoints and evaluates them."""
+    """Evaluate checkpoints of the cluster in a task outside it."""
     return _beside(launch, {})
 
 
 def sidecar_evaluator(launch: Launch) -> Compared:
-    """The same by Keras' SidecarEvaluator."""
+    """Evaluate checkpoints of the cluster with Keras' SidecarEvaluator."""
     return _beside(launch, {"sidecar": True})
 
 
@@ -226,21 +226,21 @@ def _beside(launch: Launch, how: dict[str, Any]) -> Compared:
 
 
 def eager_estimator(launch: Launch) -> Run:
-    """The Estimator's trainer as it is, but with eager execution left on."""
+    """Run the Estimator's trainer with eager execution left on."""
     trainer = program(launch, "estimator_eager", flags=launch.case.trainer.flags)
     flags = work(launch, trainer, epochs=1, steps_per_epoch=FEW)
     return finished(launch, trainer, flags=flags)
 
 
 def estimator_from_keras(launch: Launch) -> Run:
-    """An Estimator made of a compiled Keras model trains under the strategy."""
+    """Train an Estimator made from a compiled Keras model under the strategy."""
     trainer = program(launch, "estimator_from_keras", flags=launch.case.trainer.flags)
     flags = work(launch, trainer, epochs=2, steps_per_epoch=FEW, learning_rate=0.1)
     return complete(launch, trainer, flags=flags, model_dir=launch.directory / "model")
 
 
 def estimator_predictions(launch: Launch) -> Run:
-    """One process trains a little, then evaluates and predicts in every way that there is."""
+    """Train briefly in one process, then evaluate and predict in every available way."""
     trainer = alone(launch, "estimator_predict", flags=single(launch.case.trainer).flags)
     flags = work(launch, trainer, epochs=1, steps_per_epoch=FEW)
     directory = launch.directory / "model"
@@ -248,15 +248,15 @@ def estimator_predictions(launch: Launch) -> Run:
 
 
 def estimator_api(launch: Launch) -> Run:
-    """One process looks for tf.estimator."""
+    """Look up tf.estimator in one process."""
     return finished(launch, alone(launch, "estimator_api"), backend="none", flags=NOT_TAKEN)
 
 
 def loaded_export(launch: Launch) -> Continued:
-    """The saved model of the healthy run's chief, loaded by one process, evaluated and trained on.
+    """Load the saved model of the healthy run's chief in one process, evaluate it and train on.
 
-    Where the run had several devices, it is loaded in a strategy's scope as well, and where it kept
-    its checkpoints, the last of these.
+    If the run had several devices, the model is also loaded in a strategy's scope. If the run kept
+    its checkpoints, the last one is loaded too.
     """
     exporting: Run = launch.outcome(healthy)
     chief, row = exporting.workers[0], exporting.trainer
@@ -274,9 +274,10 @@ def loaded_export(launch: Launch) -> Continued:
 
 
 def event_files(launch: Launch) -> Continued:
-    """A program reads what the callbacks of `scheduled` have written for TensorBoard.
+    """Read the event files that the callbacks of `scheduled` wrote for TensorBoard.
 
-    HarnessError where the tasks' interpreter has none; TensorFlow brought it along until 2.20.
+    Raise HarnessError if the tasks' interpreter has no TensorBoard; TensorFlow installed it until
+    2.20.
     """
     writing: Run = launch.outcome(scheduled)
     if "TensorBoard is not installed" in writing.log(writing.workers[0]):
@@ -289,7 +290,7 @@ def event_files(launch: Launch) -> Continued:
 
 @dataclass(frozen=True)
 class Remeshed:
-    """Three runs on one model directory, each on a mesh of its own; each does an epoch more.
+    """Three runs in one model directory, each with its own mesh and one more epoch.
 
     `reference` is one process on the same work as the first.
     """
@@ -301,8 +302,10 @@ class Remeshed:
 
 
 def remeshed(launch: Launch) -> Remeshed:
-    """`large_batch`, from the same start, with weights in shards; then replicated on two devices,
-    then on four, each from the checkpoint of the one before.
+    """Run `large_batch` from the same start with sharded weights, then on two other meshes.
+
+    The weights are then replicated on two devices, and then on four. Each run starts from the
+    checkpoint of the one before.
     """
     pair: Compared = launch.outcome(large_batch)
     directory = launch.directory / "model"
@@ -314,7 +317,7 @@ def remeshed(launch: Launch) -> Remeshed:
     epochs, batch = int(pair.run.flags["epochs"]), int(pair.run.flags["batch-size"])
 
     def more(trainer: Trainer, more_epochs: int, devices: int, replicas: int, **flags: Any) -> Run:
-        """On so many devices, with the global batch that the pair has."""
+        """Run on that many devices, with the global batch of the pair."""
         given: dict[str, Any] = {**pair.run.flags, "evaluate": True, **flags}
         given["epochs"] = epochs + more_epochs
         given["devices"], given["batch-size"] = devices, batch * pair.run.replicas // replicas
@@ -330,17 +333,18 @@ def remeshed(launch: Launch) -> Remeshed:
     )
 
 
-# DTensor combines all-reduces by default, and moves them past reads of what they are assigned to.
+# By default DTensor combines all-reduces, and moves them past reads of the variables that they are
+# assigned to.
 APART = {"DTENSOR_ENABLE_COMBINE_ALL_REDUCES_OPTIMIZATION": "0"}
 
 
 def read_after_assign(launch: Launch) -> Run:
-    """A step on all devices assigns reduced gradients to variables and reads them again."""
+    """Assign reduced gradients to variables on all devices, and read them back in one step."""
     return _read_after_assign(launch, {})
 
 
 def read_after_assign_apart(launch: Launch) -> Run:
-    """The same without the combination of all-reduces."""
+    """Run `read_after_assign` without the combination of all-reduces."""
     return _read_after_assign(launch, APART)
 
 
@@ -350,12 +354,12 @@ def _read_after_assign(launch: Launch, env: dict[str, str]) -> Run:
 
 
 def keras_dtensor_optimizer(launch: Launch) -> Compared:
-    """`large_batch`, from the same start, with Keras' own optimizer for DTensor."""
+    """Run `large_batch`, from the same start, with Keras' own optimizer for DTensor."""
     return _keras_dtensor_optimizer(launch, {})
 
 
 def keras_dtensor_optimizer_apart(launch: Launch) -> Compared:
-    """The same without the combination of all-reduces."""
+    """Run `keras_dtensor_optimizer` without the combination of all-reduces."""
     return _keras_dtensor_optimizer(launch, APART)
 
 
@@ -368,12 +372,12 @@ def _keras_dtensor_optimizer(launch: Launch, env: dict[str, str]) -> Compared:
 
 
 def loaded_signature(launch: Launch) -> Continued:
-    """A saved model without Keras, used by a process that knows nothing of how it was trained."""
+    """Load a saved model without Keras, in a process that does not know how it was trained."""
     return _loaded_signature(launch, launch.outcome(healthy))
 
 
 def loaded_remeshed_signature(launch: Launch) -> Continued:
-    """The same of the last of `remeshed`."""
+    """Run `loaded_signature` on the last run of `remeshed`."""
     return _loaded_signature(launch, launch.outcome(remeshed).larger)
 
 
