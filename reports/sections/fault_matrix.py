@@ -125,7 +125,7 @@ def _judged(counts: Mapping[str, int]) -> str:
 
 
 def _played(run: RunFrames) -> Iterator[dict[str, Any]]:
-    """Verdicts on tests with a cluster that is named like their row: "077-sigkill-chief-saving"."""
+    """Yield verdicts of tests with a cluster named after their row: "077-sigkill-chief-saving"."""
     clusters = run.histories()
     for row in struck(run.verdicts).to_dict("records"):
         names = (re.sub(r"^.*?\d{3,}-", "", name) for name in clusters.get(row["test"], ()))

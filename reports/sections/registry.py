@@ -77,7 +77,7 @@ class Failures(list[str]):
     """
 
     def attempt(self, part: str, render: Callable[[], T], otherwise: Callable[[str], T]) -> T:
-        """Return what `render` gives, or, when it raises, `otherwise` of a note that says so."""
+        """Return the result of `render`, or, if it raises, `otherwise` of a note with the error."""
         try:
             return render()
         except Exception as error:  # noqa: BLE001 - whatever a section raises
