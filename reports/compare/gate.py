@@ -54,7 +54,7 @@ class TestAnswer:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything that was compared, and how. Of BASE's series and tests none is left out."""
+    """All compared series and tests, and the settings; no series or test of BASE is omitted."""
 
     base: Side
     new: Side
