@@ -1,4 +1,4 @@
-"""Soak summary: check many whole runs in a row for flakes, leaks, retries and relaxed settings.
+"""Soak summary: check many complete runs in a row for flakes, leaks and stretched deadlines.
 
 Only run.json is read, so the evidence of a soak can be kept without the runs themselves.
 """

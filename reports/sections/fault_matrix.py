@@ -106,7 +106,7 @@ def spread(runs: Iterable[RunFrames]) -> Table:
 
 
 def tally(runs: Sequence[RunFrames]) -> tuple[str, bool]:
-    """Summarize all fault runs in one sentence, and return whether they are free of red and leaks.
+    """Return all fault runs in one sentence, and True if there is no red verdict and no leak.
 
     A verdict that was given without injecting a fault, because the approach does not work at all,
     is not counted as a fault run.

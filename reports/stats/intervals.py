@@ -69,7 +69,7 @@ def mean(values: Iterable[float], confidence: float = CONFIDENCE) -> Estimate:
 
 
 def geometric(values: Iterable[float], confidence: float = CONFIDENCE) -> Estimate:
-    """Geometric mean of positive values, as of ratios, whose inverses must give the inverse."""
+    """Return the geometric mean of positive values such as ratios; inverse values give 1/mean."""
     logs = mean([math.log(value) for value in values], confidence)
     return Estimate(logs.count, *(math.exp(end) for end in (logs.centre, logs.low, logs.high)))
 

@@ -203,8 +203,8 @@ def judge(
     beyond the floor, an interval that excludes 1, and p below (1 - CONFIDENCE) divided by the
     number of comparisons (Bonferroni: the chance of a single false alarm in all of them). "no
     change" needs the whole interval within the floor. Everything else is "cannot tell". `better`:
-    the good direction, "higher" or "lower"; with "none" a change is neither good nor bad, so only
-    "no change" and "cannot tell" are possible.
+    the good direction, "higher" or "lower". With "none" a change is neither good nor bad, so the
+    answer is "no change" or "cannot tell".
 
     Raise ValueError for any other `better`, no comparison, or a negative floor.
     """
