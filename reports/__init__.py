@@ -1,7 +1,7 @@
-"""Reads the run directories that `pytest suite/` leaves behind and turns them into reports.
+"""Reports on the run directories that `pytest suite/` writes.
 
-Knows nothing of TensorFlow and nothing of the suite: a run directory is all it reads, so that a
-run made elsewhere, or by another engine, reports the same.
+This package depends neither on TensorFlow nor on the suite: it only reads run directories. A run
+made on another machine, or by another engine, gives the same report.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """`python -m reports`: one row of COMMANDS for each report.
 
-Exit codes: 0 done, 1 for runs that a report finds wanting, 2 for what cannot be read, rendered,
-written or understood, with one line on stderr, and where nothing could be compared, 3 for what
-`compare --strict` cannot tell.
+Exit codes: 0 done; 1 a report found a problem in the runs; 2 invalid input or arguments, a page
+that cannot be rendered or written (one line on stderr), or no comparison possible; 3 with
+`--strict`, an answer is "cannot tell".
 """
 
 from __future__ import annotations
@@ -50,24 +50,24 @@ EVERY = {
 MANY = {
     "…": "+",
     "*": "*",
-}  # at the end of the name of what a command is given: how many, to argparse
+}  # last character of an argument's name -> nargs of argparse
 
 
 @dataclass(frozen=True)
 class Command:
-    """One report: its name, what it says about itself, its options, what it does with the runs."""
+    """One report: name, help text, options, and the function that processes the runs."""
 
     name: str
     help: str
-    run: Callable[[list[Any], argparse.Namespace], int | None]  # gives the exit code; None is 0
+    run: Callable[[list[Any], argparse.Namespace], int | None]  # returns the exit code; None is 0
     options: tuple[Option, ...] = ()
-    load: Callable[[Path], Any] = frame.load_complete  # what it reads of each run
-    runs: tuple[str, ...] = ("RUN_DIR…",)  # what it is given, see MANY
-    codes: Mapping[int, str] = field(default_factory=dict)  # exit codes beside CODES, and why
+    load: Callable[[Path], Any] = frame.load_complete  # reader of each run
+    runs: tuple[str, ...] = ("RUN_DIR…",)  # names of the arguments, see MANY
+    codes: Mapping[int, str] = field(default_factory=dict)  # exit codes in addition to CODES
 
 
 def show(runs: list[RunFrames], options: argparse.Namespace) -> int:
-    """Print the runs one after the other; 2 when a section could not be rendered."""
+    """Print the runs one after the other; return 2 if a section could not be rendered."""
     failures = Failures()
     if options.format == "md":
         sys.stdout.write("\n".join(markdown.render(run, failures) for run in runs))
@@ -84,14 +84,14 @@ def show(runs: list[RunFrames], options: argparse.Namespace) -> int:
 
 
 def _report(failures: Failures) -> int:
-    """Name on stderr what could not be rendered; return the exit code."""
+    """Print the parts that could not be rendered to stderr; return the exit code."""
     for note in failures:
         sys.stderr.write(f"{note}\n")
     return BAD_INPUT if failures else 0
 
 
 def hurt(runs: list[RunFrames], options: argparse.Namespace) -> int:
-    """Print the fault table of all the runs together, and what they come to; 1 when one is red."""
+    """Print the fault matrix over all runs, and its summary; return 1 for a red verdict or leak."""
     table = fault_matrix.spread(runs)
     told, stands = fault_matrix.tally(runs)
     if options.format == "md":
@@ -110,7 +110,7 @@ def _print(what: Callable[[Console], None]) -> None:
 
 
 def html(runs: list[RunFrames], options: argparse.Namespace) -> int:
-    """Write each run's page; 2 when a section could not be rendered."""
+    """Write each run's page; return 2 if a section could not be rendered."""
     from reports.render import html as page  # draws with Matplotlib, which takes a second to import
     from reports.rundir import writer as store
 
@@ -132,16 +132,16 @@ def _writable(path: Path) -> Path:
 
 
 def followed(found: list[series.Found], options: argparse.Namespace) -> None:
-    """Print how the figures went from run to run, or write it as a page with pictures.
+    """Print the history of the metrics, or write it as a page with pictures.
 
-    A damaged run is left out, with a line on stderr that says why.
+    A damaged run is left out, with the reason on stderr.
     """
     for reason in dict.fromkeys(reason for each in found for reason in each.damaged):
         sys.stderr.write(f"python -m reports {options.command}: left out: {reason}\n")
     told = series.of(found, options.metric or ())
     if options.output:
-        from reports.history import page as history_page
-        from reports.rundir import writer as store  # draws with Matplotlib
+        from reports.history import page as history_page  # imports Matplotlib, which is slow
+        from reports.rundir import writer as store
 
         store.write_file(_writable(options.output), history_page.render(told))
         print(options.output)
@@ -155,13 +155,13 @@ def followed(found: list[series.Found], options: argparse.Namespace) -> None:
 
 
 def soaked(runs: list[dict[str, Any]], _: argparse.Namespace) -> int:
-    """Sum up many runs of the same thing; 1 when something voids them."""
+    """Summarize many runs of the same thing; return 1 if a problem voids them."""
     print(soak.render(runs))
     return 1 if soak.problems(runs) else 0
 
 
 def judged(pair: list[run_groups.Side], options: argparse.Namespace) -> int:
-    """Judge NEW by BASE; the exit code is the gate's."""
+    """Compare NEW with BASE; return the exit code of the gate."""
     base, new = pair
     confirm = run_groups.load(run_directory(options.confirm)) if options.confirm else None
     found = gate.compare(
@@ -178,7 +178,7 @@ def judged(pair: list[run_groups.Side], options: argparse.Namespace) -> int:
 
 
 def took_turns(runs: list[RunFrames], options: argparse.Namespace) -> int:
-    """Measure two sides in turns, unless that was done, and judge them."""
+    """Measure two sides interleaved, unless runs are given, and compare them."""
     found = ab.outcome(runs, options)
     if options.format == "json":
         sys.stdout.write(found.to_json())
@@ -190,7 +190,7 @@ def took_turns(runs: list[RunFrames], options: argparse.Namespace) -> int:
 
 
 def tried(runs: list[RunFrames], options: argparse.Namespace) -> int:
-    """Try the gate on recorded noise; 1 when it cries wolf or misses too much."""
+    """Run trials of the gate on recorded noise; return 1 for false alarms or too few detections."""
     found = gate_trials.recorded(runs)
     done = gate_trials.run_trials(gate_trials.pools(found), options.comparisons, options.seed)
     table = gate_trials.table(done)
@@ -286,7 +286,7 @@ COMMANDS = (
 
 
 class Parser(argparse.ArgumentParser):
-    """Refuses in one line; argparse's own usage lines are what --help is for."""
+    """Parser with errors of one line; argparse's usage lines are left to --help."""
 
     def __init__(self, *given: Any, **settings: Any) -> None:
         raw = argparse.RawDescriptionHelpFormatter  # a line for each exit code
@@ -323,7 +323,7 @@ def parser() -> Parser:
 
 
 def run_directory(name: str) -> Path:
-    """The directory that is meant; `latest` is looked for here and beside the package."""
+    """Return the path; `latest` is searched here and in the directory of this checkout."""
     if name != LATEST:
         return Path(name)
     for root in (Path(), Path(__file__).resolve().parent.parent):
@@ -333,16 +333,16 @@ def run_directory(name: str) -> Path:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code; prints the one line that explains a 2."""
+    """Run a command and return its exit code; print BadInput and OSError as one line on stderr."""
     options = parser().parse_args(arguments)
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot show a sign
+        sys.stdout.reconfigure(errors="replace")  # a terminal may lack a character
     try:
         runs = [options.row.load(run_directory(name)) for name in options.run_dirs]
         code = options.row.run(runs, options) or 0
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader (head, less) has seen enough; Python would complain again while it ends.
+        # The reader (head, less) has closed the pipe; Python would report that again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (BadInput, OSError) as error:

@@ -1,4 +1,4 @@
-"""Options of the commands that more than one takes, or that need a reader of their own."""
+"""Options that several commands share or that need a parser of their own."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 from reports.stats.ratio_tests import FLOOR
 from reports.stats.run_levels import DRIFT, RUNS_ENOUGH
 
-Option = tuple[tuple[str, ...], dict[str, Any]]  # what add_argument takes
+Option = tuple[tuple[str, ...], dict[str, Any]]  # arguments of add_argument
 
 
 def formats(*names: str) -> Option:
-    """`--format`, with these to choose from; the first is the default."""
+    """Return the option `--format` with these choices; the first is the default."""
     settings = {"choices": names, "default": names[0], "help": f"default: {names[0]}"}
     return ("--format",), settings
 
 
 def percent(most: float) -> Callable[[str], float]:
-    """A reader of a percentage from 0 to `most`, as a part of 1 (`2` or `2%`: 0.02)."""
+    """Return a parser of a percentage from 0 to `most`, as a fraction (`2` or `2%`: 0.02)."""
 
     def read(written: str) -> float:
         try:
@@ -37,7 +37,7 @@ def percent(most: float) -> Callable[[str], float]:
 
 
 def whole(least: int) -> Callable[[str], int]:
-    """A reader of a whole number from `least` on."""
+    """Return a parser of a whole number from `least` on."""
 
     def read(written: str) -> int:
         if not written.isdecimal() or int(written) < least:

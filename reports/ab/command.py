@@ -1,8 +1,8 @@
-"""`python -m reports ab`: measures two sides in turns, says which is faster, and how sure that is.
+"""`python -m reports ab`: measure two sides interleaved and compare their step times.
 
-The measuring is the suite's (`pytest suite/benchmarks/test_paired.py --base WHAT`), in a process of
-its own, so that everything it knows of interpreters, data and clusters holds here too; its run
-directory is kept. Judging is this package's alone, and can be repeated from that directory.
+The suite measures (`pytest suite/benchmarks/test_paired.py --base WHAT`) in a separate process, so
+its handling of interpreters, data and clusters applies here too; its run directory is kept. This
+package only judges, and can judge that directory again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from reports.stats.ratio_tests import CHANGED, Answer
 ROOT = Path(__file__).resolve().parents[2]
 TEST = ROOT / "suite" / "benchmarks" / "test_paired.py"
 RUNS = ROOT / "reports" / "runs"
-# Options of pytest's, as they are: name -> what --help says.
+# Options that are passed to pytest unchanged: name -> text of --help.
 PASSED_ON = {
     "--base": "an interpreter, a backend, a trainer, a Keras flavour, documented, or same",
     "--new": "what is measured, of the same kind",
@@ -72,12 +72,12 @@ OPTIONS: tuple[Option, ...] = (
     STRICT,
     formats("text", "md", "json"),
 )
-MEASURED = (0, 1)  # exit codes of pytest: 1 where a verdict was red; what was measured stands
+MEASURED = (0, 1)  # exit codes of pytest: 1 is a red verdict; the measurements remain valid
 
 
 @dataclass(frozen=True)
 class Broken:
-    """A comparison that came to nothing: its verdict, and the reason."""
+    """A comparison without a result: its verdict, and the reason."""
 
     name: str  # approach and backend of the new side
     verdict: str
@@ -85,13 +85,13 @@ class Broken:
 
     @property
     def red(self) -> bool:
-        """Whether it should have come to something, as far as is known."""
+        """Return True if the verdict is red, so that a result was expected."""
         return verdicts.BY_NAME[self.verdict].red
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """All comparisons, what each came to, and those that came to nothing."""
+    """All comparisons with their answers, and those without a result."""
 
     series: Sequence[Series]
     answers: Sequence[Answer]
@@ -99,8 +99,11 @@ class Outcome:
     again: Mapping[str, tuple[Series, Answer]] = field(default_factory=dict)  # by test
 
     def exit_code(self, strict: bool) -> int:
-        """0, 1 for a regression or a comparison that broke, 2 where nothing could be compared, and
-        3 where something cannot be told and that is asked for."""
+        """Return the exit code of the command.
+
+        1: a regression or a broken comparison. 2: no comparison has a result. 3: with `strict`, an
+        answer is "cannot tell". 0: otherwise.
+        """
         if any(one.red for one in self.broken) or Answer.REGRESSION in self.answers:
             return 1
         if not self.series:
@@ -108,7 +111,7 @@ class Outcome:
         return 3 if strict and Answer.CANNOT_TELL in self.answers else 0
 
     def table(self) -> Table:
-        """The comparisons, and below them why others broke."""
+        """Return the comparisons; the note lists repeated measurements and broken comparisons."""
         shown = pairs.table(self.series, self.answers)
         told = [
             f"{pairs.heading(one)}: measured again, {pairs.ratio(one.effect)}: {answer.value}."
@@ -121,10 +124,13 @@ class Outcome:
         return replace(shown, note="\n".join([*told, shown.note]))
 
     def to_json(self) -> str:
-        """A list: name, base, new, workers, pairs, ratio, low, high, p, base_step_s, new_step_s,
-        timed_s, ended, start_up_s, noisy_pairs, answer; null where a number is not known. What was
-        measured again has all that once more, as `again`. Of one that came to nothing: name,
-        answer (its verdict) and reason."""
+        """Return a JSON list with an object for each comparison.
+
+        Keys: name, base, new, workers, pairs, ratio, low, high, p, base_step_s, new_step_s,
+        timed_s, ended, start_up_s, noisy_pairs, answer; unknown numbers are null. A comparison that
+        was measured again has all keys once more in `again`. A comparison without a result has
+        name, answer (its verdict) and reason.
+        """
         listed = [_told(*both) for both in zip(self.series, self.answers, strict=True)]
         for one, told in zip(self.series, listed, strict=True):
             if one.test in self.again:
@@ -156,9 +162,10 @@ def _told(one: Series, answer: Answer) -> dict[str, Any]:
 
 
 def outcome(runs: Sequence[RunFrames], options: argparse.Namespace) -> Outcome:
-    """Of these runs, or of one that is measured now; BadInput where nothing was compared.
+    """Return the outcome of these runs, or of a run that is measured now.
 
-    With `--confirm` what changed is measured once more, and stands only if it changes again.
+    With `--confirm`, changes are measured once more and count only if both measurements agree.
+    Raise BadInput if the options contradict each other or nothing was compared.
     """
     if runs and options.base:
         raise BadInput("give runs that were measured, or --base to measure one, not both")
@@ -187,9 +194,9 @@ def outcome(runs: Sequence[RunFrames], options: argparse.Namespace) -> Outcome:
 
 
 def of(runs: Iterable[RunFrames]) -> Outcome:
-    """The comparisons in these runs, judged together; BadInput when there are none.
+    """Return the comparisons in these runs, judged together; raise BadInput if there are none.
 
-    Pairs of one that broke are no comparison, however many there were before.
+    The pairs of a broken comparison are discarded, however many were completed before.
     """
     measurements, judged = frame.tidy(runs)
     lost = judged.loc[(judged["verdict"] != pairs.PASSED) & judged["test"].str.contains(TEST.name)]
@@ -208,7 +215,7 @@ def _name(row: Mapping[str, Any]) -> str:
 def confirmed(
     found: Sequence[Series], answers: Sequence[Answer], again: Mapping[str, tuple[Series, Answer]]
 ) -> list[Answer]:
-    """A change stands where the second measurement came to the same; else it cannot be told."""
+    """Return the answers, with "cannot tell" for changes that the second measurement lacks."""
     return [
         answer
         if answer not in CHANGED or (one.test in again and again[one.test][1] is answer)
@@ -218,7 +225,7 @@ def confirmed(
 
 
 def passed_on(options: argparse.Namespace) -> list[str]:
-    """The command line of pytest for what was asked for."""
+    """Return pytest's arguments for the given options."""
     found = []
     for name in PASSED_ON:
         given = getattr(options, name[2:].replace("-", "_"))
@@ -228,9 +235,9 @@ def passed_on(options: argparse.Namespace) -> list[str]:
 
 
 def measure(arguments: Sequence[str], directory: Path, tests: Iterable[str] = ()) -> RunFrames:
-    """Measure, telling of it on stderr, and read the run; BadInput when there is none to read.
+    """Measure with progress on stderr and read the run; raise BadInput if there is no run to read.
 
-    `tests`: node ids of those to measure; default: all that the arguments leave.
+    `tests`: node ids of the tests to measure; default: all that the arguments select.
     """
     which = [str(ROOT / test) for test in tests] or [str(TEST)]
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *which, *arguments]

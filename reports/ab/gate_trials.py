@@ -1,8 +1,8 @@
-"""Whether the gate cries wolf, and what it finds, on recorded noise.
+"""Trials of the gate on recorded noise: rates of false alarms and of detected slowdowns.
 
-Resamples comparisons of identical code so that nothing has changed for certain while the noise is
-that of the machine, with its bursts and what differs from process to process; then the same with
-a slowdown put in. Records that the gate was tuned on prove nothing: name only others.
+Comparisons of identical code are resampled. There is certainly no change in them, while the noise
+is that of the machine, with its bursts and the variance between processes. The trials are repeated
+with an injected slowdown. Records that the gate was tuned on prove nothing: use other records.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from reports.stats import ratio_tests
 from reports.stats.intervals import CONFIDENCE
 from reports.stats.ratio_tests import CHANGED, Answer
 
-# Slowdown of NEW and the part of such comparisons in which it has to be found.
+# Injected slowdown of NEW -> required detection rate.
 PLANTED: Mapping[float, float] = {0.05: 0.80, 0.10: 0.95}
 KEYS = ("run_id", "test", "trainer", "keras", "backend", "workers", "tensorflow", "python")
-SLOWER = " % slower"  # after the number, in the column `fault` of a side that was slowed down
+SLOWER = " % slower"  # suffix in the column `fault` of a side with an injected slowdown
 COLUMNS = (
     Column("recorded series"),
     Column("comparisons", right=True),
@@ -55,11 +55,11 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Recorded:
-    """One comparison as it was measured: of each pair, its turns' log ratios, new to base.
+    """One comparison as measured: log ratios (new to base) of the turns of each pair.
 
-    `name`: what was compared, and where; `measured`: how (see rundir.conditions). What differs in
-    either has other noise, and is resampled apart. `planted`: by how much the new side was slowed
-    down, as a part of a step; 0 of identical code.
+    `name`: the compared case and the machine; `measured`: conditions (see rundir.conditions).
+    Comparisons that differ in either have different noise, and are resampled separately. `planted`:
+    slowdown of the new side as a fraction of a step; 0 for identical code.
     """
 
     name: str
@@ -78,23 +78,24 @@ class Recorded:
 class Pool:
     """The pairs of all comparisons of identical code in one set-up.
 
-    `most`: how many pairs their budgets had time for; of those that ended before, as their pairs
-    agreed, that is not known, unless all of them did.
+    `most`: numbers of pairs that fit in the budgets. Comparisons that ended early because their
+    pairs agreed do not show that number; they are used only if all comparisons ended early.
     """
 
     name: str
     comparisons: int
     most: tuple[int, ...]
     pairs: tuple[np.ndarray, ...]
-    levels_s: tuple[float, ...] = ()  # of all comparisons of this set-up, planted ones too
-    hours: float = 0.0  # from the first of them to the last
+    levels_s: tuple[float, ...] = ()  # of all comparisons of this set-up, slowed ones too
+    hours: float = 0.0  # between the first and the last of these comparisons
 
     def resampled(self, rng: np.random.Generator, shift: float) -> list[np.ndarray]:
-        """A comparison drawn anew, and measured as long as a real one; `shift` is its effect.
+        """Draw a new comparison that ends by the same rule as a real one; `shift` is its effect.
 
-        Whole pairs change sides by lot, since what favours a process lasts as long as it does:
-        without a shift its null is exactly true. Turns come in blocks (moving-block bootstrap,
-        Kuensch 1989), since a burst strikes several in a row.
+        Whole pairs change sides at random, since an effect that favors a process lasts for the
+        whole pair. The null hypothesis is therefore exactly true without a shift. Turns are drawn
+        in blocks (moving-block bootstrap, Kuensch 1989), since a burst affects several turns in a
+        row.
         """
         drawn: list[np.ndarray] = []
         most = rng.choice(self.most)
@@ -106,23 +107,27 @@ class Pool:
 
 def _blocks(turns: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     count = len(turns)
-    length = math.ceil(math.sqrt(count))  # long enough for a burst, and still many of them
+    length = math.ceil(math.sqrt(count))  # long enough for a burst, with many blocks left
     starts = rng.integers(count - length + 1, size=math.ceil(count / length))
     return turns[(starts[:, None] + np.arange(length)).ravel()[:count]]
 
 
 @dataclass(frozen=True)
 class Trials:
-    """Of one pool: how many comparisons were drawn, and in how many something was found."""
+    """Results of one pool: numbers of comparisons drawn, of false alarms and of slowdowns found."""
 
     pool: Pool
     comparisons: int
     alarms: int
-    found: Mapping[float, int]  # by the slowdown that was put in
+    found: Mapping[float, int]  # by injected slowdown
 
 
 def recorded(runs: Sequence[RunFrames]) -> list[Recorded]:
-    """The comparisons of all runs; BadInput where there is none, or one is not in pairs."""
+    """Return the comparisons of all runs.
+
+    Raise BadInput for a run without a comparison or with a broken one, and for turns that are not
+    in pairs or fewer than 2 pairs.
+    """
     found = []
     for run in runs:
         measured = run.measurements.loc[run.measurements["metric"] == TIME]
@@ -152,7 +157,7 @@ def recorded(runs: Sequence[RunFrames]) -> list[Recorded]:
 
 
 def _called(key: Mapping[str, Any], info: Mapping[str, Any]) -> str:
-    """`single_process · tf_keras 2.21.0, 2 workers, AMD EPYC`."""
+    """Return `single_process · tf_keras 2.21.0, 2 workers, AMD EPYC`."""
     shown, workers = approach(key["trainer"], key["keras"]), int(key["workers"])
     parts = (
         shown,
@@ -170,7 +175,7 @@ def _planted(faults: Iterable[str]) -> float:
 
 
 def pools(found: Iterable[Recorded]) -> list[Pool]:
-    """What can be resampled: the comparisons of identical code; BadInput where there is none."""
+    """Group the comparisons of identical code by set-up; raise BadInput if there are none."""
     alike: dict[Any, list[Recorded]] = {}
     every: dict[Any, list[Recorded]] = {}
     for one in found:
@@ -203,7 +208,7 @@ def _hours(times: Sequence[pd.Timestamp]) -> float:
 
 
 def run_trials(found: Sequence[Pool], comparisons: int, seed: int) -> list[Trials]:
-    """`comparisons` of identical code and as many of each slowdown, dealt out over the pools."""
+    """Draw `comparisons` of identical code and as many of each slowdown, spread over the pools."""
     shares = [len(range(i, comparisons, len(found))) for i in range(len(found))]
     return [
         _trials(one, share, np.random.default_rng([seed, i]))
@@ -228,7 +233,7 @@ def _answer(pairs: Sequence[np.ndarray]) -> Answer:
 
 
 def table(trials: Sequence[Trials]) -> Table:
-    """A line for each set-up."""
+    """Return a line for each set-up."""
     rows = []
     for one in trials:
         centres = [ratio_tests.paired([turns]).ratio for turns in one.pool.pairs]
@@ -257,9 +262,9 @@ def _percent(share: float) -> str:
 
 
 def summary(found: Sequence[Recorded], trials: Sequence[Trials]) -> tuple[list[str], bool]:
-    """The rates in words, with Clopper and Pearson's interval, and whether they are good enough.
+    """Return the rates in words, with Clopper-Pearson intervals, and True if they are acceptable.
 
-    First those of the comparisons as they were measured, then of those drawn from them.
+    The rates of the comparisons as measured come first, then those of the resampled ones.
     """
     lines, stands = [], True
     for how, same, planted in (
@@ -282,7 +287,7 @@ def summary(found: Sequence[Recorded], trials: Sequence[Trials]) -> tuple[list[s
     return lines, stands
 
 
-Rate = tuple[int, int]  # so many of so many
+Rate = tuple[int, int]  # count, total
 
 
 def _as_measured(found: Sequence[Recorded]) -> tuple[Rate, dict[float, Rate]]:
@@ -307,7 +312,7 @@ def _resampled(trials: Sequence[Trials]) -> tuple[Rate, dict[float, Rate]]:
 def _rate(count: int, of: int) -> str:
     if not of:
         return "0 of 0"
-    from scipy.stats import binomtest  # takes longer to import than the other reports
+    from scipy.stats import binomtest  # slow to import, so imported only here
 
     ends = binomtest(count, of).proportion_ci(CONFIDENCE, "exact")
     low, high = (f"{100 * end:.3g}" for end in (ends.low, ends.high))

@@ -1,7 +1,7 @@
-"""Two sides that took turns: by how much one is slower than the other, and what that means.
+"""Interleaved measurement of two sides: ratio of their step times, and the answer.
 
 Rows of `paired_step_time_s` come from `pytest suite/benchmarks/test_paired.py --base WHAT`: the
-k-th turn of the base in a pair of processes is next to the k-th of the new side.
+k-th turn of the base in a pair of processes is next to the k-th turn of the new side.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from reports.stats.ratio_tests import Answer, Effect
 TIME = "paired_step_time_s"
 START_UP = "paired_start_up_s"
 TIMED = "paired_timed_s"
-NOISE = {"paired_steal_share": 0.02, "paired_foreign_share": 0.05}  # metric -> a calm pair's most
+NOISE = {"paired_steal_share": 0.02, "paired_foreign_share": 0.05}  # metric -> limit of a pair
 METRICS = (TIME, START_UP, TIMED, *NOISE)
 SIDES = ("base", "new")
 PASSED = "passed"
@@ -54,7 +54,7 @@ NOTE = (
 
 @dataclass(frozen=True)
 class Series:
-    """One comparison: `labels` of both sides, what differs among them; times in seconds."""
+    """One comparison; `labels` of both sides name their differences; times are in seconds."""
 
     test: str
     name: str  # approach and backend of the new side
@@ -68,7 +68,7 @@ class Series:
 
     @property
     def ended(self) -> str:
-        """Why there are no more pairs: they were "enough", or the "budget" was spent."""
+        """Return "enough" if the pairs agreed, or "budget" if the time budget was spent."""
         return "enough" if ratio_tests.enough(self.log_ratios) else "budget"
 
     @cached_property
@@ -77,7 +77,7 @@ class Series:
 
 
 def ended_well(measurements: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
-    """The measurements of tests that passed: pairs of one that broke are no comparison."""
+    """Return the measurements of tests that passed; pairs of a broken comparison are discarded."""
     lost = verdicts.loc[verdicts["verdict"] != PASSED]
     names = set(zip(lost["run_id"], lost["test"], strict=True))
     tests = zip(measurements["run_id"], measurements["test"], strict=True)
@@ -85,12 +85,12 @@ def ended_well(measurements: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFra
 
 
 def rows(measurements: pd.DataFrame) -> pd.DataFrame:
-    """The measurements that this report shows."""
+    """Return the measurements that this section shows."""
     return measurements.loc[measurements["metric"].isin(METRICS)]
 
 
 def series(measurements: pd.DataFrame) -> list[Series]:
-    """Every comparison, in the order of the tests; BadInput where turns are not in pairs."""
+    """Return every comparison in the order of the tests; raise BadInput for turns without pairs."""
     return [_series(str(key["test"]), found) for key, found in grouped(rows(measurements), KEYS)]
 
 
@@ -119,10 +119,10 @@ def _series(test: str, found: pd.DataFrame) -> Series:
 
 
 def log_ratios(name: str, timed: pd.DataFrame) -> list[np.ndarray]:
-    """Of each pair of processes the log ratios of its turns, new to base, in order.
+    """Return the log ratios (new to base) of the turns of each pair of processes, in order.
 
-    `timed`: rows of TIME of one comparison, which `name` is called in errors. BadInput where turns
-    are of neither side, take no time, or are not in pairs.
+    `timed`: rows of TIME of one comparison; `name`: its name in errors. Raise BadInput if a turn
+    has an unknown side, takes no time, or the turns are not in pairs.
     """
     wrong = timed.loc[~timed["variant"].isin(SIDES) | ~(timed["value"] > 0)]
     for _, row in wrong.iterrows():
@@ -145,7 +145,7 @@ def _turns(side: pd.DataFrame) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def _labels(sides: Mapping[str, pd.DataFrame]) -> dict[str, str]:
-    """What each side is, by what differs; both the same where nothing does."""
+    """Label each side by its differences from the other; "the same" if there are none."""
     first = {side: found.iloc[0] for side, found in sides.items()}
     named: Mapping[str, Any] = {
         "trainer": lambda row: str(row["trainer"]),
@@ -166,7 +166,7 @@ def _labels(sides: Mapping[str, pd.DataFrame]) -> dict[str, str]:
 
 
 def judged(found: Sequence[Series]) -> list[Answer]:
-    """What each comparison comes to, corrected for all of them."""
+    """Return the answer of each comparison, corrected for the number of comparisons."""
     return [
         ratio_tests.judge(one.effect, "lower", len(found), least=ratio_tests.LEAST_PAIRS)
         for one in found
@@ -174,21 +174,21 @@ def judged(found: Sequence[Series]) -> list[Answer]:
 
 
 def ratio(effect: Effect) -> str:
-    """`1.052 (1.049 to 1.056)`."""
+    """Return `1.052 (1.049 to 1.056)`."""
     if not effect.known:
         return f"{effect.ratio:.3f} ({MISSING})"
     return f"{effect.ratio:.3f} ({effect.low:.3f} to {effect.high:.3f})"
 
 
 def heading(one: Series) -> str:
-    """`keras_mirrored · tf_keras 2.21.0, 1 worker: Python 3.11.7 → Python 3.12.1`."""
+    """Return `keras_mirrored · tf_keras 2.21.0, 1 worker: Python 3.11.7 → Python 3.12.1`."""
     sides = [one.labels[side] for side in SIDES]
     told = "the same by name" if sides[0] == sides[1] else " → ".join(sides)
     return f"{one.name}, {plural(int(one.workers), 'worker')}: {told}"
 
 
 def table(found: Sequence[Series], answers: Sequence[Answer]) -> Table:
-    """A line for each comparison; no rows when nothing was compared."""
+    """Return a line for each comparison; no rows if nothing was compared."""
     lines = []
     for one, answer in zip(found, answers, strict=True):
         cells = (
@@ -206,7 +206,7 @@ def table(found: Sequence[Series], answers: Sequence[Answer]) -> Table:
 
 
 def of_run(run: RunFrames) -> Table:
-    """What one run compared, judged by itself."""
+    """Return the comparisons of one run, judged without those of other runs."""
     found = series(ended_well(run.measurements, run.verdicts))
     return table(found, judged(found))
 

@@ -1,6 +1,6 @@
-"""Charts of collectives: busbw by size below what the path can do, throughput by bandwidth.
+"""Charts of collectives: busbw by size with the limits of the path, throughput by bandwidth.
 
-Both axes of each are logarithmic, for sizes and speeds go over orders of magnitude.
+All axes are logarithmic, since sizes and speeds span orders of magnitude.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Trained = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
 def drawn(run: RunFrames) -> Iterator[tuple[str, str]]:
-    """(heading, SVG) of each chart for which there are values."""
+    """Yield (heading, SVG) of each chart that has values."""
     measurements = run.measurements
     summary = collectives.summarise(measurements)
     speeds = collectives.by_link(measurements)
@@ -90,7 +90,7 @@ def _line(ax: Axes, place: int, points: Summary, name: str) -> None:
 
 
 def _style(place: int) -> dict[str, Any]:
-    """Colours begin again after the last; dash and marker then tell the lines apart."""
+    """Return color, dash and marker; when colors repeat, dash and marker still differ."""
     other = place + place // len(COLOURS)
     return {
         "color": COLOURS[place % len(COLOURS)],
@@ -100,7 +100,11 @@ def _style(place: int) -> dict[str, Any]:
 
 
 def _limit(ax: Axes, height: float, name: str, place: int = 1) -> None:
-    """`place`: of several, from below; where lines lie close, each name has room of its own."""
+    """Draw a limit line with its name.
+
+    `place` is the rank of the line from below. It shifts the name, so the names of close lines do
+    not overlap.
+    """
     ax.axhline(height, color=LIMIT, linewidth=1.1)
     point, above = (0.005 + 0.25 * max(0, place - 1), height), place > 0
     ax.annotate(
@@ -131,7 +135,7 @@ def _by_bandwidth(trained: Trained, held: Mapping[str, float]) -> str:
             links = sorted(held.keys() & by_link.keys(), key=lambda link: held[link])
             across = [8 * held[link] for link in links]
             steps = [by_link[link]["shaped_steps_per_s"] for link in links]
-            # Where there were more steps than that, the check failed before it was written down.
+            # No limit is recorded where the steps exceeded it: the check fails before that.
             most = [by_link[link].get("shaped_steps_limit_per_s", math.nan) for link in links]
             style = _style(place)
             ax.plot(across, most, color=style["color"], linewidth=0.9)

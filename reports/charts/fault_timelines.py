@@ -1,6 +1,7 @@
-"""What happened around a fault: a picture of each row of the fault table, a lane for each task.
+"""Timelines of faults: one picture per row of the fault matrix, one lane per task.
 
-Reads the event files of the clusters that the row's test judged. It knows no fault by name.
+The pictures are drawn from the event files of the clusters that the row's test judged. The module
+has no special case for any fault.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from reports.rundir import event_files
 from reports.rundir.frame import RunFrames
 from reports.sections import fault_matrix as faults
 
-# Strokes that a picture has room for: what is closer in a lane is drawn as one. Marks take four.
+# Strokes that fit in a picture: closer ones in a lane are merged. A mark takes four.
 STROKES, FEWEST_LANES, OF_A_MARK = 1200, 4, 4
 JOBS = ("chief", "worker")  # the order of lanes; others follow, by name
 GREEN, RED, QUIET, LIFE, STEPS = COLOURS[2], COLOURS[4], "#66707d", "#dfe6f0", "#7d9cc9"
@@ -30,7 +31,7 @@ GREEN, RED, QUIET, LIFE, STEPS = COLOURS[2], COLOURS[4], "#66707d", "#dfe6f0", "
 
 @dataclass(frozen=True)
 class Kind:
-    """How an event is drawn: words in the legend, marker, how far below the middle of its lane."""
+    """Drawing style of an event: legend text, marker, color, offset below the center, size."""
 
     words: str
     marker: str
@@ -51,7 +52,7 @@ KINDS: Mapping[str, Kind] = {
 
 @dataclass
 class Lane:
-    """One task: when it lived, how each life ended, what it told."""
+    """One task: start of each life, exits, steps and marks."""
 
     task: str
     chief: bool = False
@@ -62,13 +63,13 @@ class Lane:
 
     @property
     def place(self) -> tuple[bool, int, str, int]:
-        """The chief first, then the others by job and number."""
+        """Return the sort key: chief first, then by job and number."""
         job, _, index = self.task.partition("/")
         rank = JOBS.index(job) if job in JOBS else len(JOBS)
         return not self.chief, rank, job, int(index) if index.isdecimal() else 0
 
     def lives(self, end_s: float) -> Iterator[tuple[float, float]]:
-        """From when to when, until its exit or, of one that nobody saw end, the end of all."""
+        """Yield start and end of each life; a life without a recorded exit ends at `end_s`."""
         ends = sorted(time_s for time_s, _, _ in self.exits)
         for began_s in self.began_s:
             yield began_s, next((e for e in ends if e >= began_s), end_s)
@@ -76,7 +77,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Timeline:
-    """One cluster, by the seconds since its first fault."""
+    """One cluster, in seconds since its first fault."""
 
     lanes: tuple[Lane, ...]
     faults: tuple[tuple[str, str, float], ...]  # event, fault, when
@@ -85,13 +86,13 @@ class Timeline:
 
     @property
     def stroke_s(self) -> float:
-        """Seconds that one stroke stands for."""
+        """Return the duration in seconds of one stroke."""
         return (self.end_s - self.start_s) * max(len(self.lanes), FEWEST_LANES) / STROKES or 1.0
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One row of the fault table, drawn."""
+    """Drawing of one row of the fault matrix."""
 
     test: str
     approach: str
@@ -102,7 +103,7 @@ class Picture:
 
 
 def read(directory: Path) -> Timeline | None:
-    """What the events of a cluster say; None without a fault, or where they cannot be read."""
+    """Parse the events of a cluster; return None without a fault or if they cannot be read."""
     try:
         events = event_files.of_cluster(directory)
         zero_s = next(float(e["time_s"]) for e in events if e["event"] == "fault_started")
@@ -128,7 +129,7 @@ def _add(lanes: dict[str, Lane], event: Mapping[str, Any], time_s: float) -> Non
         lane.exits.append((time_s, _how(event), bool(event["ended_by_harness"])))
     elif name == "step":
         lane.steps.append(time_s)
-    elif name == "executed":  # a coordinator tells of its workers' steps
+    elif name == "executed":  # a coordinator reports its workers' steps
         for worker, count in event["by"].items():
             lanes.setdefault(worker, Lane(worker)).steps += [time_s] * bool(count)
     elif name in KINDS:
@@ -137,7 +138,7 @@ def _add(lanes: dict[str, Lane], event: Mapping[str, Any], time_s: float) -> Non
 
 
 def _how(exited: Mapping[str, Any]) -> str:
-    """`exit 1` or `SIGKILL`."""
+    """Return `exit 1` or `SIGKILL`."""
     if exited["signal"] is None:
         return f"exit {exited['code']}"
     try:
@@ -147,21 +148,24 @@ def _how(exited: Mapping[str, Any]) -> str:
 
 
 def strokes(lane: Lane, line: Timeline) -> list[tuple[float, float]]:
-    """From when to when steps were made, to within `stroke_s`: thousands become a few strokes."""
+    """Return start and end of periods with steps, to within `stroke_s`.
+
+    Thousands of steps are merged into a few strokes.
+    """
     found: list[tuple[int, int]] = []
     for place in sorted({int((time_s - line.start_s) / line.stroke_s) for time_s in lane.steps}):
         if found and found[-1][1] == place:
             found[-1] = found[-1][0], place + 1
         else:
             found.append((place, place + 1))
-    # A third of the last place stays free, or the next stroke might seem to touch it.
+    # A third of the last place stays free, so the next stroke does not appear to touch it.
     ends = ((a, b - 0.35) for a, b in found)
     seconds = ([line.start_s + x * line.stroke_s for x in end] for end in ends)
     return [(a, min(b, line.end_s)) for a, b in seconds]
 
 
 def _apart(lane: Lane, event: str, timeline: Timeline) -> list[float]:
-    """When it happened, less what is too close to the one before to be seen."""
+    """Return the times of the event, without those too close to the previous one to be visible."""
     least = OF_A_MARK * timeline.stroke_s
     found: list[float] = []
     for name, time_s in lane.marks:
@@ -171,7 +175,10 @@ def _apart(lane: Lane, event: str, timeline: Timeline) -> list[float]:
 
 
 def draw(timeline: Timeline, name: str) -> str:
-    """The picture as SVG; `name` is for who cannot see it, and must be the page's only such."""
+    """Return the picture as SVG.
+
+    `name` is the text for screen readers and must be unique on the page.
+    """
     count = len(timeline.lanes)
     height = 0.5 + 0.44 * count
     margins = {"left": 0.085, "right": 0.93, "bottom": 0.4 / height, "top": 1 - 0.08 / height}
@@ -203,7 +210,7 @@ def _segments(
     colour: str,
     by_lane: Iterable[tuple[int, Iterable[tuple[float, float]]]],
 ) -> None:
-    """Strokes of all lanes as one path, which is much smaller than one for each."""
+    """Draw the strokes of all lanes as one path, which is much smaller than one path per stroke."""
     x: list[float] = []
     y: list[float] = []
     for place, segments in by_lane:
@@ -232,7 +239,7 @@ def _exit(ax: Axes, at: tuple[float, float], how: str, colour: str) -> None:
 
 
 def legend() -> str:
-    """What the marks mean; one for all pictures."""
+    """Return the legend of the marks as SVG, one for all pictures."""
     with figure(0.3, 1, "Marks of the timelines", {"left": 0, "right": 1}) as ((ax,), drawn):
         handles = [
             Line2D([], [], color=LIFE, linewidth=9),
@@ -246,7 +253,7 @@ def legend() -> str:
 
 
 def of(run: RunFrames) -> list[Picture]:
-    """A picture for each row of the fault table, of each cluster in which there was a fault."""
+    """Return a picture for each row of the fault matrix and cluster that has a fault."""
     judged = faults.struck(run.verdicts)
     clusters = run.histories() if len(judged) else {}
     found = []

@@ -1,6 +1,6 @@
-"""Charts as inline SVG, each from what its report shows. Every interval is the one of the tables.
+"""Charts as inline SVG, one function per section. Intervals are those of the section's tables.
 
-Lines and points differ in dash and marker as well as colour.
+Lines and points differ in dash and marker as well as in color.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (6, 2, 2, 2)), (0, (1, 1)), (0, (
 
 
 def throughput_chart(run: RunFrames) -> list[tuple[str, str]]:
-    """Steps/s and examples/s of every case, with interval and each process."""
+    """Draw steps/s and examples/s of every case, with the interval and each process."""
     cases = throughput.summarise(run.measurements).to_dict("records")
     if not cases:
         return []
@@ -79,7 +79,7 @@ def _finish_bars(ax: Axes, labels: Sequence[str], title: str) -> None:
 
 
 def scaling_chart(run: RunFrames) -> list[tuple[str, str]]:
-    """Speed-up by workers, a line for each model, a picture for each approach."""
+    """Draw speed-up by workers: one picture per approach, one line per model."""
     approaches: dict[str, dict[str, list[tuple[float, Estimate]]]] = {}
     for row in scaling.summarise(run.measurements):
         if row["speed_up"] is not None:
@@ -102,7 +102,7 @@ def _speed_ups(name: str, curves: dict[str, list[tuple[float, Estimate]]]) -> st
                 for x, found in points:
                     if found.known:
                         ax.vlines(x, found.low, found.high, color=line.get_color(), linewidth=1)
-            # An interval of two passes can be many times as wide as what it is of.
+            # The limits follow the centers: an interval of two passes can be many times as wide.
             highest = max(
                 (found.centre for points in own.values() for _, found in points), default=1
             )
@@ -115,7 +115,7 @@ def _speed_ups(name: str, curves: dict[str, list[tuple[float, Estimate]]]) -> st
 
 
 def startup_chart(run: RunFrames) -> list[tuple[str, str]]:
-    """For each metric that compares variants, every sample, median and interval."""
+    """Draw samples, median and interval of each metric that has several variants."""
     numbers = startup.rows(run.measurements)
     compared = [
         (str(metric), own.to_dict("records"))
@@ -155,7 +155,7 @@ def _same(key: Any, row: Any) -> bool:
 
 
 def curves_charts(run: RunFrames) -> list[tuple[str, str]]:
-    """Of each trainer: loss per step, loss and accuracy per epoch."""
+    """Draw loss per step, and loss and accuracy per epoch, of each trainer."""
     trainers: dict[str, list[Curve]] = {}
     for curve in curves.of(run):
         trainers.setdefault(curve.trainer, []).append(curve)
@@ -177,7 +177,7 @@ def _curves(trainer: str, curves: Sequence[Curve]) -> str:
             ax.set_xlabel(across)
             ax.xaxis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
             if len({x for points in lines for x, _ in points}) == 1:
-                ax.margins(x=1)  # a single epoch: no fractions of one beside it
+                ax.margins(x=1)  # prevents fractional ticks around a single epoch
         labels = [label(curve.label) for curve in curves]
         handles = [_line(axes[0], place, [(0, math.nan)]) for place in range(len(curves))]
         axes[0].figure.legend(handles, labels, loc="outside lower left", ncols=3)
@@ -191,7 +191,7 @@ def _metric(curve: Curve, name: str) -> list[tuple[int, float]]:
 def _line(
     ax: Axes, place: int, points: Sequence[tuple[float, float]], markers: bool = True
 ) -> Line2D:
-    """One curve; later ones are thinner and dashed, so that equal ones all stay visible."""
+    """Draw one curve; later curves are thinner and dashed, so coinciding curves stay visible."""
     which = place % len(COLOURS)
     (line,) = ax.plot(
         [x for x, _ in points],

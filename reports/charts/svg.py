@@ -1,6 +1,6 @@
-"""Figures as inline SVG, drawn with Matplotlib's object interface: no display, no global figure.
+"""Charts as inline SVG, drawn with Matplotlib's object interface: no display, no global figure.
 
-Text stays text, so that it scales, can be searched and takes the page's font.
+Text stays text, so it scales, is searchable and uses the page's font.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STYLE = {
     "font.family": "sans-serif",
     "font.size": 9.5,
     "text.parse_math": False,
-    "figure.facecolor": "none",  # the page shows through, and so that there is more at its edge
+    "figure.facecolor": "none",  # transparent, so the page's background shows
     "axes.facecolor": "none",
     "text.color": INK,
     "axes.edgecolor": "#8b95a3",
@@ -53,13 +53,14 @@ STYLE = {
 def figure(
     height: float, panels: int, name: str, margins: Mapping[str, float] | None = None
 ) -> Iterator[tuple[list[Axes], list[str]]]:
-    """Axes side by side to draw on; the SVG is in the list afterwards.
+    """Yield axes in a row and a list; on exit the list receives the SVG.
 
-    `margins` are shares of the whole. To find them, as is done without, takes as long as to draw.
+    `margins` are fractions of the figure. Without them Matplotlib computes the layout, which takes
+    as long as the drawing.
     """
     drawn: list[str] = []
     style: Any = {**STYLE, "svg.hashsalt": name, "figure.constrained_layout.use": not margins}
-    # The salt makes ids, and so the page, the same for the same run.
+    # The salt makes the ids, and so the page, reproducible for the same run.
     with mpl.rc_context(style):
         whole = Figure(figsize=(WIDTH, height))
         if margins:
@@ -73,7 +74,7 @@ def figure(
 
 
 def _inline(svg: str, name: str) -> str:
-    """The drawing as an element of a page: ids of its own, as wide as its place, and small."""
+    """Return the SVG as an inline element: unique ids, no fixed width or height, minified."""
     body = svg[svg.index("<svg") :]
     prefix = "f" + hashlib.sha256(name.encode()).hexdigest()[:6]
     used = dict.fromkeys(re.findall(r'(?:xlink:href="|url\()#([^")]+)', body))
@@ -89,10 +90,10 @@ def _inline(svg: str, name: str) -> str:
 
 
 def _shortened(attribute: re.Match[str]) -> str:
-    """Numbers to a hundredth, which nobody sees, and no blanks that a path can do without."""
+    """Truncate numbers to two decimals, which is not visible, and drop optional blanks."""
     return re.sub(r"\s*([A-Zz])\s*", r"\1", re.sub(r"(\.\d\d)\d+", r"\1", attribute[0]))
 
 
 def label(*lines: str) -> str:
-    # Matplotlib leaves a label that begins with an underscore out of its legend.
+    # Matplotlib omits labels that begin with an underscore from its legend.
     return "\n".join(" " + line if line.startswith("_") else line for line in lines)

@@ -1,8 +1,8 @@
-"""The gate: whether NEW is slower than BASE, or breaks what held there, and how sure that is.
+"""The gate: compare NEW with BASE and detect regressions in numbers and in verdicts.
 
-Four answers, since "no regression was found" and "nothing was seen" are not the same: a change, for
-better or worse, has to stand out from the noise of processes and runs and from all comparisons made
-together; no change has to be shown as well; everything else cannot be told.
+There are four answers, since "no regression was found" differs from "no data". A change, for better
+or worse, must exceed the noise of processes and runs and be significant among all comparisons made
+together. "no change" has to be shown as well. Every other result is "cannot tell".
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from reports.stats.ratio_tests import CHANGED, Answer, Effect
 
 @dataclass(frozen=True)
 class SeriesAnswer:
-    """One series of BASE beside the same of NEW; `reason` says why an answer is no better.
+    """One series of BASE and the same series of NEW; `reason` explains an answer of "cannot tell".
 
-    `base`, `new`: geometric mean over processes; None where there is none.
+    `base`, `new`: geometric mean over processes; None if the series is missing.
     """
 
     key: Mapping[str, Any]
@@ -43,7 +43,7 @@ class SeriesAnswer:
 
 @dataclass(frozen=True)
 class TestAnswer:
-    """What a test came to in BASE and in NEW; `reason`: why it cannot be told, or NEW's own."""
+    """Verdicts of a test in BASE and NEW; `reason`: of "cannot tell", or of NEW's verdict."""
 
     test: str
     answer: Answer
@@ -54,19 +54,19 @@ class TestAnswer:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything that was compared, and how. Of BASE's series and tests none is left out."""
+    """All compared series and tests, and the settings; no series or test of BASE is omitted."""
 
     base: Side
     new: Side
     confirm: Side | None
     floor: float
     drift: Drift
-    comparisons: int  # made together: series whose scatter is known
+    comparisons: int  # number of series with known scatter, all judged together
     series: tuple[SeriesAnswer, ...]
     tests: tuple[TestAnswer, ...]
     new_series: tuple[Mapping[str, Any], ...]  # only in NEW
     new_tests: tuple[str, ...]  # only in NEW
-    numbers: bool  # whether they were asked for, and not verdicts alone
+    numbers: bool  # True if numbers were requested, not only verdicts
 
     @property
     def answers(self) -> list[Answer]:
@@ -78,16 +78,21 @@ class Comparison:
 
     @property
     def nothing(self) -> str:
-        """Why no number could be compared, as of most of them; empty where one was, or none was
-        asked for."""
+        """Return the most frequent reason why no number could be compared.
+
+        Return "" if a number was compared or no number was requested.
+        """
         if not self.numbers or self.comparisons or not self.series:
             return ""
         ((reason, _),) = Counter(found.reason for found in self.series).most_common(1)
         return reason
 
     def exit_code(self, strict: bool = False) -> int:
-        """1 with a regression, else 2 where no number could be compared, though they were asked
-        for, else 3 where `strict` and something cannot be told, else 0."""
+        """Return the exit code of the command.
+
+        1: a regression. 2: numbers were requested but none could be compared. 3: with `strict`, an
+        answer is "cannot tell". 0: otherwise.
+        """
         if Answer.REGRESSION in self.answers:
             return 1
         if self.nothing:
@@ -104,12 +109,14 @@ def compare(
     drift: float | None = None,
     numbers: bool = True,
 ) -> Comparison:
-    """Compare NEW with BASE. `confirm`: NEW measured again, which has to give the same answer.
+    """Compare NEW with BASE.
 
-    `floor`, `drift`: relative (0.02 is 2 %); without `drift` it is what `run_drift` knows.
-    Without `numbers` only verdicts are compared.
-    BadInput: a run is on two sides, or BASE and NEW have nothing in common, or, where `numbers` are
-    wanted, no series is in both.
+    `confirm`: a second measurement of NEW; a change counts only if both have the same answer.
+    `floor`, `drift`: relative (0.02 is 2 %). Without `drift` the value of `run_drift.known` is
+    used. Without `numbers` only verdicts are compared.
+
+    Raise BadInput if a run is on two sides, `confirm` is not a second measurement of NEW, BASE and
+    NEW have nothing in common, or `numbers` are requested and no series is in both.
     """
     _refuse_the_same([side for side in (base, new, confirm) if side])
     if confirm:
@@ -146,7 +153,7 @@ def _refuse_the_same(listed: Sequence[Side]) -> None:
 
 
 def _refuse_another(new: Side, confirm: Side) -> None:
-    """What is not NEW again confirms nothing, and denies nothing."""
+    """Raise BadInput if `confirm` has other versions, machine or conditions than NEW."""
     told = "; ".join(
         f"{name} {was} → {now}"
         for name, was, now in (
@@ -175,7 +182,7 @@ def _refuse_nothing(found: Comparison, numbers: bool) -> None:
 def _series(
     base: Side, new: Side, confirm: Side | None, drift: Drift, floor: float
 ) -> tuple[list[SeriesAnswer], int]:
-    """The answers, and how many comparisons they come from."""
+    """Return the answers and the number of comparisons that are corrected for."""
     pairs = {key: _pair(key, base, new, drift) for key in base.series}
     tested = [pair for pair in pairs.values() if pair.effect and pair.effect.known]
     comparisons = len(tested)
@@ -201,7 +208,7 @@ def _series(
 
 
 def _pair(key: Key, base: Side, new: Side, drift: Drift) -> SeriesAnswer:
-    """A series on both sides: its effect, or the reason why it can have none."""
+    """Return a series of both sides with its effect, or with the reason why it has none."""
     was, now = base.series[key], new.series.get(key)
     if now is None:
         return SeriesAnswer(
@@ -231,7 +238,7 @@ def _pair(key: Key, base: Side, new: Side, drift: Drift) -> SeriesAnswer:
         return replace(pair, reason=f"not the same thing: collective {told}")
     values = was.values, now.values
     if not any(map(any, values)):
-        values = tuple([1.0] * len(zeros) for zeros in values)  # none, as before
+        values = tuple([1.0] * len(zeros) for zeros in values)  # all are 0: ratio 1
     if min(map(min, values)) <= 0:
         return replace(pair, reason="no ratio: a value is 0 or below")
     spread = drifts.of_means(
@@ -253,7 +260,7 @@ def _centre(values: Sequence[float]) -> float:
 
 
 def _why_not(effect: Effect, comparisons: int, floor: float) -> str:
-    """Which of the conditions of a change is the first that does not hold."""
+    """Return the first condition of a change that does not hold."""
     if effect.low <= 1 <= effect.high:
         return "too noisy"
     if 1 / (1 + floor) <= effect.ratio <= 1 + floor:
@@ -287,10 +294,10 @@ def _words(judged: Judged) -> str:
 
 
 def _verdict(was: Judged, now: Judged) -> tuple[Answer, str]:
-    """Red where it was not is a regression, passing where it did not an improvement.
+    """Judge a verdict: newly red is a regression, newly passed an improvement.
 
-    What a row of the expectations excuses (known deviation, unsupported) is not red; whether it is
-    worse than having passed is for people to say, so it is told, and not judged.
+    An excused verdict (known deviation, unsupported) is not red. A change to an excused verdict is
+    "cannot tell": the reason reports it, and people decide whether it is worse.
     """
     before, after = ({BY_NAME[name].red for name in side.verdicts} for side in (was, now))
     if before == {False} and after == {True}:

@@ -1,7 +1,7 @@
 """A comparison as text, as Markdown for a pull request, and as JSON for programs.
 
-People need the answer first and the changes next; what cannot be told is listed as well, since
-silence would read as "nothing found".
+Readers need the answer first and the changes next. Every "cannot tell" is listed as well, since its
+absence would read as "nothing found".
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ SERIES = (
 TESTS = (Column("test"), Column("BASE"), Column("NEW"), Column("reason"))
 SERIES_NOTE = "times: how many times BASE's value NEW's is. n: processes in BASE and NEW."
 TESTS_NOTE = "BASE, NEW: verdicts."
-MOST = 60  # rows of a folded table: a comment on a pull request holds 65,536 characters
-EXAMPLES = 3  # of what cannot be told, for each reason; JSON has all
-REASON = 200  # characters of one in a table; JSON has all of it
+MOST = 60  # rows of a table: a comment on a pull request is limited to 65,536 characters
+EXAMPLES = 3  # rows shown per reason of "cannot tell"; JSON has all
+REASON = 200  # characters of a reason in a table; JSON has all of it
 EMOJI = {0: "✅", 1: "❌", 2: "❔", 3: "❔"}  # by exit code
 
 
 def headline(found: Comparison) -> str:
-    """What it comes to, in one line: `1 regression, 3 cannot tell, 20 no change`."""
+    """Return the counts of the answers in one line: `1 regression, 3 cannot tell, 20 no change`."""
     told = []
     if found.nothing:
         told.append(
@@ -57,7 +57,7 @@ def headline(found: Comparison) -> str:
 
 
 def notes(found: Comparison) -> Iterator[str]:
-    """What has to be known to read the answers, a sentence or two each."""
+    """Yield the facts that a reader needs to interpret the answers, a sentence or two each."""
     floor, drift = f"{100 * found.floor:.3g} %", f"{100 * math.expm1(found.drift.usual):.2g} %"
     yield (
         f"{len(found.series)} series and {plural(len(found.tests), 'test')}. A change of a series "
@@ -80,14 +80,14 @@ def notes(found: Comparison) -> Iterator[str]:
 
 
 def changes(found: Comparison) -> list[Table]:
-    """Regressions and improvements."""
+    """Return the tables of regressions and improvements."""
     series = [(item.answer.value, item) for item in found.series if item.answer in CHANGED]
     tests = [(item.answer.value, item) for item in found.tests if item.answer in CHANGED]
     return _tables("changed", series, tests)
 
 
 def untold(found: Comparison) -> list[Table]:
-    """Group what cannot be told by reason, with counts and, if reasons differ, examples."""
+    """Group the "cannot tell" answers by reason, with counts and, if reasons differ, examples."""
     series = [(item.reason, item) for item in found.series if item.answer is Answer.CANNOT_TELL]
     tests = [
         (item.reason, replace(item, reason=""))
@@ -114,7 +114,7 @@ def _by_reason(table: Table) -> Table:
 
 
 def as_text(found: Comparison, console: Console) -> None:
-    """Print it, the answer last, where the eye is."""
+    """Print the comparison with the answer last, where a reader of a terminal looks first."""
     out = Printer(console)
     for name, side in _sides(found):
         out.line(f"{name}: {_called(side)}")
@@ -131,7 +131,7 @@ def as_text(found: Comparison, console: Console) -> None:
 
 
 def as_markdown(found: Comparison, exit_code: int) -> str:
-    """A comment on a pull request: the answer, the changes, the rest to unfold."""
+    """Return a comment for a pull request: the answer, the changes, and the rest folded."""
     return "\n".join(_markdown(found, exit_code)).rstrip("\n") + "\n"
 
 
@@ -186,7 +186,7 @@ def _tables(
     series: Iterable[tuple[str, SeriesAnswer]],
     tests: Iterable[tuple[str, TestAnswer]],
 ) -> list[Table]:
-    """Answers with the headings that they stand under; a table without rows is left out."""
+    """Return the answers under the given headings; a table without rows is omitted."""
     rows = [Row(heading, _series_cells(item)) for heading, item in series]
     others = [Row(heading, _test_cells(item)) for heading, item in tests]
     tables = (

@@ -1,7 +1,7 @@
-"""How far a run's level lies from that of the same thing hours apart, which no run sees in itself.
+"""Run-to-run drift: variance of the level between runs hours apart, which no single run can show.
 
-Neighbours on a shared machine, its frequency, the order of memory pages after a boot: all
-processes of a run have them in common, so no number of processes averages them out.
+Causes are neighbors on a shared machine, its frequency, and the order of memory pages after a boot.
+All processes of a run share them, so no number of processes averages them out.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from reports.stats.run_levels import DRIFT, RUNS_ENOUGH
 
 @dataclass(frozen=True)
 class Drift:
-    """Standard deviations as logarithms: for all series, or by unit and by series.
+    """Standard deviations as logarithms: for all series, by unit and by series.
 
-    `df`: degrees of freedom with which they are known. `source`: in words, for the reports.
+    `df`: degrees of freedom of the estimate. `source`: its origin in words, for the reports.
     """
 
     usual: float
@@ -30,12 +30,12 @@ class Drift:
     by_series: Mapping[Key, float]
 
     def of(self, key: Key, unit: str) -> float:
-        """Of one series: what those of its unit have in common, or more where it drifts more."""
+        """Return the drift of one series: that of its unit, or its own if it is larger."""
         return max(self.by_unit.get(unit, self.usual), self.by_series.get(key, 0.0))
 
 
 def known(base: Side, given: float | None = None) -> Drift:
-    """What is `given` (relative: 0.05), else what the runs of BASE show, else DRIFT."""
+    """Return the `given` drift (relative: 0.05), else that of BASE's runs, else DRIFT."""
     if given is not None:
         return Drift(math.log1p(given), math.inf, "given", {}, {})
     runs = len(base.runs)
@@ -52,19 +52,19 @@ def known(base: Side, given: float | None = None) -> Drift:
         return assumed
     by_unit = {unit: _root(float(np.mean(listed))) for unit, listed in units.items()}
     by_series = {key: _root(variance) for key, variance in variances.items()}
-    # The runs less one, however many the series: what moves a run moves all of them together.
+    # The runs less one, however many the series: a run's drift affects all its series together.
     return Drift(max(by_unit.values()), runs - 1, f"of {runs} runs of BASE", by_unit, by_series)
 
 
 def of_means(drift: float, base_runs: int, new_runs: int) -> float:
-    """The drift that `effects.unpaired` takes for two single runs, for means over several runs."""
+    """Scale the drift, which `ratio_tests.unpaired` takes for single runs, to means over runs."""
     return drift * math.sqrt((1 / base_runs + 1 / new_runs) / 2)
 
 
 def _between(runs: Sequence[Sequence[float]]) -> float:
-    """Variance of the runs' levels, less what their processes' scatter gives their means.
+    """Return the variance of the runs' levels, less the part that the processes' scatter explains.
 
-    May be negative by chance, so that the mean over many series is not above the truth.
+    The result may be negative by chance, so that the mean over many series is unbiased.
     """
     logs = [np.log(values) for values in runs]
     scatter = [values.var(ddof=1) / len(values) if len(values) > 1 else 0.0 for values in logs]

@@ -1,9 +1,9 @@
 """One side of a comparison: a run, or several runs of the same thing, as series and verdicts.
 
-A series is what would be measured again if the same were done again. The versions of TensorFlow,
-Keras and Python are no part of its key: they are what is compared. The Keras flavour is, as Keras 2
-and 3 are two ways to train. The collective that did the work stands beside the key: one request may
-be served in several ways, and that has to be said.
+A series has the same key whenever the same measurement is repeated. The versions of TensorFlow,
+Keras and Python are not in its key, since they are what is compared. The Keras flavor is, since
+Keras 2 and 3 are two ways to train. The collective actually used is not in the key either: one
+request may be served in several ways, and the reports have to say so.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ KEYS = (
     "unit",
     "better",
 )
-# The same Keras under another name since TensorFlow 2.16; no run has both.
+# Since TensorFlow 2.16 the same Keras has another name; no run has both names.
 FLAVOURS = {"tf_keras": "keras2"}
 
 Key = tuple[Any, ...]
@@ -43,9 +43,9 @@ Key = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Series:
-    """What the processes of a side gave: `by_run` has for each run one value a process."""
+    """Values of one series on a side: `by_run` has one value per process for each run."""
 
-    key: Mapping[str, Any]  # by KEYS, as this side calls them
+    key: Mapping[str, Any]  # by KEYS, with the names on this side
     collectives: tuple[str, ...]
     by_run: Mapping[str, Sequence[float]]
 
@@ -56,16 +56,16 @@ class Series:
 
 @dataclass(frozen=True)
 class Judged:
-    """What a test came to in the runs of a side; `verdicts` without repetition."""
+    """Verdicts of a test in the runs of a side, without repetition."""
 
-    test: str  # as this side calls it
+    test: str  # id on this side
     verdicts: tuple[str, ...]
     reason: str  # of the worst
 
 
 @dataclass(frozen=True)
 class Side:
-    """Runs of one thing on one machine, their series and what their tests came to."""
+    """Runs of one thing on one machine, with their series and tests."""
 
     runs: tuple[RunFrames, ...]
     series: Mapping[Key, Series]
@@ -80,7 +80,7 @@ class Side:
         return _versions(self.runs[0])
 
     def measured_otherwise(self, other: Side) -> str:
-        """What differs in how its runs and those of another side were measured; else empty."""
+        """Return the differences between the conditions of this side and the other; "" if none."""
         return conditions.differing(self.runs[0].info, other.runs[0].info)
 
     @property
@@ -88,15 +88,15 @@ class Side:
         return [run.run_id for run in self.runs]
 
     def without_numbers(self) -> Side:
-        """The same runs, of which only verdicts count."""
+        """Return the same runs without series, so only verdicts are compared."""
         return replace(self, series={})
 
 
 def load(path: Path) -> Side:
-    """A run directory, or a directory of run directories; BadInput where it is neither."""
+    """Load a run directory or a directory of run directories; raise BadInput if it is neither."""
     if (path / "run.json").is_file() or not path.is_dir():
         return of([frame.load_complete(path)])
-    # A link among them (`latest`) would count a run twice; what has no run.json was killed.
+    # A link (`latest`) would count a run twice; a directory without run.json is a killed run.
     found = sorted(p.parent for p in path.glob("*/run.json") if not p.parent.is_symlink())
     if not found:
         raise BadInput(f"{path} is neither a run (no run.json) nor a directory of runs")
@@ -104,7 +104,7 @@ def load(path: Path) -> Side:
 
 
 def of(runs: Sequence[RunFrames]) -> Side:
-    """Runs as one side; BadInput unless versions, machine and conditions are the same."""
+    """Combine runs into a side; raise BadInput if versions, machines or conditions differ."""
     for what, told in (("versions", _versions), ("machines", _machine)):
         kinds = sorted({told(run) for run in runs})
         if len(kinds) > 1:
@@ -130,7 +130,7 @@ def _machine(run: RunFrames) -> str:
 
 
 def _series(measurements: pd.DataFrame) -> dict[Key, Series]:
-    # Turns that two sides took next to each other are compared within their run, by `ab`.
+    # Interleaved turns of two sides are compared within their run, by `ab`.
     judged = (measurements["better"] != "none") & (measurements["metric"] != pairs.TIME)
     found: dict[Key, dict[tuple[str, Any], list[float]]] = {}
     collectives: dict[Key, set[str]] = {}
@@ -151,7 +151,7 @@ def _series(measurements: pd.DataFrame) -> dict[Key, Series]:
 
 
 def _by_run(processes: Mapping[tuple[str, Any], Sequence[float]]) -> dict[str, list[float]]:
-    """Several values of one process are one: within it they say nothing of other processes."""
+    """Reduce the values of each process to their median: only processes are independent."""
     found: dict[str, list[float]] = {}
     for (run_id, _), values in processes.items():
         found.setdefault(run_id, []).append(median(values))
@@ -176,10 +176,10 @@ def _tests(verdicts: pd.DataFrame) -> dict[str, Judged]:
 
 
 def same_flavour(flavour: str) -> str:
-    """The name under which a Keras flavour is compared."""
+    """Return the name under which a Keras flavor is compared."""
     return FLAVOURS.get(flavour, flavour)
 
 
 def same_test(test: str) -> str:
-    """A test id with the Keras flavour, a part of its case, as it is compared."""
+    """Return the test id with the Keras flavor in its parameters replaced by `same_flavour`."""
     return re.sub(r"(?<=[\[-])\w+(?=[\]-])", lambda found: same_flavour(found[0]), test)

@@ -1,4 +1,4 @@
-"""Measurements taken together: rows that differ in nothing but their value are one sample."""
+"""Groups of measurements: rows that differ only in their value are one sample."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 def grouped(
     measurements: pd.DataFrame, keys: Sequence[str]
 ) -> Iterator[tuple[Mapping[str, Any], pd.DataFrame]]:
-    """Each combination of the key columns that occurs, in sorted order, with its rows."""
+    """Yield each combination of the key columns, in sorted order, with its rows."""
     if measurements.empty:
         return
     for values, rows in measurements.groupby(list(keys), dropna=False, sort=True):
@@ -19,17 +19,17 @@ def grouped(
 
 
 def whole(value: Any) -> str:
-    """A count; empty where there is none."""
+    """Return a count as text; "" if it is missing."""
     return "" if pd.isna(value) else str(int(value))
 
 
 def backends(requested: str, actual: str) -> str:
-    """What was asked for and, where it differs, what TensorFlow really used: `nccl → ring`."""
+    """Return the requested backend and, if it differs, the actual one: `nccl → ring`."""
     if not actual or requested == actual:
         return "" if requested == "none" else requested
     return f"{requested or 'none'} → {actual}"
 
 
 def circumstances(key: Mapping[str, Any]) -> str:
-    """Variant and fault of a sample in one cell; empty when there was neither."""
+    """Return variant and fault of a sample in one cell; "" if there is neither."""
     return ", ".join(part for part in (key.get("variant"), key.get("fault")) if part)

@@ -1,6 +1,6 @@
-"""A table as every report gives it and every page shows it: strings, in groups, with a note.
+"""A table of a report: strings in groups of rows, with a note.
 
-The report modules decide what stands in the cells; terminal, Markdown and HTML only lay it out.
+The report modules produce the cells; terminal, Markdown and HTML only lay them out.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import groupby
 
 @dataclass(frozen=True)
 class Column:
-    """A heading, with its unit, and whether its cells are numbers."""
+    """A heading with its unit; `right`: its cells are numbers."""
 
     name: str
     right: bool = False
@@ -20,7 +20,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """One line; rows of one group stand under a heading of their own."""
+    """One line; consecutive rows of one group share a heading."""
 
     group: str
     cells: tuple[str, ...]
@@ -28,7 +28,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """`note` explains the columns; it also says why a table has no rows."""
+    """A table of a report; `note` explains the columns, or why there are no rows."""
 
     title: str
     columns: tuple[Column, ...]
@@ -36,19 +36,19 @@ class Table:
     note: str = ""
 
     def groups(self) -> Iterator[tuple[str, list[tuple[str, ...]]]]:
-        """Each group's heading with its lines."""
+        """Yield each group's heading with its lines."""
         for heading, rows in groupby(self.rows, key=lambda row: row.group):
             yield heading, [row.cells for row in rows]
 
     def without_empty_columns(self) -> Table:
-        """The same table less the columns in which no row has anything."""
+        """Return the table without the columns that are empty in all rows."""
         if not self.rows:
             return self
         kept = [i for i in range(len(self.columns)) if any(row.cells[i] for row in self.rows)]
         return self.with_columns(kept)
 
     def with_columns(self, kept: Sequence[int]) -> Table:
-        """The same table with these columns only."""
+        """Return the table with these columns only."""
         return Table(
             self.title,
             tuple(self.columns[i] for i in kept),

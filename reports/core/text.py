@@ -1,8 +1,8 @@
-"""Text that came from logs and exceptions, made fit for files, terminals and pages.
+"""Sanitized text from logs and exceptions, for files, terminals and pages.
 
-TensorFlow's messages carry colour codes, control characters and, from killed processes, bytes
-that are no text at all; any of them could break a report at the very end of a run. A trainer may
-print without end, too: what reports show of its text is bounded by bytes.
+TensorFlow's messages contain color codes, control characters and, from killed processes, bytes that
+are not text. Any of them could break a report at the very end of a run. A trainer may also print
+without end, so the text in reports is bounded in bytes.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from typing import Any
 
 MISSING = "—"
 COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
-# A terminal or an XML file does not show these characters, but obeys or refuses them: C0 and C1
-# controls, line separators, marks and overrides of the writing direction, non-characters.
+# Terminals interpret these characters and XML files reject them: C0 and C1 controls, line
+# separators, marks and overrides of the writing direction, non-characters.
 ACTIVE = re.compile(
     "([\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufffe\uffff])\\1*"
 )
-SURROGATES = re.compile("[\ud800-\udfff]")  # of bytes that are no UTF-8
-REPEATED = 3  # of the same character; more are shown with their number
+SURROGATES = re.compile("[\ud800-\udfff]")  # from bytes that are not UTF-8
+REPEATED = 3  # most repeats of a character that are shown; more are shown as a count
 MAX_LINE_BYTES = 2_000
-MAX_CELL_BYTES = 16_000  # of a table
+MAX_CELL_BYTES = 16_000  # bytes of a table cell
 MAX_TEXT_BYTES = 128_000
-END_BYTES = 256_000  # of a log, in which its last lines and its last error are looked for
+END_BYTES = 256_000  # bytes at the end of a log that are searched for last lines and errors
 UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 SLUG_LENGTH = 120
 
 
 def clean(value: Any) -> Any:
-    """Return the value with its strings, in mappings and lists as well, fit to be shown.
+    """Return the value with its strings, also in mappings and lists, made printable.
 
     Escape sequences and other control characters become visible (`\\x1b`, `\\x00{9}` for nine in a
-    row), all but tabs and line ends; colours are dropped. Bytes that were no UTF-8 become U+FFFD.
+    row), except tabs and line ends. Colors are removed. Bytes that are not UTF-8 become U+FFFD.
     """
     if isinstance(value, str):
         text = COLOURS.sub("", value.replace("\r\n", "\n").replace("\r", "\n"))
@@ -57,7 +57,7 @@ def _visible(run: re.Match[str]) -> str:
 def bounded(text: str, most_bytes: int = MAX_TEXT_BYTES) -> str:
     """Return the text, cleaned, in at most that many bytes of UTF-8.
 
-    A note in place of the middle says how much of it was cut.
+    If it is longer, its middle is replaced by a note with the number of bytes cut.
     """
     data = clean(text).encode()
     if len(data) <= most_bytes:
@@ -70,7 +70,7 @@ def bounded(text: str, most_bytes: int = MAX_TEXT_BYTES) -> str:
 
 
 def all_bounded(value: Any, most_bytes: int = MAX_TEXT_BYTES) -> Any:
-    """Return the value with each of its strings, in mappings and lists as well, `bounded`."""
+    """Return the value with `bounded` applied to its strings, also in mappings and lists."""
     if isinstance(value, str):
         return bounded(value, most_bytes)
     if isinstance(value, Mapping):
@@ -81,12 +81,12 @@ def all_bounded(value: Any, most_bytes: int = MAX_TEXT_BYTES) -> Any:
 
 
 def cut_note(size: int) -> str:
-    """Return what stands in place of so many bytes."""
+    """Return the note that replaces so many bytes."""
     return f"... {amount(size)} cut ..."
 
 
 def amount(size: int) -> str:
-    """Return a number of bytes in the unit that suits it: `49.9 MB`."""
+    """Return a number of bytes in a suitable unit: `49.9 MB`."""
     for unit, name in UNITS:
         if size >= unit:
             return f"{size / unit:.1f} {name}"
@@ -94,10 +94,9 @@ def amount(size: int) -> str:
 
 
 def end_of(path: Path, most_bytes: int, since: int = 0) -> str:
-    """Return the last bytes of a file, cleaned; no more of it is read. "" where there is none.
+    """Return the last bytes of a file, cleaned, without reading more; "" if there is no file.
 
-    What lies before the byte `since` does not count. Where the file has more, the first line says
-    how much.
+    Bytes before `since` are ignored. If more bytes were left out, the first line says how many.
     """
     try:
         with path.open("rb") as file:
@@ -111,7 +110,7 @@ def end_of(path: Path, most_bytes: int, since: int = 0) -> str:
 
 
 def last_lines(path: Path, count: int, most_bytes: int) -> list[str]:
-    """Return the last lines of a file, at most so many and of so many bytes, long ones cut."""
+    """Return at most `count` last lines of a file, of at most `most_bytes`; long lines are cut."""
     end = end_of(path, END_BYTES).removesuffix("\n")
     lines = [bounded(line, MAX_LINE_BYTES) for line in end.split("\n")[-count:] if end]
     shown = 0
@@ -124,12 +123,12 @@ def last_lines(path: Path, count: int, most_bytes: int) -> list[str]:
 
 
 def one_line(text: str) -> str:
-    """All white space, line ends too, as single blanks."""
+    """Replace all white space, including line ends, by single blanks."""
     return " ".join(text.split())
 
 
 def slug(test: str) -> str:
-    """A file name for a test id; long ids are cut and told apart by a hash."""
+    """Return a file name for a test id; long ids are cut and made unique by a hash."""
     name = re.sub(r"[^A-Za-z0-9._=-]+", "-", test).strip("-.") or "test"
     if len(name) <= SLUG_LENGTH:
         return name
@@ -137,7 +136,7 @@ def slug(test: str) -> str:
 
 
 def figure(value: float | None, digits: int = 3) -> str:
-    """A number with that many significant digits and no exponent; what is missing says so."""
+    """Format a number with that many significant digits and no exponent, else return MISSING."""
     if value is None or not math.isfinite(value):
         return MISSING
     if value == 0:
@@ -148,5 +147,5 @@ def figure(value: float | None, digits: int = 3) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 worker`, `2 workers`."""
+    """Return `1 worker`, `2 workers`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

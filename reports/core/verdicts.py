@@ -1,7 +1,7 @@
-"""The six verdicts: what each means, how it is drawn, which of them is worst.
+"""The six verdicts: meaning, marks, colors and order of severity.
 
-Every report takes names, marks, colours and order from this table, so that the six stay apart all
-the way to the page. The mark, not only the colour, tells them apart.
+Every report takes names, marks, colors and order from this table, so the six stay distinct in all
+reports. They are distinguished by mark as well as by color.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Verdict:
-    """One of the six; `mark` needs Unicode, `ascii_mark` does not."""
+    """One of the six verdicts; `mark` needs Unicode, `ascii_mark` does not."""
 
     name: str
     mark: str
     ascii_mark: str
-    colour: str  # of a terminal
-    red: bool  # whether one such verdict makes the run fail
+    colour: str  # in a terminal
+    red: bool  # True if one such verdict makes the run fail
     meaning: str
 
     @property
     def words(self) -> str:
-        """The name as people read it."""
+        """Return the name in words."""
         return self.name.replace("_", " ")
 
     def counted(self, count: int) -> str:
-        """`1 known deviation`, `2 known deviations`, `2 passed`."""
+        """Return `1 known deviation`, `2 known deviations`, `2 passed`."""
         plural = {"n": "s", "r": "s", "s": "es"}.get(self.name[-1], "")  # the nouns among them
         return f"{count} {self.words}{plural if count != 1 else ''}"
 
 
-# From the worst to the best: the first one present stands for a group of tests.
+# From the worst to the best: the first one present represents a group of tests.
 VERDICTS = (
     Verdict("failed", "✗", "F", "bold red", True, "TensorFlow or the trainer broke the claim"),
     Verdict(
@@ -48,13 +48,13 @@ NAMES = tuple(row.name for row in VERDICTS)
 
 
 def count(names: Iterable[str]) -> dict[str, int]:
-    """How often each of the six occurs, all six present, the best first as in run.json."""
+    """Return the count of each of the six verdicts, the best first as in run.json."""
     listed = list(names)
     return {row.name: listed.count(row.name) for row in reversed(VERDICTS)}
 
 
 def worst(names: Iterable[str]) -> Verdict:
-    """The verdict that stands for all of them; ValueError when there is none."""
+    """Return the worst of these verdicts; raise ValueError if there is none."""
     present = set(names)
     for row in VERDICTS:
         if row.name in present:
@@ -63,5 +63,5 @@ def worst(names: Iterable[str]) -> Verdict:
 
 
 def is_red(counts: Mapping[str, int]) -> bool:
-    """Whether these counts make a run fail."""
+    """Return True if these counts make a run fail."""
     return any(counts.get(row.name, 0) for row in VERDICTS if row.red)

@@ -1,7 +1,7 @@
 """The history as one page that opens from disk: a picture for each series, and the tables.
 
-A point is a run, all at the same distance; levels are drawn through, change points upright, and
-where versions changed stands above.
+Each point is a run, at equal distances. Levels are horizontal lines and change points vertical
+lines. Changes of versions are annotated above the picture.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from reports.render import html
 HEIGHT = 1.9  # inches
 MARGINS = {"left": 0.08, "right": 0.95, "bottom": 0.13, "top": 0.76}
 JUDGED = {"worse": "#a8212b", "better": "#16663f"}
-DATES = 8  # at most, below a picture
-NARROWEST = 0.05  # of the middle, to each side: so much of the scale is always shown
-LINES = 3  # of marks above a picture, so that neighbours do not overwrite each other
+DATES = 8  # most date labels below a picture
+NARROWEST = 0.05  # least half range of the scale, as a fraction of the middle
+LINES = 3  # lines for marks above a picture, so that neighbors do not overlap
 QUIET = "#5a6573"
 COMMIT: Mapping[str, Any] = {"color": QUIET, "markersize": 9, "markeredgewidth": 1.4}
 
 
 def render(history: History) -> str:
-    """The whole page."""
+    """Return the whole page."""
     changed = [series for series in history.series if series.changes]
     others = [series for series in history.series if not series.changes]
     content = {
@@ -46,13 +46,13 @@ def render(history: History) -> str:
 
 
 def _pictures(listed: Sequence[Series]) -> Iterator[tuple[str, list[tuple[str, Markup]]]]:
-    """(heading, (name, SVG) of each series below it)."""
+    """Yield (heading, (name, SVG) of each series below it)."""
     for heading, alike in groupby(listed, key=lambda series: series.heading):
         yield heading, [(series.name, Markup(picture(series))) for series in alike]
 
 
 def picture(series: Series) -> str:
-    """One series as SVG."""
+    """Return one series as SVG."""
     name = f"{series.heading}: {series.name}"
     with figure(HEIGHT, 1, name, MARGINS) as ((ax,), drawn):
         values = series.values
@@ -68,19 +68,19 @@ def picture(series: Series) -> str:
 
 
 def dates(starts: Sequence[datetime]) -> list[str]:
-    """The days, or, of several on one day, the hours too."""
+    """Return the days, or days with times if several runs share a day."""
     days = [f"{start:%Y-%m-%d}" for start in starts]
     return days if len(set(days)) == len(days) else [f"{start:%m-%d %H:%M}" for start in starts]
 
 
 def dated(count: int) -> list[int]:
-    """Which of so many runs have their date below: the last, and others at equal distances."""
+    """Return the indices of the runs with a date label: the last, and others at equal distances."""
     step = -(-count // DATES)
     return list(range((count - 1) % step, count, step))
 
 
 def _scale(ax: Axes, values: Sequence[float]) -> None:
-    """Never so near that noise looks like much."""
+    """Set limits with a minimum range, so that noise does not look like a change."""
     least, most = min(values), max(values)
     middle = (least + most) / 2
     half = max(0.6 * (most - least), NARROWEST * abs(middle)) or 1
@@ -90,7 +90,7 @@ def _scale(ax: Axes, values: Sequence[float]) -> None:
 
 
 def _levels(ax: Axes, series: Series) -> None:
-    """The medians between change points, and each change with its ratio."""
+    """Draw the medians between change points, and each change with its ratio."""
     ends = [0, *(change.place for change in series.changes), len(series.points)]
     levels = [change.before for change in series.changes] + [c.after for c in series.changes[-1:]]
     for level, (start, end) in zip(levels, pairwise(ends), strict=False):
@@ -114,7 +114,7 @@ def _levels(ax: Axes, series: Series) -> None:
 
 
 def _versions(ax: Axes, marks: Sequence[Mark]) -> None:
-    """A dotted line where versions changed, and above it which; a commit is a tick only."""
+    """Draw a dotted line with a text for changed versions; a changed commit is only a tick."""
     named = [mark for mark in marks if mark.name != "commit"]
     for line, (place, alike) in enumerate(groupby(named, key=lambda mark: mark.place)):
         ax.axvline(place - 0.5, color=QUIET, linewidth=1, linestyle=(0, (1, 2)))
@@ -133,5 +133,5 @@ def _versions(ax: Axes, marks: Sequence[Mark]) -> None:
 
 
 def _beyond(ax: Axes, place: int) -> bool:
-    """Whether a text has more room to its left."""
+    """Return True if a text has more room to its left."""
     return place > 0.7 * ax.get_xlim()[1]

@@ -1,6 +1,6 @@
-"""Many runs in one place: how each figure went from run to run, where it changed, and what with it.
+"""History of many runs: each metric from run to run, its change points, and version changes.
 
-A series is one figure of one set-up, with a value a run: what a person would draw as one line.
+A series is one metric of one set-up with one value per run, as a person would draw one line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from reports.rundir.frame import BadInput, RunFrames
 from reports.stats import changepoints as changes
 from reports.stats.changepoints import Change
 
-# Half of a comparison: its values mean something beside their partners only.
+# One side of a paired comparison: its values are only meaningful relative to the other side.
 LEFT_OUT = (pairs.TIME,)
 KEYS = (
     "metric",
@@ -41,7 +41,7 @@ KEYS = (
     "replicas",
     "test",
 )
-# What of a name is told only where names would be the same without it.
+# Details that are added to a name only if names would be equal without them.
 TELLING = (
     lambda key: whole(key["replicas"]) and plural(int(key["replicas"]), "replica"),
     lambda key: short_name(key["test"]),
@@ -51,7 +51,7 @@ Versions = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Mark:
-    """What is another from the run at `place` on: `TensorFlow 2.20.0 → 2.21.0`."""
+    """A change of a version from the run at `place` on: `TensorFlow 2.20.0 → 2.21.0`."""
 
     place: int
     name: str
@@ -64,9 +64,9 @@ class Mark:
 
 @dataclass(frozen=True)
 class Found:
-    """The runs below a directory, and those that were interrupted, or killed: without run.json.
+    """The runs below a directory, and those that were interrupted or killed (without run.json).
 
-    `damaged`: why each of the others cannot be read.
+    `damaged`: for each run that cannot be read, the reason.
     """
 
     runs: tuple[RunFrames, ...]
@@ -76,7 +76,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Point:
-    """One run of a series: the median over its repeats, and what it ran with."""
+    """One run of a series: the median over its repeats, and its versions."""
 
     run_id: str
     start: datetime
@@ -89,14 +89,14 @@ class Series:
     """Points in the order of their runs' starts, at least two."""
 
     key: Mapping[str, Any]
-    name: str  # its circumstances: what tells it from others below the same heading
+    name: str  # variant, fault, etc., which distinguish it from others under the same heading
     better: str  # higher or lower
     points: tuple[Point, ...]
     changes: tuple[Change, ...]
 
     @property
     def heading(self) -> str:
-        """Metric, unit, which way is better, and the approach."""
+        """Return metric, unit, better direction and approach."""
         unit = f"{self.key['unit']}, " if self.key["unit"] not in ("", "1") else ""
         trainer, flavour = self.key["trainer"], self.key["flavour"]
         whose = SEPARATOR + approach(trainer, flavour) if trainer else ""
@@ -107,22 +107,22 @@ class Series:
         return [point.value for point in self.points]
 
     def judged(self, ratio: float) -> str:
-        """`better` or `worse`, for a level that is that many times the one before."""
+        """Return `better` or `worse` for a level that is `ratio` times the previous one."""
         return "better" if (ratio > 1) == (self.better == "higher") else "worse"
 
     def marks(self) -> list[Mark]:
-        """Where the runs of this series changed their versions."""
+        """Return the version changes between the runs of this series."""
         return marks([point.versions for point in self.points])
 
     def changed_with(self, change: Change) -> str:
-        """What else changed at that run."""
+        """Return the version changes at the run of this change."""
         found = [str(mark) for mark in self.marks() if mark.place == change.place]
         return ", ".join(found) or "same versions"
 
 
 @dataclass(frozen=True)
 class History:
-    """All runs in the order of their starts, and the series in them."""
+    """All runs in the order of their starts, and their series."""
 
     runs: tuple[RunFrames, ...]
     interrupted: int
@@ -131,7 +131,7 @@ class History:
     single: int  # series with one run only, which have no history
 
     def outcome(self) -> str:
-        """What was read and found, in one sentence."""
+        """Return counts of runs, series and change points in one sentence."""
         first, last = (f"{started(run):%Y-%m-%d}" for run in (self.runs[0], self.runs[-1]))
         when = f"on {first}" if first == last else f"from {first} to {last}"
         told = [f"{plural(len(self.runs), 'run')} {when}"]
@@ -148,7 +148,7 @@ class History:
 
 
 def load(directory: Path) -> Found:
-    """All runs below a directory, itself included; BadInput, in one line, when it is none."""
+    """Load all runs in or below a directory; raise BadInput if it is not a directory."""
     if not directory.is_dir():
         state = "is not a directory" if directory.exists() else "does not exist"
         raise BadInput(f"{directory} {state}")
@@ -169,7 +169,7 @@ def load(directory: Path) -> Found:
             interrupted.append(Path(path))
         else:
             continue
-        inner.clear()  # what lies in a run is of that run
+        inner.clear()  # directories within a run belong to that run
     return Found(tuple(runs), tuple(interrupted), tuple(damaged))
 
 
@@ -178,13 +178,13 @@ def _refuse(error: OSError) -> None:
 
 
 def of(found: Iterable[Found], metrics: Sequence[str] = ()) -> History:
-    """The history of these runs, of these metrics only if any are named.
+    """Return the history of these runs, of all metrics or of the named ones.
 
-    BadInput when fewer than two runs are left, two have the same id, a metric is not among those
-    of the runs, or nothing was measured in two of them.
+    Raise BadInput if fewer than two runs are left, two have the same id, a named metric is not in
+    the runs, or no metric with a better direction was measured in two of them.
     """
     listed = list(found)
-    # The same directory may have been named twice: by itself and by the one around it.
+    # The same directory may be given twice: directly and by a parent directory.
     distinct = {run.directory.resolve(): run for each in listed for run in each.runs}
     broken = {path.resolve() for each in listed for path in each.interrupted}
     damaged = {reason for each in listed for reason in each.damaged}
@@ -225,7 +225,7 @@ def started(run: RunFrames) -> datetime:
 
 
 def versions(info: Mapping[str, Any]) -> Versions:
-    """What a change may have come with, by its name; what run.json lacks is left out."""
+    """Return the versions and conditions that may explain a change; unrecorded ones are omitted."""
     told, machine, git = info["versions"], info["machine"], info.get("git") or {}
     flavours = told.get("keras")
     commit = str(git.get("commit") or "")[:10]
@@ -238,12 +238,12 @@ def versions(info: Mapping[str, Any]) -> Versions:
         **conditions.of(info),
         "commit": commit and commit + (" with local changes" if git.get("dirty") else ""),
     }
-    # A flavour's version may be told with its name before it.
+    # The version of a flavor may be recorded with its name as prefix.
     return {name: str(value).removeprefix(f"{name} ") for name, value in named.items() if value}
 
 
 def marks(listed: Sequence[Versions]) -> list[Mark]:
-    """Every version that is another than in the run before, as far as it is known of both."""
+    """Return every version that differs from the run before, if both runs recorded it."""
     return [
         Mark(place, name, before[name], value)
         for place, (before, after) in enumerate(pairwise(listed), start=1)
@@ -253,8 +253,8 @@ def marks(listed: Sequence[Versions]) -> list[Mark]:
 
 
 def _series(followed: pd.DataFrame, runs: Sequence[RunFrames]) -> Iterator[Series]:
-    """All of them, also with a single point; their names are not told apart yet."""
-    # A flavour goes on when its version changes.
+    """Yield all series, also those with a single point; names are not unique yet."""
+    # A series continues when the version of its flavor changes.
     flavour = followed["keras"].str.split().str[0].fillna("")
     listed = list(grouped(followed.assign(flavour=flavour), KEYS))
     enough = sum(rows["run_id"].nunique() >= changes.FEWEST for _, rows in listed)
@@ -271,7 +271,7 @@ def _series(followed: pd.DataFrame, runs: Sequence[RunFrames]) -> Iterator[Serie
 
 
 def _own(run: RunFrames, flavour: str) -> Versions:
-    """The versions that a series of this Keras flavour ran with."""
+    """Return the versions that a series of this Keras flavor ran with."""
     others = set(run.info["versions"].get("keras") or ()) - {flavour}
     return {name: value for name, value in versions(run.info).items() if name not in others}
 
@@ -283,7 +283,7 @@ def _name(key: Mapping[str, Any]) -> str:
 
 
 def _named(listed: Sequence[Series]) -> Iterator[Series]:
-    """The same with names that tell them apart."""
+    """Return the series with details appended to names that are not unique."""
     named = list(listed)
     for telling in TELLING:
         count = Counter((series.heading, series.name) for series in named)

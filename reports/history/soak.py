@@ -1,6 +1,6 @@
-"""Whether many whole runs in a row were all the same: no flake, no leak, nothing made easier.
+"""Soak summary: check many complete runs in a row for flakes, leaks and stretched deadlines.
 
-Reads run.json only, so that the evidence of a soak can be kept without the runs themselves.
+Only run.json is read, so the evidence of a soak can be kept without the runs themselves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def verdicts(info: Mapping[str, Any]) -> str:
 
 
 def problems(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What voids a soak, one line each; empty when every run stood on its own feet."""
+    """Return the problems that void a soak, one line each; empty if there are none."""
     found = []
     for info in runs:
         run = info["run_id"]
@@ -43,7 +43,7 @@ def problems(runs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def render(runs: Sequence[Mapping[str, Any]]) -> str:
-    """A line for each run, then what they come to; plain text."""
+    """Return plain text: a line for each run, the problems, and the summary."""
     rows = [
         (
             info["run_id"],
@@ -71,7 +71,7 @@ def render(runs: Sequence[Mapping[str, Any]]) -> str:
 
 
 def load(name: Path) -> dict[str, Any]:
-    """The facts of one run, from its run.json or the directory that holds it."""
+    """Load the facts of one run, from its run.json or from its directory."""
     path = name / "run.json" if name.is_dir() else name
     if not path.is_file():
         raise BadInput(f"{name} is neither a run.json nor a directory that holds one")

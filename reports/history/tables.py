@@ -1,4 +1,4 @@
-"""The history in tables: each series with its trend, where it changed, where versions did."""
+"""Tables of the history: each series with its trend, change points, and version changes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from reports.history.series import History, Series, marks, started, versions
 from reports.render.terminal_layout import BARS
 from reports.stats import changepoints
 
-TREND_WIDTH = 20  # signs
-FLATTEST = 1.1  # the most over the least that a trend's whole height stands for, or more
+TREND_WIDTH = 20  # characters
+FLATTEST = 1.1  # least ratio of maximum to minimum that fills the height of a trend
 SERIES_COLUMNS = (
     Column("series"),
     Column("runs", right=True),
@@ -45,12 +45,12 @@ VERSIONS_COLUMNS = (Column("since"), Column("from → to"))
 
 
 def tables(history: History) -> list[Table]:
-    """In the order of a terminal, where the last is seen first."""
+    """Return the tables in terminal order: the last is visible first."""
     return [series_table(history), versions_table(history), changes_table(history)]
 
 
 def series_table(history: History) -> Table:
-    """A line for each series."""
+    """Return a line for each series."""
     lines = []
     for series in history.series:
         first, last = series.values[0], series.values[-1]
@@ -68,7 +68,7 @@ def series_table(history: History) -> Table:
 
 
 def changes_table(history: History) -> Table:
-    """A line for each change point."""
+    """Return a line for each change point."""
     lines = [
         Row(series.heading, (series.name, *cells))
         for series in history.series
@@ -89,7 +89,7 @@ def _changes(series: Series) -> Iterator[tuple[str, ...]]:
 
 
 def versions_table(history: History) -> Table:
-    """A line for each version that is another than in the run before."""
+    """Return a line for each version that differs from the run before."""
     found = marks([versions(run.info) for run in history.runs])
     lines = []
     for mark in sorted(found, key=lambda mark: mark.name):  # stable
@@ -105,12 +105,12 @@ def _date(series: Series, place: int) -> str:
 
 
 def told(ratio: float) -> str:
-    """`1.104`: a thousandth can be seen where changes are small."""
+    """Return `1.104`: three decimals show small changes."""
     return f"{ratio:.3f}" if 0.1 <= ratio < 10 else figure(ratio)
 
 
 def trend(values: Sequence[float]) -> str:
-    """A bar for each value or, of many, for the median of neighbours; noise alone looks flat."""
+    """Return a bar per value, or per median of neighbors if there are many; noise looks flat."""
     size = min(len(values), TREND_WIDTH)
     ends = [len(values) * i // size for i in range(size + 1)]
     shown = [median(values[a:b]) for a, b in pairwise(ends)]

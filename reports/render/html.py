@@ -1,7 +1,7 @@
-"""report.html: the run as one page that opens from disk, with no network and nothing beside it.
+"""report.html: the run as one page that opens from disk, without network or other files.
 
-The page is laid out in templates/; here is what it shows. Jinja escapes all of it, and only web
-addresses become links, since reasons and addresses are other people's text.
+The templates in templates/ have the layout, and this module provides the content. Jinja escapes all
+content, and only web addresses become links, since reasons and addresses are untrusted text.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def render(run: RunFrames, failures: Failures | None = None) -> str:
 
 
 def page(template: str, content: Mapping[str, Any]) -> str:
-    """A page from one of the templates."""
+    """Render one of the templates."""
     return _environment().get_template(template).render(content)
 
 
@@ -60,7 +60,7 @@ def _environment() -> Environment:
 
 
 def _content(run: RunFrames, failures: Failures) -> Mapping[str, Any]:
-    notes: dict[str, str] = {}  # of what the page shows in a place of its own, by its title
+    notes: dict[str, str] = {}  # by title, for parts that have a fixed place on the page
 
     def section(title: str, render: Callable[[], T], otherwise: T) -> T:
         def noted(note: str) -> T:
@@ -119,12 +119,12 @@ def _by_approach(pictures: Iterable[Picture]) -> list[tuple[str, list[Picture]]]
 
 
 def _breakable(name: str) -> Markup:
-    """A name that may be broken after underscores and slashes, as a browser would not do."""
+    """Allow line breaks in a name after underscores and slashes, where browsers do not break."""
     return Markup(str(escape(name)).replace("_", "_<wbr>").replace("/", "/<wbr>"))
 
 
 def _verdicts(run: RunFrames) -> Iterator[dict[str, Any]]:
-    """Each verdict with its evidence, the worst first."""
+    """Yield each verdict with its evidence, the worst first."""
     order = {row.name: place for place, row in enumerate(VERDICTS)}
     ranked = run.verdicts.assign(rank=run.verdicts["verdict"].map(order))
     ranked = ranked.sort_values(["rank", "test"], kind="stable")

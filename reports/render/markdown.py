@@ -1,7 +1,7 @@
-"""report.md: the run as a page fit for a CI job's summary, short, with details to unfold.
+"""report.md: the run as a short page for the summary of a CI job, with folded details.
 
-Written for GitHub's Markdown, and readable as it stands. Everything that came from a run is
-escaped: reasons are other people's text, with pipes, stars and angle brackets in it.
+The dialect is GitHub's Markdown, and the source is readable as well. All content of a run is
+escaped: reasons are untrusted text that contains pipes, stars and angle brackets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reports.sections import conformance
 from reports.sections.registry import SECTIONS, Failures
 
 SPECIAL = re.compile(r"[\\`*\[\]|#~!$]|(?<!\w)_|_(?!\w)|^[-+=]|(?<=^\d)[.)]")
-SHORT = 40  # lines of a table in full view; a longer one is to unfold
+SHORT = 40  # most rows of a table in full view; longer tables are folded
 EMOJI = {
     "failed": "❌",
     "harness_error": "💥",
@@ -39,18 +39,18 @@ def render(run: RunFrames, failures: Failures | None = None) -> str:
 
 
 def one_table(table: Table, titled: bool = True) -> str:
-    """A table by itself, ending with a line end."""
+    """Render a single table, ending with a line end."""
     return "\n".join(_table(table, titled))
 
 
 def escape(text: str) -> str:
-    """Any text as one line of Markdown that shows exactly that text."""
+    """Escape any text as one line of Markdown that shows exactly that text."""
     shown = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return SPECIAL.sub(lambda found: "\\" + found.group(0), shown)
 
 
 def code(text: str, in_table: bool = False) -> str:
-    """Any text as code; in a table, and only there, a pipe needs a backslash even so."""
+    """Format any text as code; only within a table, a pipe needs a backslash in code too."""
     shown = one_line(text)
     longest = max((len(run) for run in re.findall("`+", shown)), default=0)
     fence = "`" * (longest + 1)
@@ -61,7 +61,7 @@ def code(text: str, in_table: bool = False) -> str:
 
 
 def link(url: str) -> str:
-    """A link to a web address; any other text as it is."""
+    """Return a link for a web address; escape any other text."""
     if re.fullmatch(r"https?://[^\s<>()\"|`]+", url):
         return f"<{url}>"
     return escape(url)
@@ -113,7 +113,7 @@ def _matrix(matrix: conformance.Matrix) -> Iterator[str]:
 
 
 def _findings(findings: Sequence[conformance.Finding]) -> Iterator[str]:
-    """Red ones in full view, the others to unfold."""
+    """Yield red findings in full view and the others folded."""
     for red, title in ((True, "Needs attention"), (False, "Known deviations and unsupported")):
         listed = [finding for finding in findings if finding.verdict.red is red]
         if not listed:
@@ -179,7 +179,7 @@ def _grid(
 
 
 def folded(title: str, lines: Iterable[str]) -> Iterator[str]:
-    """Lines under a title that unfolds them."""
+    """Fold lines under a title that unfolds them."""
     yield f"<details><summary>{escape(title)}</summary>"
     yield ""
     yield from lines

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def write_pages(run: frame.RunFrames) -> Failures:
-    """Write report.md and report.html; return what of them could not be rendered.
+    """Write report.md and report.html; return the parts that could not be rendered.
 
-    OSError, with the file's name: it could not be written.
+    Raise OSError, with the file's name, if a file could not be written.
     """
-    # Matplotlib and Jinja take a second to import, which xdist's workers never need.
+    # Matplotlib and Jinja take a second to import, and xdist's workers do not need them.
     from markupsafe import escape
 
     from reports.render import html, markdown

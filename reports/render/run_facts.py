@@ -1,4 +1,4 @@
-"""The facts of a run that every report opens with, in words; what run.json lacks says so."""
+"""The facts at the top of every report, in words; a fact that run.json lacks is "not recorded"."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from reports.rundir.conditions import MALLOC, SPAWN, THREADS
 from reports.rundir.frame import RunFrames, duration_s, moment
 
 MISSING = "not recorded"
-# What was examined; of a page the other facts are the end.
+# The examined environment and run; the page lists the other facts at its end.
 EXAMINED = ("TensorFlow", "Keras", "Python", "Data", "Started", "Took")
-CONDITIONS = (THREADS, MALLOC, SPAWN)  # of data there is more to tell
+CONDITIONS = (THREADS, MALLOC, SPAWN)  # without the data, which have more detailed facts
 
 
 def passed(run: RunFrames) -> bool:
-    """Whether the run is green: complete, no red verdict, nothing leaked, exit code 0."""
+    """Return True if the run is green: complete, no red verdict, no leak, exit code 0."""
     ended = run.info["exit_code"] == 0 and not run.interrupted
     return ended and not is_red(run.counts) and not run.info.get("leaks")
 
@@ -31,7 +31,7 @@ def state(run: RunFrames) -> str:
 
 
 def outcome(run: RunFrames) -> str:
-    """The run in one line: `failed: 1 failed, 1 harness error`, or `passed: 12 passed`."""
+    """Return the run in one line: `failed: 1 failed, 1 harness error`, or `passed: 12 passed`."""
     counts = [row.counted(run.counts[row.name]) for row in VERDICTS if run.counts[row.name]]
     leaks = len(run.info.get("leaks") or ())
     if leaks:
@@ -42,7 +42,7 @@ def outcome(run: RunFrames) -> str:
 
 
 def facts(run: RunFrames) -> list[tuple[str, str]]:
-    """Label and value of everything that a reader needs to judge the numbers."""
+    """Return label and value of every fact that a reader needs to judge the numbers."""
     info = run.info
     versions, machine, data = info["versions"], info["machine"], info["data"]
     measured = conditions.of(info)
@@ -72,7 +72,7 @@ def facts(run: RunFrames) -> list[tuple[str, str]]:
 
 
 def keras(info: Mapping[str, Any]) -> str:
-    """Flavours with their versions."""
+    """Return the Keras flavors with their versions."""
     flavours = info["versions"].get("keras")
     if not isinstance(flavours, Mapping) or not flavours:
         return str(flavours or MISSING)
@@ -84,7 +84,7 @@ def keras(info: Mapping[str, Any]) -> str:
 
 
 def network(info: Mapping[str, Any]) -> str:
-    """The kind of network, with the reason where it was not the first choice, and open ports."""
+    """Return the kind of network, the reason if it was not the first choice, and open ports."""
     kind = _text(info["network"], "kind")
     reason = one_line(str(info["network"].get("reason") or ""))
     opened = "; ports open to others" if info["network"].get("open_ports") else ""
@@ -92,7 +92,7 @@ def network(info: Mapping[str, Any]) -> str:
 
 
 def took(info: Mapping[str, Any]) -> str:
-    """The run's duration: `4 min 10 s`."""
+    """Return the run's duration: `4 min 10 s`."""
     minutes, seconds = divmod(round(duration_s(info)), 60)
     return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 

@@ -1,7 +1,7 @@
 """The summary at the end of `pytest suite/`, and the text of `python -m reports show`.
 
-Made to read well at 80 columns and in a CI log: short lines first, the outcome last, where the
-eye is when a long run ends.
+The layout suits 80 columns and CI logs: short lines first, and the outcome last, where a reader
+looks when a long run ends.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ FACTS = ("TensorFlow", "Keras", "Python", "Network", "Data", "Seed", "Took")
 def summary(
     run: RunFrames, console: Console, *, full: bool = False, failures: Failures | None = None
 ) -> None:
-    """Print one run: conformance, what did not pass, throughput, counts, where the report is.
+    """Print one run: conformance, failed tests, throughput, counts, path of the report.
 
-    `full` adds every fact of the run, all sections that are not brief, and every reason in full.
-    A section that cannot be printed becomes a note, also in `failures`.
+    `full` adds every fact of the run, all sections that are not brief, and every reason in full. A
+    section that cannot be printed becomes a note, also in `failures`.
     """
     out = Printer(console)
     failures = Failures() if failures is None else failures
@@ -59,7 +59,7 @@ def summary(
 
 
 def one_table(table: Table, console: Console) -> None:
-    """Print a table by itself."""
+    """Print a single table."""
     _print_table(table, Printer(console))
 
 
@@ -76,7 +76,7 @@ def _print_facts(run: RunFrames, out: Printer, full: bool) -> None:
 
 
 def _print_matrix(matrix: conformance.Matrix, out: Printer) -> None:
-    """Properties downwards: there are more of them, and approaches' names can be broken."""
+    """Print properties as rows: there are more of them, and names of approaches can be broken."""
     out.line()
     out.line("Conformance", "bold")
     if not matrix.rows:
@@ -104,7 +104,7 @@ def _heading(name: str) -> list[str]:
 
 
 def _bottom(headings: Sequence[list[str]]) -> list[list[str]]:
-    """Headings of the same number of lines, blank ones on top."""
+    """Pad headings with blank lines on top to the same number of lines."""
     height = max(len(lines) for lines in headings)
     return [[""] * (height - len(lines)) + lines for lines in headings]
 
@@ -114,7 +114,7 @@ def _width(lines: list[str]) -> int:
 
 
 def _blocks(names: Sequence[str], room: int) -> Iterator[list[str]]:
-    """As many approaches side by side as fit, in blocks of about the same number."""
+    """Yield blocks of similar size with as many approaches side by side as fit."""
     widest = max(_width(_heading(name)) for name in names)
     fits = max(1, (room + GAP) // (widest + GAP))
     blocks = -(-len(names) // fits)
@@ -149,7 +149,7 @@ def _print_findings(findings: Iterable[conformance.Finding], out: Printer, full:
 
 
 def _print_table(table: Table, out: Printer) -> None:
-    """A table, each group of rows below its own name, all groups in the same columns."""
+    """Print a table with its groups under their names, all groups in the same columns."""
     out.line()
     out.line(table.title, "bold")
     if table.rows:
@@ -174,7 +174,7 @@ def _sizes(table: Table, out: Printer, room: int) -> list[int]:
 
 
 def _parts(table: Table, out: Printer) -> Iterator[Table]:
-    """The table in parts that fit, each with the first columns, which tell its lines apart."""
+    """Yield parts of the table that fit, each with the first columns, which identify its rows."""
     sizes = _sizes(table, out, 0)
     lines = len(table.rows)
     told = (len({(row.group, row.cells[:n]) for row in table.rows}) for n in range(len(sizes)))

@@ -1,7 +1,7 @@
-"""Lays out lines and columns of styled text for a terminal of a given width.
+"""Layout of lines and columns of styled text for a terminal of a given width.
 
-Nothing is cut: a cell that is too wide is broken after underscores, slashes and blanks.
-Rich supplies colours and the width; its own tables would cut, or break names anywhere.
+No text is truncated: a cell that is too wide is broken after underscores, slashes and blanks. Rich
+supplies colors and the width; its own tables would truncate, or break names anywhere.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from reports.core.verdicts import Verdict
 
 GAP = 2
 NARROWEST = 14
-BARS = "▁▂▃▄▅▆▇█"  # of a trend, from the least to the most
+BARS = "▁▂▃▄▅▆▇█"  # of a trend, from the lowest to the highest value
 PLAIN = str.maketrans({"→": "->", "±": "+-", "·": "|", "—": "-", "…": "..."})
 PLAIN |= str.maketrans(BARS, ".:-=+*#%")
 
 WORDS = re.compile(r"\S+\s*|\s+")
-PARTS = re.compile(r"[^_\s/]+[_\s/]*|[_\s/]+")  # of a word that is too long for a line
+PARTS = re.compile(r"[^_\s/]+[_\s/]*|[_\s/]+")  # parts of a word that is longer than a line
 
 Cell = tuple[str, str]  # text and style
 
 
 def broken(text: str, width: int) -> list[str]:
-    """Text in lines of that width: between words, and within those that are longer than a line."""
+    """Break text into lines of that width: between words, and within words longer than a line."""
     lines = [""]
     for word in WORDS.findall(text):
         whole = cell_len(word.rstrip()) <= width
@@ -42,7 +42,7 @@ def broken(text: str, width: int) -> list[str]:
 
 
 def packed(items: Iterable[str], separator: str, width: int) -> list[str]:
-    """Items side by side in lines of that width, none of them broken."""
+    """Pack items into lines of that width without breaking an item."""
     lines: list[str] = []
     for item in items:
         if lines and cell_len(lines[-1] + separator + item) <= width:
@@ -53,7 +53,10 @@ def packed(items: Iterable[str], separator: str, width: int) -> list[str]:
 
 
 def widths(columns: Sequence[Column], rows: Iterable[Sequence[str]], room: int) -> list[int]:
-    """Width of each column. Where they do not fit, first headings break, then the widest texts."""
+    """Return the width of each column.
+
+    If the columns do not fit, headings are broken first, then the widest texts.
+    """
     by_column = list(zip(*rows, strict=True)) or [()] * len(columns)
     cells = [max((cell_len(cell) for cell in column), default=0) for column in by_column]
     wide = [max(width, cell_len(c.name)) for width, c in zip(cells, columns, strict=True)]
@@ -70,12 +73,12 @@ def widths(columns: Sequence[Column], rows: Iterable[Sequence[str]], room: int) 
 
 
 def _longest_part(text: str) -> int:
-    """The width below which `broken` cannot bring it."""
+    """Return the smallest width to which `broken` can reduce the text."""
     return max(map(cell_len, (part.rstrip() for part in PARTS.findall(text))), default=0)
 
 
 class Printer:
-    """A console that prints text as it is, in the characters that its encoding has."""
+    """Printer of text as given, in the characters that the console's encoding has."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -92,11 +95,11 @@ class Printer:
         return verdict.mark if self.unicode else verdict.ascii_mark
 
     def whole(self, text: str, style: str = "") -> None:
-        """One line that is never broken, so that it can be copied: a command, an address."""
+        """Print one line without breaks, so that a command or an address can be copied."""
         self._print(Text(self.text(text), style=style))
 
     def line(self, text: str = "", style: str = "", indent: int = 0) -> None:
-        """Text in as many lines as it needs, all of them indented."""
+        """Print text in as many lines as it needs, all of them indented."""
         room = max(self.width - indent, NARROWEST)
         for line in broken(self.text(" ".join(text.split())), room):
             self.whole(" " * indent + line, style)
@@ -108,7 +111,7 @@ class Printer:
     def grid(
         self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]], sizes: Sequence[int]
     ) -> None:
-        """Rows of cells in columns of these widths, a cell's lines below each other."""
+        """Print rows of cells in columns of these widths, a cell's lines below each other."""
         for row in rows:
             parts = [
                 [(line, style) for line in self._lines(text, column, size)]
@@ -118,7 +121,7 @@ class Printer:
                 self._print(self._joined(columns, cells, sizes))
 
     def heading(self, columns: Sequence[Column], sizes: Sequence[int]) -> None:
-        """The columns' names, the last line of each just above the cells."""
+        """Print the columns' names, bottom-aligned."""
         names = [broken(self.text(c.name), size) for c, size in zip(columns, sizes, strict=True)]
         height = max(len(lines) for lines in names)
         for i in range(height):

@@ -1,6 +1,6 @@
-"""Under which conditions a run was measured: what numbers depend on besides versions and machine.
+"""Measurement conditions of a run: settings besides versions and machine that affect numbers.
 
-Two runs with different ones are not comparable, whatever else they have in common.
+Runs with different conditions are not comparable.
 """
 
 from __future__ import annotations
@@ -8,18 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-AS_USUAL = "keep in paired comparisons, else default"  # of --malloc, where nobody asked
+AS_USUAL = "keep in paired comparisons, else default"  # --malloc was not given
 THREADS, MALLOC, SPAWN = "TensorFlow's threads", "Freed memory (--malloc)", "Tasks started by"
 
 
 def of(info: Mapping[str, Any]) -> dict[str, str]:
-    """By name, as people read it; `info` is a run.json, and what it does not tell is left out."""
+    """Return the conditions by their displayed names.
+
+    `info` is a run.json; conditions that it does not record are omitted.
+    """
     machine, data = info["machine"], info.get("data") or {}
     told = {}
     if machine.get("threads") is not None:
         told[THREADS] = _set(machine["threads"]) or "its own choice"
     if "malloc" in machine:
-        # What the environment says of allocators stands beside it: --malloc does not undo that.
+        # Allocator variables of the environment are included: --malloc does not override them.
         kept = machine["malloc"] or AS_USUAL
         told[MALLOC] = ", ".join(filter(None, (kept, _set(machine.get("allocator") or {}))))
     if info.get("spawn"):
@@ -30,9 +33,10 @@ def of(info: Mapping[str, Any]) -> dict[str, str]:
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """What differs between two run.json: `Images MNIST, 60000 and 10000 → digits, 1500 and 297`.
+    """Return the differences between the conditions of two run.json, or "" if there are none.
 
-    Empty where nothing does. What one of them does not tell, as an older run, is no difference.
+    Example: `Images MNIST, 60000 and 10000 → digits, 1500 and 297`. A condition that one of them
+    does not record, as in an older run, is not a difference.
     """
     first, second = of(one), of(other)
     told = [
@@ -44,5 +48,5 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
 
 
 def _set(variables: Mapping[str, Any]) -> str:
-    """`TF_NUM_INTRAOP_THREADS=1`, and so on, for what was set."""
+    """Return `TF_NUM_INTRAOP_THREADS=1`, etc., for the variables that are set."""
     return ", ".join(f"{name}={value}" for name, value in variables.items() if value)

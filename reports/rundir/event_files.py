@@ -1,4 +1,4 @@
-"""Event files as the reports read them: one JSON object a line, of tasks and of the harness."""
+"""Reader of event files: one JSON object per line, written by tasks and by the harness."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import Any
 from reports.core.text import clean
 from reports.rundir import renamed
 
-EVENTS = "events"  # the directory in a run's; below it each cluster has one
+EVENTS = "events"  # subdirectory of a run directory, with a directory for each cluster
 COMMON: Mapping[str, tuple[type, ...]] = {
     "event": (str,),
     "time_s": (int, float),
     "task": (str,),
     "attempt": (int,),
 }
-MAX_TIME_S = 1e12  # of a machine's clock, in thirty thousand years
-MAX_NESTING = 20  # lists and objects within each other
-HUGE = re.compile(r"\d{300}")  # a whole number that no float can hold
+MAX_TIME_S = 1e12  # a clock reaches this in thirty thousand years
+MAX_NESTING = 20  # levels of nested lists and objects
+HUGE = re.compile(r"\d{300}")  # an integer that may exceed a float
 
 
 def parse(line: str) -> dict[str, Any]:
-    """Return the event of one JSON line; raise ValueError, in one line, if it is none."""
+    """Return the event of one JSON line; raise ValueError, with one line, if it is not an event."""
     nested = line.count("[") + line.count("{") > MAX_NESTING
     if HUGE.search(line):
         raise ValueError("no event: it holds a number with 300 digits or more")
@@ -66,7 +66,10 @@ def _depth(value: Any) -> int:
 
 
 def of_file(path: Path) -> Iterator[Mapping[str, Any]]:
-    """Its events; ValueError at a line that is none. A killed task may leave half of the last."""
+    """Yield the events of a file; raise ValueError at a line that is not an event.
+
+    An incomplete last line is ignored, since a killed task may leave one.
+    """
     complete, _, _ = path.read_text("utf-8", "replace").rpartition("\n")
     for number, line in enumerate(complete.split("\n"), start=1):
         if line:
@@ -77,7 +80,7 @@ def of_file(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def of_cluster(directory: Path) -> list[Mapping[str, Any]]:
-    """All events of one cluster in the order of time; ValueError where a line is no event."""
+    """Return all events of one cluster in order of time; raise ValueError for an invalid line."""
     found = [event for path in sorted(directory.glob("*.jsonl")) for event in of_file(path)]
     found = [
         {**event, "fault": renamed.fault(str(event["fault"]))} if "fault" in event else event

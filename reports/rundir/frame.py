@@ -1,7 +1,7 @@
-"""A run directory as DataFrames: the columns, and the reader that refuses a damaged one.
+"""A run directory as DataFrames: the columns, and a reader that rejects damaged directories.
 
-Everything that reports, compares or plots starts from `load`. The writer (`writer`) uses
-the same columns and types, so that what is written can be read. Works with pandas 2 and 3.
+All reports, comparisons and plots start from `load`. The writer (`writer`) uses the same columns
+and types, so everything that is written can be read. pandas 2 and 3 are supported.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ VERDICTS = pa.schema(
         ("reproduce", STRING),
         *VERSIONS,
         ("time", TIME),
-        # The scenario that the test judged, which other tests may judge as well; "" for none.
+        # The scenario that the test judged; "" for none. Several tests may judge the same one.
         ("scenario", STRING),
         ("scenario_start", TIME),
         ("scenario_s", NUMBER),
     ]
 )
-# Columns that older runs do not have; they read as null, texts as "".
+# Columns that older runs lack. They are read as null, or "" for text.
 APPENDED = ("scenario", "scenario_start", "scenario_s")
-# Columns with names of which some were other names in older records.
+# Columns whose values were renamed since older records -> function that returns the new name.
 RENAMED = MappingProxyType(
     {"test": renamed.test_id, "fault": renamed.fault, "scenario": renamed.scenario}
 )
@@ -72,7 +72,7 @@ MEASUREMENT_COLUMNS = tuple(MEASUREMENTS.names)
 VERDICT_COLUMNS = tuple(VERDICTS.names)
 BETTER = ("higher", "lower", "none")
 
-# What no report can do without in run.json, and of which type; other keys are welcome.
+# Required keys of run.json with their types; other keys are allowed.
 NEEDED: Mapping[str, type] = {
     "run_id": str,
     "command": str,
@@ -87,15 +87,15 @@ NEEDED: Mapping[str, type] = {
     "exit_code": int,
 }
 
-# `status` in run.json; without it, the run is from before it was recorded, and complete.
+# `status` in run.json. Runs from before it was recorded are complete.
 COMPLETE, INTERRUPTED = "complete", "interrupted"
 
-# Which clusters each test judged or started.
+# File with the clusters that each test judged or started.
 HISTORIES = "histories.json"
 
 
 class BadInput(Exception):
-    """What the user named cannot be read; the message is one line, exit code 2."""
+    """The user's input cannot be read; the message is one line, the exit code 2."""
 
 
 @dataclass(frozen=True)
@@ -118,30 +118,30 @@ class RunFrames:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How often each of the six verdicts was given."""
+        """Return the count of each of the six verdicts."""
         return verdicts.count(self.verdicts["verdict"])
 
     def diagnosis(self, test: str) -> str:
-        """What the harness found out about a failure; empty when it left nothing."""
+        """Return the harness's diagnosis of a failure; "" if there is none."""
         path = diagnosis_path(self.directory, test)
         return text.bounded(path.read_text("utf-8", "replace")) if path.is_file() else ""
 
     def histories(self) -> Mapping[str, list[str]]:
-        """Directories below events/ of each test's clusters; empty in a run that has kept none."""
+        """Return the directories below events/ of each test's clusters; empty if not recorded."""
         path = self.directory / HISTORIES
         return _read_histories(path) if path.is_file() else {}
 
 
 def diagnosis_path(directory: Path, test: str) -> Path:
-    """Where the diagnosis of one test lies."""
+    """Return the path of the diagnosis of one test."""
     return directory / "diagnosis" / f"{text.slug(test)}.txt"
 
 
 def measurement_row(**columns: Any) -> dict[str, Any]:
-    """One complete row of measurements; ValueError says what is wrong with it.
+    """Return one complete row of measurements; raise ValueError for an invalid row.
 
-    `test`, `metric`, `value` (a finite number) and `unit` must be there, what else is left out
-    becomes empty. Call it where the number is taken, so that a bad row fails its own test.
+    `test`, `metric`, `value` (a finite number) and `unit` are required; omitted columns become
+    empty. Call it where the number is measured, so that a bad row fails its own test.
     """
     row = _row(MEASUREMENTS, columns, needed=("test", "metric", "value", "unit"))
     if row["value"] - row["value"] != 0:
@@ -153,9 +153,9 @@ def measurement_row(**columns: Any) -> dict[str, Any]:
 
 
 def verdict_row(**columns: Any) -> dict[str, Any]:
-    """One complete row of verdicts; ValueError says what is wrong with it.
+    """Return one complete row of verdicts; raise ValueError for an invalid row.
 
-    `test` and `verdict` (one of the six) must be there, what else is left out becomes empty.
+    `test` and `verdict` (one of the six) are required; omitted columns become empty.
     """
     row = _row(VERDICTS, columns, needed=("test", "verdict"))
     if row["verdict"] not in verdicts.NAMES:
@@ -186,7 +186,7 @@ def _value(field: pa.Field, value: Any) -> Any:
 
 
 def moment(written: str) -> datetime:
-    """A time in ISO 8601 with its zone, as UTC; ValueError for any other text."""
+    """Parse a time in ISO 8601 with its zone, as UTC; raise ValueError for any other text."""
     # Python 3.10 does not read the Z that ISO 8601 allows.
     iso = written[:-1] + "+00:00" if written.endswith("Z") else written
     found = datetime.fromisoformat(iso)
@@ -196,17 +196,17 @@ def moment(written: str) -> datetime:
 
 
 def table(schema: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Complete rows as an Arrow table with exactly these columns and types."""
+    """Return complete rows as an Arrow table with exactly these columns and types."""
     return pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
 
 
 def data_frame(data: pa.Table) -> pd.DataFrame:
-    """An Arrow table as a DataFrame; whole numbers stay whole where some are missing."""
+    """Convert an Arrow table to a DataFrame; integers stay integers if some are missing."""
     return data.to_pandas(types_mapper={INTEGER: pd.Int64Dtype()}.get)
 
 
 def checked_info(info: Any) -> dict[str, Any]:
-    """run.json's content when it has what every report needs; ValueError names what is missing."""
+    """Return run.json's content if it has all required keys; raise ValueError if not."""
     if not isinstance(info, dict):
         raise ValueError("does not hold a JSON object")
     for key, kind in NEEDED.items():
@@ -234,12 +234,12 @@ def _called(kind: type) -> str:
 
 
 def duration_s(info: Mapping[str, Any]) -> float:
-    """Seconds from the run's start to its end."""
+    """Return the seconds from the run's start to its end."""
     return (moment(info["end"]) - moment(info["start"])).total_seconds()
 
 
 def load(directory: Path | str) -> RunFrames:
-    """Read one run directory; BadInput, in one line, when it is damaged or no run.
+    """Read one run directory; raise BadInput, in one line, if it is damaged or not a run.
 
     An interrupted run is read as well; see `load_complete`.
     """
@@ -265,14 +265,14 @@ def load(directory: Path | str) -> RunFrames:
 
 
 def load_complete(directory: Path | str) -> RunFrames:
-    """Read one run directory as `load` does; BadInput also for an interrupted run."""
+    """Read one run directory as `load` does; raise BadInput also for an interrupted run."""
     run = load(directory)
     refuse_interrupted(run.info, run.directory)
     return run
 
 
 def refuse_interrupted(info: Mapping[str, Any], path: Path) -> None:
-    """Raise BadInput for a run that does not have all its tests, so cannot be judged."""
+    """Raise BadInput for an interrupted run: without all its tests it cannot be judged."""
     if is_interrupted(info):
         raise BadInput(
             f"{path} is an interrupted run, without all its tests; `show` and `html` read it"
@@ -280,7 +280,7 @@ def refuse_interrupted(info: Mapping[str, Any], path: Path) -> None:
 
 
 def read_info(path: Path) -> dict[str, Any]:
-    """The facts of a run; BadInput, in one line, when the file is not what it must be."""
+    """Read run.json; raise BadInput, in one line, if it is missing or invalid."""
     if not path.is_file():
         raise BadInput(f"{path.parent} has no run.json: not a run, or one that was killed")
     return _read_json(path, checked_info)
@@ -309,7 +309,7 @@ def _read_table(path: Path, schema: pa.Schema) -> pd.DataFrame:
     if not path.is_file():
         raise BadInput(f"{path} is missing")
     try:
-        # From bytes: given a path, pyarrow would take `x=1` in a folder's name for a column.
+        # Read from bytes: given a path, pyarrow would parse `x=1` in a folder's name as a column.
         data = pq.ParquetFile(pa.BufferReader(path.read_bytes())).read()
     except (OSError, ValueError, pa.ArrowException) as error:
         raise BadInput(f"{path} cannot be read: {_reason(error)}") from error
@@ -340,9 +340,9 @@ def _reason(error: Exception) -> str:
 
 
 def tidy(runs: Iterable[RunFrames]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Measurements and verdicts of several runs under each other; `run_id` tells them apart.
+    """Concatenate measurements and verdicts of several runs; `run_id` distinguishes the runs.
 
-    BadInput when two runs have the same.
+    Raise BadInput if two runs have the same id.
     """
     listed = list(runs)
     seen: dict[str, Path] = {}

@@ -1,7 +1,7 @@
-"""Names that records of earlier versions have, and what they are called now.
+"""Renamed identifiers: names in records of earlier versions, with their current names.
 
-Readers apply these tables, so that `history` and `compare` follow a series across a rename. A name
-is renamed by a row here, and by nothing else.
+Readers apply these tables, so that `history` and `compare` follow a series across a rename. Every
+rename is a row of these tables.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ FAULTS: Mapping[str, str] = MappingProxyType(
         "flipped": "bit-flip",
     }
 )
-# A scenario of the fault matrix: "cut-worker-mid-epoch", in the parameters of a test or by itself.
+# A scenario of the fault matrix ("cut-worker-mid-epoch"), alone or in the parameters of a test.
 FAULT_SCENARIO = re.compile(
     rf"(?:(?<=[\[-])|^)({'|'.join(FAULTS)})(?=-(?:chief|worker|ps|evaluator)-)"
 )

@@ -1,9 +1,9 @@
-"""Writes a run directory so that nothing half-written ever looks whole.
+"""Writer of run directories; an incomplete directory is never mistaken for a complete one.
 
-Each file is written beside its place and moved there; run.json, without which no reader takes the
-directory for a run, comes after the data, and an old one goes first. The pages, which can be
-rendered again at any time, come last. The suite writes through this module, so that writer and
-reader share one set of columns.
+Each file is written to a temporary file next to its path and then moved there. run.json, which
+every reader requires, is written after the data, and an old run.json is deleted first. The pages
+come last, since they can be rendered again at any time. The suite writes through this module, so
+writer and reader share one set of columns.
 """
 
 from __future__ import annotations
@@ -37,11 +37,13 @@ def write(
 ) -> frame.RunFrames:
     """Write measurements and verdicts (.parquet and .csv), then run.json; see `write_pages`.
 
-    Rows hold the columns of `frame`; what they leave out becomes empty, `run_id` comes from
-    `run_info`. A verdict may carry a `diagnosis` and, as `events`, the names of its clusters'
-    directories, which go to files of their own. `counts` are counted here. Returns what
-    `frame.load` would read. ValueError: a row or `run_info` is not what it must be, nothing
-    written. OSError, with the file's name: it could not be written.
+    Rows have the columns of `frame`. Omitted columns become empty; `run_id` comes from `run_info`.
+    A verdict may have a `diagnosis` and, as `events`, the names of its clusters' directories, which
+    are written to separate files. `counts` are computed here. Return the same as `frame.load`
+    would.
+
+    Raise ValueError, before anything is written, if a row or `run_info` is invalid. Raise OSError,
+    with the file's name, if a file could not be written.
     """
     directory = Path(run_dir)
     run_id = str(run_info.get("run_id", ""))
@@ -70,13 +72,16 @@ def write(
 
 
 def write_file(path: Path, content: str | bytes) -> None:
-    """Put a file in its place whole or not at all; OSError names it and the reason."""
+    """Write a file atomically; raise OSError with the path and the reason.
+
+    Devices and pipes are written in place.
+    """
     data = content.encode("utf-8", "replace") if isinstance(content, str) else content
     target = path.resolve()
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         if target.exists() and not target.is_file():
-            target.write_bytes(data)  # a device or a pipe, which must not be replaced
+            target.write_bytes(data)  # a device or a pipe must not be replaced
             return
         try:
             with part.open("wb") as stream:

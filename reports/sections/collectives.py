@@ -1,7 +1,8 @@
-"""Collectives: time and bandwidth by size, what plain TCP and memcpy do beside, settings, links.
+"""Collectives: time and bandwidth by size, path limits (TCP, memcpy), settings and shaped links.
 
-busbw is comparable with the speed of one link, so each stands as a share of what plain TCP did over
-the same path in the same run. `variant` says which operation, size, link and setting a value is of.
+busbw is comparable to the speed of one link. Each busbw is therefore also reported as a share of
+the throughput of plain TCP over the same path in the same run. `variant` names the operation, size,
+link and setting of a value.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ VALUES = {
     "share": "collective_share_of_tcp",
     "share_of_gpu_copy": "collective_share_of_gpu_copy",
 }
-# What the path can do: metric -> what is told of it.
+# Limits of the path: metric -> label.
 SPEEDS = {
     "limit_tcp_gb_per_s": "TCP",
     "limit_memcpy_gb_per_s": "memcpy",
@@ -80,7 +81,7 @@ COLUMNS = (
 
 
 def rows(measurements: pd.DataFrame) -> pd.DataFrame:
-    """The measurements that this report shows, with what `variant` says in columns of their own."""
+    """Return the rows of this section, with the parts of `variant` in separate columns."""
     shown = measurements.loc[measurements["metric"].str.startswith(PREFIXES)]
     parts = shown["variant"].fillna("").str.extract(f"^{OF}$").fillna("")
     sizes = parts["size_bytes"].replace("", "0").astype(int)
@@ -93,9 +94,10 @@ def rows(measurements: pd.DataFrame) -> pd.DataFrame:
 
 
 def summarise(measurements: pd.DataFrame) -> list[dict[str, Any]]:
-    """One row per operation, workers, link, size and backend: KEYS, `clusters`, VALUES' medians.
+    """Return one row per operation, workers, link, size and backend.
 
-    `reached`: busbw of each cluster, GB/s.
+    Each row has KEYS, `clusters`, the medians of VALUES and `reached`: the busbw of each cluster in
+    GB/s.
     """
     shown = rows(measurements)
     shown = shown.loc[shown["metric"].isin(VALUES.values())]
@@ -119,7 +121,7 @@ def _place(known: tuple[str, ...], name: str) -> tuple[int, str]:
 
 
 def size(count: float) -> str:
-    """`1 KiB`, `64 MiB`: in the unit that makes the number least, if it is whole."""
+    """Format a size in the largest unit that divides it: `1 KiB`, `64 MiB`."""
     for unit, name in ((1024**2, "MiB"), (1024, "KiB")):
         if count >= unit and count % unit == 0:
             return f"{int(count // unit)} {name}"
@@ -127,25 +129,25 @@ def size(count: float) -> str:
 
 
 def heading(row: Mapping[str, Any]) -> str:
-    """`all_reduce, 2 workers`, and over which link if they have links of their own."""
+    """Return `all_reduce, 2 workers`, plus the link if it is not loopback."""
     over = f", over {row['link']}" if row["link"] != LOOPBACK else ""
     return f"{row['op']}, {plural(int(row['workers']), 'worker')}{over}"
 
 
 def tables(run: RunFrames) -> list[Table]:
-    """All that there are, of four: by size, limits, settings, training over shaped links."""
+    """Return the tables that have rows: by size, limits, settings, training over shaped links."""
     made = (table(run), limits(run), settings(run), training(run))
     return [shown for shown in made if shown.rows]
 
 
 def table(run: RunFrames) -> Table:
-    """Every operation and size."""
+    """Return the table of every operation and size."""
     lines = tuple(_lines(summarise(run.measurements)))
     return Table("Collectives", COLUMNS, lines, NOTE).without_empty_columns()
 
 
 def brief(run: RunFrames) -> Table:
-    """The largest size of each operation alone, for a page where room is short."""
+    """Return the table of the largest size of each operation, for the brief reports."""
     largest: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in summarise(run.measurements):
         largest[tuple(row[key] for key in KEYS if key != "size_bytes")] = row
@@ -171,7 +173,7 @@ def _lines(summary: Any) -> Iterator[Row]:
             _scaled(row["skew_s"], 1e3, 2),
             _scaled(row["algbw"], 1),
             geometric(row["reached"]).plus_minus() if row["clusters"] > 1 else figure(row["busbw"]),
-            # One or the other: what goes from GPU to GPU is not held against sockets.
+            # Only one share exists: GPU-to-GPU transfers are not compared with sockets.
             *("" if row[s] is None else _scaled(row[s], 100, 2) for s in SHARES),
         )
         yield Row(heading(row), cells)
@@ -181,11 +183,11 @@ def _scaled(value: float | None, factor: float, digits: int = 3) -> str:
     return figure(None if value is None else factor * value, digits)
 
 
-# --- what the path and the memory can do ------------------------------------------------------
+# --- limits of the path and the memory --------------------------------------------------------
 
 
 def by_link(measurements: pd.DataFrame) -> dict[str, dict[str, float]]:
-    """Link -> metric -> median of the limits of its path, the known links in their order."""
+    """Map each link to the medians of its path's limits by metric, known links first."""
     shown = rows(measurements)
     return _by_link(shown.loc[shown["metric"].str.startswith("limit_")])
 
@@ -199,7 +201,7 @@ def _by_link(shown: pd.DataFrame) -> dict[str, dict[str, float]]:
 
 
 def limits(run: RunFrames) -> Table:
-    """Plain TCP, memcpy and copies between GPUs, and the speed that a link was held to."""
+    """Return the table of TCP, memcpy, GPU copy and the rate limit of each link."""
     lines = []
     for link, values in by_link(run.measurements).items():
         held = values.get("limit_link_gb_per_s")
@@ -225,9 +227,9 @@ def limits(run: RunFrames) -> Table:
 
 
 def compared(measurements: pd.DataFrame) -> list[tuple[str, str, Estimate]]:
-    """(what, setting, times the default's busbw) from the fastest on.
+    """Return (case, setting, busbw relative to the default), the fastest setting of a case first.
 
-    One round is one value; the intervals together hold with 95 %, by Bonferroni's correction.
+    One round is one value. The intervals hold jointly at 95 % (Bonferroni correction).
     """
     shown = rows(measurements)
     shown = shown.loc[shown["metric"] == SETTING]
@@ -241,7 +243,7 @@ def compared(measurements: pd.DataFrame) -> list[tuple[str, str, Estimate]]:
 
 
 def settings(run: RunFrames) -> Table:
-    """Each setting against the default; the note says which was best here, if any was."""
+    """Return the table of settings relative to the default; the note names the best, if any."""
     found = compared(run.measurements)
     lines = [Row(what, (name, str(e.count), e.plus_minus())) for what, name, e in found]
     better = [(name, e) for _, name, e in found if e.known and e.low > 1]
@@ -258,7 +260,7 @@ def settings(run: RunFrames) -> Table:
 
 
 def trained(measurements: pd.DataFrame) -> dict[str, dict[str, dict[str, float]]]:
-    """Approach -> link -> metric -> median, of training and of what the link leaves room for."""
+    """Map approach to link to metric to median, for training and the step limit of the link."""
     shown = rows(measurements)
     shown = shown.loc[shown["metric"].str.startswith("shaped_")]
     return {
@@ -268,7 +270,7 @@ def trained(measurements: pd.DataFrame) -> dict[str, dict[str, dict[str, float]]
 
 
 def training(run: RunFrames) -> Table:
-    """Steps per second by link, and how many its bandwidth allows."""
+    """Return the table of steps per second by link and of the limit that the bandwidth sets."""
     lines = []
     for name, links in trained(run.measurements).items():
         for link, values in links.items():

@@ -1,7 +1,7 @@
-"""Which approach keeps which property: the verdicts as a matrix, and the list of what did not pass.
+"""Conformance: verdicts by approach and property, and the list of tests that did not pass.
 
-A property is the test file's name, so that tests of one property stand in one column; the worst
-verdict speaks for a cell, with its count.
+A property is the name of the test file, so tests of one property share a column. A cell shows its
+worst verdict with the count of that verdict.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ class Cell:
         return sum(self.counts.values())
 
     def figures(self) -> str:
-        """`3` when all are alike, else `1 of 3`."""
+        """Return `3` if all verdicts are equal, else `1 of 3`."""
         count = self.counts[self.worst.name]
         return str(count) if count == self.total else f"{count} of {self.total}"
 
     def words(self) -> str:
-        """Every verdict with its count, the worst first."""
+        """Return every verdict with its count, the worst first."""
         found = [row for row in VERDICTS if self.counts.get(row.name)]
         return ", ".join(row.counted(self.counts[row.name]) for row in found)
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """Rows and columns by name; a pair that no test covers has no cell."""
+    """Cells by row and column name; a pair that no test covers has no cell."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -63,7 +63,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Finding:
-    """Tests that did not pass, with one verdict for one reason, of all approaches it applies to."""
+    """Tests of all approaches that did not pass with the same verdict, reason and link."""
 
     verdict: Verdict
     reason: str
@@ -80,12 +80,12 @@ class Finding:
         return tuple(test for tests in self.by_approach.values() for test in tests)
 
     def properties(self, approach: str) -> str:
-        """`checkpoint (2), export`: where the tests of that approach belong."""
+        """Return the properties of that approach's tests: `checkpoint (2), export`."""
         counts = Counter(property_of(test) for test in self.by_approach[approach])
         return ", ".join(f"{name} ({n})" if n > 1 else name for name, n in counts.items())
 
     def heading(self) -> str:
-        """`known deviation, 2 tests: keras_multi_worker_mirrored · keras 3.15.1`."""
+        """Return `known deviation, 2 tests: keras_multi_worker_mirrored · keras 3.15.1`."""
         told = f"{self.verdict.words}, {plural(len(self.tests), 'test')}"
         if len(self.by_approach) > 1:
             return f"{told} of {len(self.by_approach)} approaches"
@@ -98,7 +98,7 @@ def _folder(test: str) -> tuple[int, str]:
 
 
 def matrix(verdicts: pd.DataFrame) -> Matrix:
-    """Approach x property."""
+    """Return the matrix of approach by property."""
     order: dict[str, tuple] = {}
     entries = []
     for test, trainer, keras, verdict in _values(verdicts, "test", "trainer", "keras", "verdict"):
@@ -109,7 +109,7 @@ def matrix(verdicts: pd.DataFrame) -> Matrix:
 
 
 def by_folder(verdicts: pd.DataFrame) -> dict[str, Matrix]:
-    """A matrix for each folder of tests; one of everything has too many columns for a page."""
+    """Return one matrix per test folder; a single matrix would have too many columns for a page."""
     folders = [_folder(test) for test in verdicts["test"]]
     return {
         own[1]: matrix(verdicts.loc[[folder == own for folder in folders]])
@@ -118,7 +118,7 @@ def by_folder(verdicts: pd.DataFrame) -> dict[str, Matrix]:
 
 
 def claims(verdicts: pd.DataFrame) -> Matrix:
-    """Claim x approach; a test counts for each claim that it names."""
+    """Return the matrix of claim by approach; a test counts for each claim that it names."""
     entries = [
         (claim, approach(trainer, keras), verdict)
         for trainer, keras, verdict, named in _values(
@@ -138,9 +138,9 @@ def _matrix(entries: Iterable[tuple[str, str, str]], columns: list[str]) -> Matr
 
 
 def findings(verdicts: pd.DataFrame) -> list[Finding]:
-    """Everything that did not pass, the worst first; equal reasons with equal links are one entry.
+    """Group the tests that did not pass by verdict, reason and link, the worst first.
 
-    A red verdict (failed, harness_error, unexpected_pass) without a reason is one by itself.
+    A red verdict (failed, harness_error, unexpected_pass) without a reason is a separate entry.
     """
     found: dict[tuple[str, str, str, str], list[tuple[str, str, str]]] = {}
     names = ("verdict", "trainer", "keras", "reason", "url", "test", "reproduce")

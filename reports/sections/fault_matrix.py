@@ -1,4 +1,4 @@
-"""The fault table: what came of it when which task was hurt, how and when, for each approach."""
+"""The fault matrix: verdict and recovery metrics of each injected fault, by approach."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _count(value: float) -> str:
     return f"{value:.0f}"
 
 
-# metric -> its column and how a value of it is written
+# metric -> its column and the formatter of its values
 METRICS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "fault_noticed_s": ("noticed, s", figure),
     "fault_recovered_s": ("well again, s", figure),
@@ -55,17 +55,17 @@ WORDS = {row.name: row.words for row in VERDICTS}
 
 
 def rows(measurements: pd.DataFrame) -> pd.DataFrame:
-    """The measurements that this report shows."""
+    """Return the measurements that this section shows."""
     return measurements.loc[measurements["metric"].isin(tuple(METRICS))]
 
 
 def struck(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """The verdicts on rows of the fault table."""
+    """Return the verdicts on rows of the fault matrix."""
     return verdicts.loc[verdicts["fault"].fillna("").ne("")]
 
 
 def table(run: RunFrames) -> Table:
-    """One line for each row of the fault table and approach, in the order of the tests."""
+    """Return one line per row of the fault matrix and approach, in the order of the tests."""
     values = _values(run.measurements)
     lines = []
     for row in struck(run.verdicts).to_dict("records"):
@@ -77,15 +77,15 @@ def table(run: RunFrames) -> Table:
 
 
 def spread(runs: Iterable[RunFrames]) -> Table:
-    """The same over several runs: how the verdicts and how far the numbers differ.
+    """Return the fault matrix over several runs: counts of verdicts, median and range of numbers.
 
-    BadInput when nothing in them was hurt, or one run comes twice.
+    Raise BadInput if the runs have no verdict on a fault or one run occurs twice.
     """
     numbers, verdicts = frame.tidy(runs)
     rows = struck(verdicts).to_dict("records")
     if not rows:
         raise BadInput("no task was hurt by rows of the fault table in these runs")
-    # What is not the same in all rows tells approaches apart.
+    # Only columns whose values differ between rows distinguish approaches.
     differing = [
         (name, words)
         for name, words in (("tensorflow", "TensorFlow "), ("backend", "backend "))
@@ -106,10 +106,10 @@ def spread(runs: Iterable[RunFrames]) -> Table:
 
 
 def tally(runs: Sequence[RunFrames]) -> tuple[str, bool]:
-    """What all fault runs come to, in one sentence, and whether they stand.
+    """Return all fault runs in one sentence, and True if there is no red verdict and no leak.
 
-    They do unless one ended in another way than was passed or foretold, or left anything behind. A
-    verdict that was given without hurting anybody, since nothing of an approach works, is no run.
+    A verdict that was given without injecting a fault, because the approach does not work at all,
+    is not counted as a fault run.
     """
     rows = [row for run in runs for row in _played(run)]
     counts = Counter(row["verdict"] for row in rows)
@@ -125,7 +125,7 @@ def _judged(counts: Mapping[str, int]) -> str:
 
 
 def _played(run: RunFrames) -> Iterator[dict[str, Any]]:
-    """Verdicts on tests with a cluster that is named like their row: "077-sigkill-chief-saving"."""
+    """Yield verdicts of tests with a cluster named after their row: "077-sigkill-chief-saving"."""
     clusters = run.histories()
     for row in struck(run.verdicts).to_dict("records"):
         names = (re.sub(r"^.*?\d{3,}-", "", name) for name in clusters.get(row["test"], ()))
@@ -145,12 +145,12 @@ def _values(measurements: pd.DataFrame) -> Values:
 
 
 def _of(rows: Iterable[Mapping[str, Any]], metric: str, values: Values) -> list[float]:
-    """What was measured where these verdicts were given."""
+    """Return the values of the metric in the runs and tests of these verdicts."""
     return [x for row in rows for x in values.get((row["run_id"], row["test"], metric), ())]
 
 
 def _spread(metric: str, values: Sequence[float]) -> str:
-    """`4.5`, or of several `4.5 (3.9 to 8.1)`."""
+    """Format one value as `4.5` and several as `4.5 (3.9 to 8.1)`."""
     if not values:
         return MISSING
     told = METRICS[metric][1]

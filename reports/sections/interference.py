@@ -1,4 +1,4 @@
-"""How undisturbed the machine was while a run timed: what makes a noisy run one that says so."""
+"""CPU interference (steal, other processes) while a run timed its tests, to flag noisy runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STEAL, FOREIGN, FREQUENCY = "machine_steal_share", "machine_foreign_share", "mac
 LOCK = "machine_lock_acquired"  # 0: other runs of the suite may have been timing
 METRICS = (STEAL, FOREIGN, FREQUENCY, LOCK)
 MOST = {STEAL: NOISE["paired_steal_share"], FOREIGN: NOISE["paired_foreign_share"]}
-BUSY = 0.5  # load of each processor before the run: others were at work
+BUSY = 0.5  # load per processor before the run; above it other processes were active
 NAMED = 5  # noisy tests that the note names
 COLUMNS = (
     Column("timed tests", right=True),
@@ -26,7 +26,7 @@ COLUMNS = (
 
 
 def rows(measurements: pd.DataFrame) -> pd.DataFrame:
-    """The measurements that this report shows."""
+    """Return the measurements that this section shows."""
     return measurements.loc[measurements["metric"].isin(METRICS)]
 
 
@@ -35,9 +35,9 @@ def _of(run: RunFrames, metric: str) -> pd.DataFrame:
 
 
 def noisy(run: RunFrames) -> list[str]:
-    """The tests that timed while others took more of the processors than calm ones lose.
+    """Return the tests whose steal or foreign CPU share exceeded the limit in MOST.
 
-    And those that timed without the machine's lock on timing.
+    Tests that timed without the machine's timing lock are included.
     """
     found = beside(run)
     for metric, most in MOST.items():
@@ -47,13 +47,13 @@ def noisy(run: RunFrames) -> list[str]:
 
 
 def beside(run: RunFrames) -> set[str]:
-    """Return the tests that timed without the machine's lock; none in runs from before it."""
+    """Return the tests that timed without the machine's lock; none in runs from before the lock."""
     locks = _of(run, LOCK)
     return set(locks.loc[locks["value"] == 0, "test"])
 
 
 def table(run: RunFrames) -> Table:
-    """One line; no rows where nothing was timed."""
+    """Return one line; no rows if the run timed no test."""
     stolen, foreign, mhz = (_of(run, metric) for metric in (STEAL, FOREIGN, FREQUENCY))
     if stolen.empty:
         return Table("Machine while timing", COLUMNS, (), "Nothing was timed in this run.")
@@ -82,7 +82,7 @@ def table(run: RunFrames) -> Table:
 
 
 def warning(run: RunFrames) -> Table:
-    """The same where there is reason to doubt the numbers, else without rows."""
+    """Return the table if the numbers are doubtful, else the same table without rows."""
     shown = table(run)
     if noisy(run) or "doubtful" in shown.note:
         return shown

@@ -1,4 +1,4 @@
-"""The most memory that each task of a cluster had: a parameter server's is not a worker's."""
+"""Peak memory of each task of a cluster, since parameter servers and workers differ."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ NOTE = (
 
 
 def rows(measurements: pd.DataFrame) -> pd.DataFrame:
-    """The measurements that this report shows."""
+    """Return the measurements that this section shows."""
     return measurements.loc[measurements["metric"] == METRIC]
 
 
 def summarise(measurements: pd.DataFrame) -> Iterator[Mapping[str, Any]]:
-    """A row for each job of each figure: KEYS, n, and mib: one number for each task, in order."""
+    """Yield a row for each job of each case: KEYS, n, and mib (one number per task, in order)."""
     own = rows(measurements)
     # The variant ends with the task: "mlp, batch 32, worker/0".
     named = own["variant"].str.extract(r"^(?:(?P<how>.*), )?(?P<job>\w+)/(?P<number>\d+)$")
@@ -47,7 +47,7 @@ def summarise(measurements: pd.DataFrame) -> Iterator[Mapping[str, Any]]:
 
 
 def table(run: RunFrames) -> Table:
-    """One line for each job; no rows where nothing was measured."""
+    """Return one line for each job; no rows if memory was not measured."""
     lines = []
     for row in summarise(run.measurements):
         cells = (

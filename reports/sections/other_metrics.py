@@ -1,6 +1,6 @@
-"""Every number that has no report of its own: median, interval and count by metric and case.
+"""Every metric without a section of its own: median, interval and count by metric and case.
 
-Nothing that a test recorded may be missing from the report.
+This section ensures that the report shows every measurement of every test.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KEYS = (
 
 
 def table(run: RunFrames, shown: Collection[str]) -> Table:
-    """Median, interval and count of every metric but those `shown` elsewhere."""
+    """Return median, interval and count of every metric except those in `shown`."""
     lines = []
     others = run.measurements.loc[~run.measurements["metric"].isin(shown)]
     for key, rows in grouped(others, KEYS):

@@ -1,6 +1,7 @@
-"""The documents' printed figures beside ours: one draw of this run, and the range of many seeds.
+"""Published figures next to ours: one value of this run, and the prediction interval of many seeds.
 
-A figure is a draw as well: no more can be asked than that it could be one of ours, from both sides.
+A published figure is a random draw as well. The column "in range" therefore only requires that the
+figure and this run's value both lie within the interval.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ NOTE = (
 
 
 def rows(measurements: pd.DataFrame) -> pd.DataFrame:
-    """The measurements that this report shows."""
+    """Return the measurements that this section shows."""
     return measurements.loc[measurements["metric"].isin(METRICS)]
 
 
 def table(run: RunFrames) -> Table:
-    """One row for each quantity of each figure, in the order in which they were recorded."""
+    """Return one row for each quantity of each figure, in the order of recording."""
     lines = []
     shown = grouped(rows(run.measurements), KEYS)
     for key, figures in sorted(shown, key=lambda pair: pair[1].index[0]):
@@ -57,5 +58,5 @@ def table(run: RunFrames) -> Table:
 
 
 def _decimals(value: float) -> str:
-    """As the documents print them, which no number of significant digits is."""
+    """Format with four decimals, as in the documents, instead of significant digits."""
     return MISSING if math.isnan(value) else f"{value:.4f}"

@@ -1,7 +1,7 @@
-"""What a report shows of a run's numbers, a row each; terminal, Markdown and page lay it out.
+"""The sections of a report, one row each; terminal, Markdown and page only lay them out.
 
-A new report is a module with a table and a row here. Charts are named, not imported: Matplotlib
-takes a second to import, and only the page draws.
+A new section is a module with a table, and a row here. Charts are given by name and imported on
+use: Matplotlib takes a second to import, and only the page draws charts.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ Tables = Callable[[RunFrames], Sequence[Table]]
 
 @dataclass(frozen=True)
 class Section:
-    """One report: `name` is its anchor on the page, `title` its heading there.
+    """One section: `name` is its anchor on the page, `title` its heading there.
 
-    `tables`: what it shows; `brief`: what of it stands in the summary of a run, and in full view in
-    Markdown, none if empty. `rows`: the measurements that it shows; the last section has what is in
-    none. `charts`: a function in this package, of a run, that gives heading and SVG of each;
-    `caption`: what all of them draw; `captions`: what those of some headings draw. `always`: there
-    also without rows, to say why.
+    `tables`: the tables of the section. `brief`: the tables for the summary of a run and for the
+    unfolded part of Markdown; may be empty. `rows`: the measurements that the section shows; the
+    last section shows all other measurements. `charts`: a function in this package that takes a run
+    and returns heading and SVG of each chart. `caption`: describes all charts. `captions`: captions
+    by chart heading. `always`: show the section also without rows, with a note that gives the
+    reason.
     """
 
     name: str
@@ -57,12 +58,12 @@ class Section:
     always: bool = True
 
     def shown(self, run: RunFrames, brief: bool = False) -> list[Table]:
-        """Its tables that have rows, or say why they have none."""
+        """Return the tables that have rows; if `always`, also those whose note says why not."""
         tables = self.brief(run) if brief else self.tables(run)
         return [table for table in tables if table.rows or self.always]
 
     def drawn(self, run: RunFrames) -> Iterable[tuple[str, str]]:
-        """Heading, "" where there is only one, and SVG of each chart."""
+        """Return heading ("" if there is only one) and SVG of each chart."""
         if not self.charts:
             return []
         module, _, function = self.charts.rpartition(".")
@@ -72,11 +73,11 @@ class Section:
 class Failures(list[str]):
     """Parts of a run's pages that could not be rendered, one line each.
 
-    An exception is caught here only, so that a defect of one section leaves the others in place.
+    Exceptions are caught only here, so a defect in one section leaves the others intact.
     """
 
     def attempt(self, part: str, render: Callable[[], T], otherwise: Callable[[str], T]) -> T:
-        """Return what `render` gives, or, when it raises, `otherwise` of a note that says so."""
+        """Return the result of `render`, or, if it raises, `otherwise` of a note with the error."""
         try:
             return render()
         except Exception as error:  # noqa: BLE001 - whatever a section raises
@@ -87,7 +88,7 @@ class Failures(list[str]):
             return otherwise(note)
 
     def tables(self, section: Section, run: RunFrames, brief: bool = False) -> list[Table]:
-        """Return the section's tables, or one with a note instead of rows."""
+        """Return the section's tables, or one table with a note instead of rows."""
         return self.attempt(
             f"section {section.title}",
             lambda: section.shown(run, brief),
@@ -96,7 +97,7 @@ class Failures(list[str]):
 
 
 def elsewhere(measurements: pd.DataFrame) -> Collection[str]:
-    """Metrics that have a section of their own."""
+    """Return the metrics that have a section of their own."""
     return {metric for row in SECTIONS for metric in row.rows(measurements)["metric"].unique()}
 
 

@@ -17,7 +17,7 @@ from reports.stats.intervals import mean
 
 PREFIX, RATE = "scaling_", "examples_per_s"
 KEYS = ("trainer", "keras", "backend", "workers", "variant")
-ALONE, TOGETHER = "alone", "together"  # of the ways in which its processes train
+ALONE, TOGETHER = "alone", "together"  # values of `way`: a single process, a cluster
 PHASES_AND_USE = ("formation_s", "first_step_s", "tracing_s", "cpu_s", "peak_memory_mib")
 COLUMNS = (
     Column("model"),
@@ -50,15 +50,15 @@ NOTE = (
 
 
 def rows(measurements: pd.DataFrame) -> pd.DataFrame:
-    """The measurements that this report shows."""
+    """Return the measurements that this section shows."""
     return measurements.loc[measurements["metric"].str.startswith(PREFIX)]
 
 
 def summarise(measurements: pd.DataFrame) -> list[dict[str, Any]]:
-    """A row for each figure of a cluster: KEYS, what the variant says, values by metric, speed-up.
+    """Return one row per cluster case: KEYS, parts of the variant, values by metric, speed-up.
 
-    values: metric, without PREFIX, -> pass -> value. speed_up: an Estimate over the passes, each of
-    which has a base of its own; None where none has a process alone with that model.
+    values: metric, without PREFIX, -> pass -> value. speed_up: an Estimate over the passes, each
+    relative to the single process with that model in the same pass; None if there is no such pass.
     """
     found = []
     for key, case in grouped(rows(measurements), KEYS):
@@ -74,7 +74,7 @@ def summarise(measurements: pd.DataFrame) -> list[dict[str, Any]]:
         (*_approach(row), row["model"]): row["values"][RATE] for row in found if row["way"] == ALONE
     }
     clusters = [row for row in found if row["way"] == TOGETHER]
-    # A cluster of one has nobody to reduce with, and stands with the others of its approach.
+    # A cluster of one worker has no peers to reduce with; list it with others of its approach.
     several = {_approach(row): row["collective"] for row in clusters if row["workers"] > 1}
     for row in clusters:
         row["collective"] = several.get(_approach(row), row["collective"])
@@ -94,7 +94,7 @@ def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def table(run: RunFrames) -> Table:
-    """One line for each figure; no rows where scaling was not measured."""
+    """Return one line for each case; no rows if scaling was not measured."""
     lines = []
     for row in summarise(run.measurements):
         values = {metric: list(of.values()) for metric, of in row["values"].items()}

@@ -1,7 +1,8 @@
-"""How long a cluster takes to form, to save and to restore, and what a worker costs in memory.
+"""Time to form a cluster, to save and to restore, and memory per worker.
 
-The comparison of ways to start (forked from a zygote, plain processes, TensorFlow's own runner)
-stands side by side, the zygote's import apart, since it is paid once and not per cluster.
+The ways to start tasks (forked from a zygote, plain processes, TensorFlow's own runner) are
+compared in one table. The import of the zygote is a separate row, since it is paid once and not per
+cluster.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ NOTE = (
     f"n: fresh clusters or processes. The interval of a median needs six; that of a ratio is over "
     f"the clusters of both. times {BASE}: medians."
 )
-ENDS = ("_low", "_high")  # what the ends of an interval are called beside what they are of
+ENDS = ("_low", "_high")  # suffixes of the metrics that hold the ends of an interval
 
 
 def rows(measurements: pd.DataFrame) -> pd.DataFrame:
-    """The measurements that this report shows."""
+    """Return the measurements that this section shows."""
     return measurements.loc[measurements["metric"].str.startswith(PREFIXES)]
 
 
 def summarise(measurements: pd.DataFrame) -> pd.DataFrame:
-    """One row per sample, the shortest first: KEYS, estimate, times_base (NaN: no base)."""
+    """Return one row per sample, the shortest first: KEYS, estimate, times_base (NaN: no base)."""
     found = []
     for key, values in grouped(rows(measurements), KEYS):
         estimate = middle(values["value"])
@@ -59,7 +60,7 @@ def summarise(measurements: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_ends(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same samples less those that are ends of another's interval, which gets them."""
+    """Return the samples, with those that are interval ends moved into their sample's estimate."""
     by_key = {(row["metric"], *(str(row[key]) for key in KEYS[1:])): row for row in found}
     ends = set()
     for key, row in by_key.items():
@@ -72,7 +73,7 @@ def _with_ends(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def table(run: RunFrames) -> Table:
-    """Start-up and memory; the note says so when nothing was measured."""
+    """Return the table of start-up and memory; the note says if nothing was measured."""
     lines = []
     for row in summarise(run.measurements).to_dict("records"):
         estimate: Estimate = row["estimate"]

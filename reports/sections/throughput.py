@@ -1,7 +1,8 @@
-"""How fast each approach trains, by the backend that was asked for and the one really used.
+"""Training speed of each approach, by the requested backend and the backend actually used.
 
-One value is one process's, so the interval covers what differs from process to process, which
-repeating inside one process would hide. A requested backend alone proves nothing: see collective.
+One value is the result of one process. The interval therefore covers variance between processes,
+which repeats inside one process would hide. The column `collective` has the backend that was
+actually used; a requested backend alone proves nothing.
 """
 
 from __future__ import annotations
@@ -47,16 +48,16 @@ NOTE = (
 
 
 def rows(measurements: pd.DataFrame) -> pd.DataFrame:
-    """The measurements that this report shows."""
+    """Return the measurements that this section shows."""
     return measurements.loc[measurements["metric"].isin(METRICS)]
 
 
 def summarise(measurements: pd.DataFrame) -> pd.DataFrame:
-    """One row per case (the columns KEYS).
+    """Return one row per case (the columns KEYS).
 
-    processes: how many. steps_per_s, examples_per_s: an Estimate over them, or None. p50_s, p90_s,
-    p99_s, cpu_s: seconds, or None; peak_memory_mib: or None. values_per_s: metric -> what each
-    process reached.
+    processes: their number. steps_per_s, examples_per_s: an Estimate over them, or None. p50_s,
+    p90_s, p99_s, cpu_s: seconds, or None; peak_memory_mib: or None. values_per_s: short name of the
+    rate -> values of the processes.
     """
     found = []
     for key, case in grouped(rows(measurements), KEYS):
@@ -75,13 +76,13 @@ def summarise(measurements: pd.DataFrame) -> pd.DataFrame:
 
 
 def heading(case: dict) -> str:
-    """The approach, with fault or variant if there was one."""
+    """Return the approach, with its variant and fault if any."""
     extra = circumstances(case)
     return approach(case["trainer"], case["keras"]) + (SEPARATOR + extra if extra else "")
 
 
 def table(run: RunFrames) -> Table:
-    """Rates and step times; the note says why when none were taken."""
+    """Return the table of rates and step times; without rows the note gives the reason."""
     lines = []
     for case in summarise(run.measurements).to_dict("records"):
         rates = (case[name] for name in RATES.values())

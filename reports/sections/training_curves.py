@@ -1,7 +1,7 @@
-"""How the loss fell: per global step and per epoch, from the event files of healthy clusters.
+"""Loss per global step and metrics per epoch, from the event files of healthy clusters.
 
-A cluster counts as healthy when no task was started twice, hurt or restored and every task that
-trained also finished. Of several alike the longest is shown; the rest is counted, not hidden.
+A cluster is healthy if no task was restarted, faulted or restored and every task that trained also
+finished. Of several equal clusters the longest is shown, with the number of the others.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Curve:
-    """One healthy cluster's training."""
+    """Training of one healthy cluster."""
 
     cluster: str  # directory of its event files, below events/
     trainer: str
@@ -53,14 +53,14 @@ class Curve:
 
     @property
     def label(self) -> str:
-        """What tells it from other curves of the same approach."""
+        """Return Keras flavor, backend and workers, which distinguish curves of one approach."""
         parts = [part for part in (self.keras, self.backend) if part not in ("", "none")]
         return ", ".join([*parts, plural(self.workers, "worker")])
 
 
 @dataclass
 class _Cluster:
-    """What the event files of one cluster say."""
+    """Parsed content of the event files of one cluster."""
 
     facts: dict[str, Any] = field(default_factory=dict)
     losses: dict[int, list[float]] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class _Cluster:
 
 
 def _flavour(keras: str) -> str:
-    """The flavour as the tables call it, for a task's `keras 3.15.1`: `keras3 3.15.1`."""
+    """Return the flavor as in the tables: `keras3 3.15.1` for a task's `keras 3.15.1`."""
     package, _, version = keras.partition(" ")
     return f"keras{version.split('.')[0]} {version}" if package == "keras" else keras
 
@@ -110,7 +110,7 @@ def _number(value: Any) -> bool:
 
 
 def read(run_dir: Path) -> list[Curve]:
-    """Curves of all healthy clusters, sorted; [] when there are no event files."""
+    """Return the curves of all healthy clusters, sorted; [] if there are no event files."""
     clusters: dict[str, _Cluster] = {}
     root = run_dir / event_files.EVENTS
     for path in sorted(root.rglob("*.jsonl")):
@@ -122,7 +122,7 @@ def read(run_dir: Path) -> list[Curve]:
 
 
 def _read_file(path: Path, cluster: _Cluster) -> bool:
-    """Whether every line was an event."""
+    """Add the events of the file to `cluster`; return False if a line is not an event."""
     try:
         for event in event_files.of_file(path):
             cluster.add(event)
@@ -132,7 +132,7 @@ def _read_file(path: Path, cluster: _Cluster) -> bool:
 
 
 def shown(curves: Iterable[Curve]) -> list[Curve]:
-    """Of each approach, backend and number of workers the longest."""
+    """Return the longest curve of each approach, backend and number of workers."""
     kinds: dict[tuple, list[Curve]] = {}
     for curve in curves:
         key = (curve.trainer, curve.keras, curve.backend, curve.workers)
@@ -150,7 +150,7 @@ def _length(curve: Curve) -> tuple[int, int]:
 
 
 def table(curves: Iterable[Curve]) -> Table:
-    """First and last loss, and the last epoch's metrics, of the curves shown."""
+    """Return first and last loss and the last epoch's metrics of these curves."""
     lines = []
     for curve in curves:
         last = dict(curve.epochs[-1][1]) if curve.epochs else {}
@@ -173,5 +173,5 @@ def table(curves: Iterable[Curve]) -> Table:
 
 
 def of(run: RunFrames) -> list[Curve]:
-    """The curves that this run's report shows."""
+    """Return the curves that the report of this run shows."""
     return shown(read(run.directory))

@@ -1,6 +1,6 @@
-"""Where a series of figures, one a run, changed its level for good: change points.
+"""Change points: runs from which on the level of a series (one value per run) changed for good.
 
-One odd run is no change, and neither is noise: what is told should be worth an hour of looking.
+Neither one odd run nor noise is a change: a reported change should be worth an hour of analysis.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from scipy.ndimage import median_filter
 from scipy.special import stdtrit
 
 FEWEST = 6  # runs: two levels of LASTING runs
-LASTING = 3  # runs that a level takes at least
-FLOOR = 0.02  # a smaller change is not told
-ALPHA = 0.05  # of histories of noise alone, how many may have a change point anywhere
-WINDOW = 5  # runs whose median an odd one is held against
-ODD = 4  # times the noise
+LASTING = 3  # least number of runs of a level
+FLOOR = 0.02  # a smaller relative change is not reported
+ALPHA = 0.05  # share of pure-noise histories that may have a change point anywhere
+WINDOW = 5  # runs in the running median that detects odd runs
+ODD = 4  # distance of an odd run from the running median, in standard deviations of the noise
 NORMAL = 1.4826  # standard deviation of normal noise over its median absolute deviation
 
 
 @dataclass(frozen=True)
 class Change:
-    """From the run at `place` (counted from 0) on: the medians of the levels before and after."""
+    """Medians of the levels before and after a change; `place`: the first run after it, from 0."""
 
     place: int
     before: float
@@ -38,23 +38,24 @@ class Change:
 
 
 def find(values: Sequence[float], series: int = 1) -> list[Change]:
-    """The change points of a series in the order of time, by PELT with squared error on logarithms.
+    """Find the change points in order of time, by PELT with squared error on logarithms.
 
     PELT (Killick, Fearnhead and Eckley, "Optimal detection of changepoints with a linear
     computational cost", JASA 107, 2012) finds the levels with the least sum of squared errors and
-    penalties; ruptures has it as KernelCPD with a linear kernel. The error is counted in variances
-    of the noise, so a penalty is the square of the t that a change has to reach: Student's quantile
-    at ALPHA, two-sided, divided by the number of places where a change could be, and by `series`,
-    of how many this is one (Bonferroni). The variance is that of successive differences (von
-    Neumann, Annals of Mathematical Statistics 12, 1941), which a lasting step hardly widens, with
-    its 2(n-1)²/(3n-4) degrees of freedom. Before that, values farther than ODD times the noise from
-    the running median give way to it (Hampel's filter), so that an odd run neither is a change nor
-    hides one.
+    penalties. ruptures implements it as KernelCPD with a linear kernel. The error is counted in
+    variances of the noise, so a penalty is the square of the t that a change has to reach:
+    Student's two-sided quantile at ALPHA, divided by the number of places where a change could be,
+    and by `series`, the number of series tested together (Bonferroni). The variance is that of
+    successive differences (von Neumann, Annals of Mathematical Statistics 12, 1941), which a
+    lasting step hardly widens, with its 2(n-1)²/(3n-4) degrees of freedom. Before that, values
+    farther than ODD times the noise from the running median are replaced by it (Hampel's filter),
+    so that an odd run neither is a change nor hides one.
 
-    None for fewer than FEWEST values, or when one is not above zero and has no logarithm. Runs are
-    taken as independent of each other: noise that drifts from run to run looks like changes.
+    Return [] for fewer than FEWEST values, or if a value is not above zero and has no logarithm.
+    Runs are assumed to be independent of each other: noise that drifts from run to run looks like
+    changes.
     """
-    from ruptures import KernelCPD  # brings all of scipy.stats, which takes a second
+    from ruptures import KernelCPD  # imports all of scipy.stats, which takes a second
 
     count = len(values)
     if count < FEWEST or min(values) <= 0:
@@ -73,14 +74,14 @@ def find(values: Sequence[float], series: int = 1) -> list[Change]:
 
 
 def _less_odd_runs(logs: np.ndarray) -> np.ndarray:
-    # Mirrored at the ends, where the last run, repeated, would be its own majority.
+    # Mirrored at the ends, since repeats of the last run would dominate its own median.
     usual = median_filter(logs, WINDOW, mode="mirror")
     far = ODD * NORMAL * np.median(np.abs(np.diff(logs))) / np.sqrt(2)
     return np.where(np.abs(logs - usual) > far, usual, logs)
 
 
 def _above_floor(values: Sequence[float], places: list[int]) -> list[Change]:
-    """The changes between these levels; levels that differ by less than the floor become one."""
+    """Return the changes between these levels; levels that differ by less than FLOOR are merged."""
     while True:
         ends = [0, *places, len(values)]
         levels = [median(values[a:b]) for a, b in pairwise(ends)]

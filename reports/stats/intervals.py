@@ -1,7 +1,7 @@
-"""What a handful of repeated measurements says: a centre, and how far it can be trusted.
+"""Estimates from a few repeated measurements: a center and its 95 % interval.
 
-Few repeats are the rule here, so no bootstrap, which is too narrow below about ten of them: a
-t-interval for a mean, order statistics (no assumption on the distribution) for a median.
+Few repeats are the rule here. Bootstraps are too narrow below about ten repeats, so a mean has a
+t-interval, and a median an interval from order statistics (no assumption on the distribution).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """A centre and its 95 % interval; `low` and `high` are NaN where there are too few values."""
+    """A center and its 95 % interval; `low` and `high` are NaN if there are too few values."""
 
     count: int
     centre: float
@@ -29,14 +29,13 @@ class Estimate:
 
     @property
     def known(self) -> bool:
-        """Whether there is an interval."""
+        """Return True if there is an interval."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
     def plus_minus(self) -> str:
-        """`12.34 ±0.05`: as many decimals as the interval's half width allows.
+        """Format as `12.34 ±0.05`, with as many decimals as the half width of the interval allows.
 
-        `0.25 ±49` where it allows none: a centre is told with two digits at least. `30.1` of one
-        value, which has no interval.
+        A center has at least two digits: `0.25 ±49`. A single value has no interval: `30.1`.
         """
         if not self.known:
             return figure(self.centre)
@@ -48,7 +47,7 @@ class Estimate:
         return f"{self.centre:,.{decimals}f} ±{half:,.{decimals}f}"
 
     def interval(self) -> str:
-        """`0.41 to 0.45`, or the sign for what is missing."""
+        """Return `0.41 to 0.45`, or the sign for a missing value."""
         if not self.known:
             return MISSING
         decimals = _decimals(self.centre, 3)
@@ -60,7 +59,7 @@ def _decimals(value: float, digits: int) -> int:
 
 
 def mean(values: Iterable[float], confidence: float = CONFIDENCE) -> Estimate:
-    """Mean with Student's t interval; two values are the least that give one."""
+    """Return the mean with Student's t interval, which needs two values."""
     listed = [float(value) for value in values]
     centre, count = fmean(listed), len(listed)
     if count < 2:
@@ -70,16 +69,16 @@ def mean(values: Iterable[float], confidence: float = CONFIDENCE) -> Estimate:
 
 
 def geometric(values: Iterable[float], confidence: float = CONFIDENCE) -> Estimate:
-    """Geometric mean of positive values, as of ratios, whose inverses must give the inverse."""
+    """Return the geometric mean of positive values such as ratios; inverse values give 1/mean."""
     logs = mean([math.log(value) for value in values], confidence)
     return Estimate(logs.count, *(math.exp(end) for end in (logs.centre, logs.low, logs.high)))
 
 
 def middle(values: Iterable[float]) -> Estimate:
-    """Median with the interval between two order statistics; six values are the least."""
+    """Return the median with the interval between two order statistics, which needs six values."""
     listed = sorted(float(value) for value in values)
     count = len(listed)
-    outside, below = 0, 0.0  # how many values may be cut off at each end
+    outside, below = 0, 0.0  # `outside`: number of values that may be cut off at each end
     for cut in range(count // 2):
         below += math.comb(count, cut) / 2**count
         if below > (1 - CONFIDENCE) / 2:

@@ -1,8 +1,8 @@
-"""By how many times NEW's value is BASE's, how sure that is, and what follows from it.
+"""Ratio tests: the ratio NEW/BASE with its interval and p-value, and the answer that follows.
 
-Everything is done on logarithms, so that BASE and NEW turned round give the inverse. The unit of
-evidence is the process, not the turn or step in it: what differs from process to process (memory
-layout, placement of threads) does not average out over the steps of one.
+All computation is on logarithms, so that swapped sides give the inverse. The unit of evidence is
+the process, not the turn or step in it: differences between processes (memory layout, placement of
+threads) do not average out over the steps of one process.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from scipy.special import ndtri, stdtr, stdtrit
 from reports.stats.intervals import CONFIDENCE
 
 FLOOR = 0.02  # least relative change that counts
-FAMILY = 1600  # comparisons among which one must not be an alarm
-LEAST_PAIRS = 8  # with fewer Student's t does not hold its level, see `judge`
-FAR_APART = 2.5  # times what their turns' scatter would give: pairs that differ by more than that
-# Of the turns of a pair this part is left out at either end. A quarter at each (the interquartile
-# mean) is not moved by a burst of stolen CPU that strikes less than a quarter of the turns, yet has
-# 85 % of the mean's efficiency where noise is normal; the median has 65 %, and bootstraps roughly.
+FAMILY = 1600  # comparisons that together must not give a single false alarm
+LEAST_PAIRS = 8  # with fewer pairs Student's t does not hold its level, see `paired`
+FAR_APART = 2.5  # limit of the scatter between pairs, as a multiple of the scatter of turns
+# This share of a pair's turns is trimmed at either end. With a quarter at each end (interquartile
+# mean) a burst of stolen CPU in less than a quarter of the turns has no effect. The efficiency for
+# normal noise is 85 % of the mean's; the median's is 65 %, and its bootstrap is coarse.
 TRIMMED = 0.25
 RESAMPLES = 4000
-CENTRES = 200  # resampled centres of one pair, from which the resamples of all pairs draw
+CENTRES = 200  # resampled centers of one pair, from which the resamples of all pairs draw
 EQUAL = 1e-12  # logarithms closer than this differ by rounding
 
 Values = Sequence[float] | np.ndarray  # one-dimensional
 
 
 class Answer(str, Enum):
-    """What a comparison comes to; the value is its name in every report."""
+    """Answer of a comparison; the value is its name in every report."""
 
     REGRESSION = "regression"
     IMPROVEMENT = "improvement"
@@ -48,8 +48,8 @@ CHANGED = (Answer.REGRESSION, Answer.IMPROVEMENT)
 class Effect:
     """A ratio NEW/BASE (geometric), its 95 % interval, and the p-value of "no change".
 
-    `low`, `high`, `p` are NaN where unknown: fewer than two processes (a side, or pairs).
-    `processes`: pairs of processes; unpaired, those of the side that has fewer.
+    `low`, `high`, `p` are NaN if unknown: fewer than two processes (a side, or pairs). `processes`:
+    pairs of processes; unpaired, those of the side that has fewer.
     """
 
     ratio: float
@@ -60,22 +60,26 @@ class Effect:
 
     @property
     def known(self) -> bool:
-        """Whether there is an interval and a p-value."""
+        """Return True if there is an interval and a p-value."""
         return not math.isnan(self.p)
 
 
 def paired(log_ratios: Sequence[Values] | np.ndarray, seed: int = 1) -> Effect:
-    """The effect from pairs of processes that took turns; same input, same effect.
+    """Return the effect from pairs of processes with interleaved turns; deterministic.
 
-    One inner sequence for each pair: logarithms of NEW/BASE of turns next to each other. A pair's
-    centre is their interquartile mean, the effect the mean of the centres; p is of Student's t over
-    the centres. The interval is a hierarchical bootstrap: pairs first, then the turns within
-    (Kalibera and Jones, "Rigorous benchmarking in reasonable time", ISMM 2013), widened for few
-    pairs (see `_interval`). Where pairs differ by no more than their turns' noise it is up to 1.4
-    times too wide, since that noise is in it twice; where they do differ it is exact.
-    Student's t takes centres to be normal. Where processes are either fast or slow it still holds
-    its level at 1,600 comparisons from 8 pairs on; 6 give some 15 times too many alarms there.
-    ValueError: no pair, a pair without turns, or a number that is not finite.
+    `log_ratios`: one inner sequence for each pair, with logarithms of NEW/BASE of adjacent turns. A
+    pair's center is their interquartile mean; the effect is the mean of the centers. p is that of
+    Student's t over the centers. The interval is a hierarchical bootstrap, first of pairs, then of
+    the turns within (Kalibera and Jones, "Rigorous benchmarking in reasonable time", ISMM 2013),
+    widened for few pairs (see `_interval`). If pairs differ by no more than the noise of their
+    turns, the interval is up to 1.4 times too wide, since it contains that noise twice. If pairs do
+    differ, it is exact.
+
+    Student's t assumes normal centers. If processes are either fast or slow, it still holds its
+    level at 1,600 comparisons from 8 pairs on; 6 pairs give some 15 times too many false alarms
+    there.
+
+    Raise ValueError if there is no pair, a pair without turns, or a number that is not finite.
     """
     pairs = [_finite(turns, "log ratio") for turns in log_ratios]
     if not pairs:
@@ -85,7 +89,7 @@ def paired(log_ratios: Sequence[Values] | np.ndarray, seed: int = 1) -> Effect:
     if count < 2:
         return Effect(math.exp(centre), math.nan, math.nan, math.nan, count)
     rng = np.random.default_rng(seed)
-    # Drawing from a pool of resampled centres of each pair is the same bootstrap as resampling the
+    # Drawing from a pool of resampled centers of each pair is the same bootstrap as resampling the
     # turns anew each time, at a hundredth of the work.
     pool = np.array(
         [_location(turns[rng.integers(len(turns), size=(CENTRES, len(turns)))]) for turns in pairs]
@@ -99,10 +103,11 @@ def paired(log_ratios: Sequence[Values] | np.ndarray, seed: int = 1) -> Effect:
 
 
 def scatter_of_turns(log_ratios: Sequence[np.ndarray], seed: int = 1) -> float:
-    """What standard deviation the pairs' centres would have if only turns differed, not processes.
+    """Return the standard deviation of the pairs' centers if only turns differed, not processes.
 
-    By bootstrap of ABBA blocks: who has the first of two turns has it by turns, and may profit.
-    Blocks are taken as independent of each other, so bursts over several are missed.
+    It is computed by a bootstrap of ABBA blocks (two log ratios), since the sides alternate in
+    taking the first turn, which may be an advantage. Blocks are assumed to be independent, so
+    bursts over several blocks are missed.
     """
     rng = np.random.default_rng(seed)
     variances = []
@@ -114,9 +119,10 @@ def scatter_of_turns(log_ratios: Sequence[np.ndarray], seed: int = 1) -> float:
 
 
 def far_apart(log_ratios: Sequence[np.ndarray]) -> bool:
-    """Whether pairs differ so much more than their turns that further pairs tell more than turns.
+    """Return True if pairs differ so much that more pairs are more informative than more turns.
 
-    Like `enough`, it looks at how the pairs differ and not at which way.
+    The result depends on how much the pairs differ, not on the direction of the effect; see
+    `enough`.
     """
     if len(log_ratios) < LEAST_PAIRS:
         return False
@@ -125,10 +131,11 @@ def far_apart(log_ratios: Sequence[np.ndarray]) -> bool:
 
 
 def enough(log_ratios: Sequence[np.ndarray]) -> bool:
-    """Whether pairs agree so well that twice the floor could be told among FAMILY comparisons.
+    """Return True if pairs agree well enough to detect twice the floor among FAMILY comparisons.
 
-    So when half of Student's interval, at that level, is no more than the floor. It looks at how
-    the pairs differ, not at which way: whoever stops when an effect shows finds one too often.
+    The condition is that half of Student's interval, at that level, is at most the floor. It
+    depends on how much the pairs differ, not on the direction of the effect: stopping as soon as an
+    effect shows would inflate false alarms.
     """
     if len(log_ratios) < LEAST_PAIRS:
         return False
@@ -145,16 +152,18 @@ def unpaired(
     seed: int = 1,
     drift_df: float = math.inf,
 ) -> Effect:
-    """The effect from positive values, one a process, of two runs; same input, same effect.
+    """Return the effect from positive values, one per process, of two runs; deterministic.
 
-    `drift`: standard deviation, as a logarithm, of a run's level from that of another hours apart,
-    which no run can see in itself: a random effect, so 2 * drift**2 joins the variance of the
-    difference. `drift_df`: the degrees of freedom with which it is known; infinite for a constant,
-    runs less one where it was estimated from runs. The degrees of freedom of the whole are Welch's
-    and Satterthwaite's over the three variances, so that a drift that outweighs the processes'
-    scatter also decides how well the sum is known. p is of Student's t; the interval a bootstrap
-    over processes, with a normal draw of the drift in each resample.
-    ValueError: a side without values, a value that is not finite and positive, a negative drift.
+    `drift`: standard deviation, as a logarithm, of a run's level from that of another run hours
+    apart, which no single run can show. It is a random effect, so 2 * drift**2 is added to the
+    variance of the difference. `drift_df`: its degrees of freedom; infinite for a constant, runs
+    less one if estimated from runs. The total degrees of freedom are Welch-Satterthwaite's over the
+    three variances, so a drift that outweighs the scatter of the processes also determines how well
+    the sum is known. p is that of Student's t. The interval is a bootstrap over processes, with a
+    normal draw of the drift in each resample.
+
+    Raise ValueError if a side has no values, a value is not finite and positive, or the drift is
+    negative or infinite.
     """
     logs = [_finite(values, "value") for values in (base, new)]
     if any((values <= 0).any() for values in logs):
@@ -188,14 +197,16 @@ def judge(
     floor: float = FLOOR,
     least: int = 2,
 ) -> Answer:
-    """What an effect means where `comparisons` are made together.
+    """Return the answer for an effect if `comparisons` are made together.
 
-    Nothing can be told from fewer than `least` processes (LEAST_PAIRS of pairs).
-    Changed: beyond the floor, and the interval excludes no change, and p below (1 - CONFIDENCE)
-    shared among the comparisons (Bonferroni: the chance of a single false alarm in all of them).
-    Unchanged: the whole interval within the floor. Neither is known of anything else. `better`:
-    which way is good, "higher" or "lower"; of "none" a change is neither good nor bad, so it can
-    only be unchanged. ValueError: any other `better`, no comparison, a negative floor.
+    Fewer than `least` processes (LEAST_PAIRS for pairs) give "cannot tell". A change needs a ratio
+    beyond the floor, an interval that excludes 1, and p below (1 - CONFIDENCE) divided by the
+    number of comparisons (Bonferroni: the chance of a single false alarm in all of them). "no
+    change" needs the whole interval within the floor. Everything else is "cannot tell". `better`:
+    the good direction, "higher" or "lower". With "none" a change is neither good nor bad, so the
+    answer is "no change" or "cannot tell".
+
+    Raise ValueError for any other `better`, no comparison, or a negative floor.
     """
     if better not in ("higher", "lower", "none"):
         raise ValueError(f"better is {better!r}, not higher, lower or none")
@@ -222,24 +233,24 @@ def _finite(values: Values, what: str) -> np.ndarray:
 
 
 def _location(turns: np.ndarray) -> np.ndarray:
-    """The interquartile mean over the last axis; of fewer than four values their mean.
+    """Return the interquartile mean over the last axis, or the mean of fewer than four values.
 
-    Like `scipy.stats.trim_mean`, which takes 16 times as long for as few values as these.
+    It equals `scipy.stats.trim_mean`, which takes 16 times as long for so few values.
     """
     cut = int(TRIMMED * turns.shape[-1])
     return np.sort(turns, axis=-1)[..., cut : turns.shape[-1] - cut].mean(axis=-1)
 
 
 def _variance(values: np.ndarray) -> float:
-    """Of the sample; exactly 0 where values are equal but for rounding."""
+    """Return the sample variance; exactly 0 if values are equal except for rounding."""
     return float(values.var(ddof=1)) if np.ptp(values) > EQUAL else 0.0
 
 
 def _p_value(centre: float, variance: float, df: float, by_labels: float) -> float:
-    """Student's t, two-sided.
+    """Return the two-sided p-value of Student's t.
 
-    Values without any scatter, as of counts, leave t nothing to go by. Then `by_labels`: how often
-    labels alone (whose value is which) part equal values like this, which no p may fall below.
+    Values without any scatter, such as counts, give t no variance. Then p is `by_labels`: the
+    chance that random labels separate equal values like this, the least p that is possible.
     """
     if abs(centre) <= EQUAL:
         return 1.0
@@ -249,12 +260,12 @@ def _p_value(centre: float, variance: float, df: float, by_labels: float) -> flo
 
 
 def _interval(centre: float, deviations: np.ndarray, df: float) -> tuple[float, float]:
-    """The 95 % interval of the ratio, from what the resamples deviate from the centre.
+    """Return the 95 % interval of the ratio, from the deviations of the resamples from the center.
 
-    A percentile bootstrap is too narrow for few processes. So deviations are stretched by Student's
-    t over the normal quantile, as those of a mean would need (after Hesterberg, "What teachers
-    should know about the bootstrap", The American Statistician 69, 2015, section 5.3; the other
-    part, n / (n - 1) in the variance, is the caller's, who knows n).
+    A percentile bootstrap is too narrow for few processes. Deviations are therefore multiplied by
+    Student's t over the normal quantile, as those of a mean would need (after Hesterberg, "What
+    teachers should know about the bootstrap", The American Statistician 69, 2015, section 5.3). The
+    caller, which knows n, applies the other part, n / (n - 1) in the variance.
     """
     tail = (1 - CONFIDENCE) / 2
     stretch = float(stdtrit(df, 1 - tail) / ndtri(1 - tail)) if math.isfinite(df) else 1.0

@@ -1,11 +1,11 @@
-"""How far the level of one run lies from that of another, where nothing better is known."""
+"""Defaults for the drift of a run's level from that of another run."""
 
 from __future__ import annotations
 
-# Standard deviation of a run's level, where nothing better is known: that of step and CPU times
-# over six runs on one shared virtual machine within 2.4 hours, in reports/evidence/drift; of rates
-# it was 21 %. On a machine of one's own --drift, or several runs in BASE, say better.
+# Default standard deviation of a run's level. It is that of step and CPU times over six runs on one
+# shared virtual machine within 2.4 hours, in reports/evidence/drift; that of rates was 21 %. On a
+# dedicated machine, --drift or several runs in BASE give a better value.
 DRIFT = 0.26
 
 
-RUNS_ENOUGH = 5  # fewer know their spread so badly that the constant above tells more
+RUNS_ENOUGH = 5  # with fewer runs their estimated spread is less accurate than DRIFT
