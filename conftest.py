@@ -1,3 +1,3 @@
-"""Options and plug-in names only; everything else lives in suite/harness."""
+"""Names the plugin only; everything else is in suite/harness."""
 
 pytest_plugins = ["suite.harness.plugin"]

@@ -1,8 +1,8 @@
 """The reference trainers: one self-contained program for each documented approach.
 
-TRAINERS is the one table that the suite reads: a new approach is a new file beside this one and a
-new row here. Standard library only, in Python 3.8 syntax: the suite reads the table without
-TensorFlow, and the trainers may run under another interpreter than pytest's.
+TRAINERS is the only table that the suite reads. To add an approach, add a file to this package and
+a row to the table. Standard library only, in Python 3.8 syntax: the suite reads the table without
+TensorFlow, and the trainers may run under a different interpreter than pytest.
 """
 
 import os
@@ -14,57 +14,58 @@ DOCS = "https://www.tensorflow.org"
 
 @dataclass(frozen=True)
 class Trainer:
-    """One documented approach and what its program can do; `name` is also its file name."""
+    """A documented approach and the features of its program; `name` is also the file name."""
 
     name: str
-    document: str  # URL of the document that it implements
-    api: str  # what it trains with, in one line
+    document: str  # URL of the document that the trainer implements
+    api: str  # the API that it trains with, in one line
     jobs: Tuple[Tuple[str, int], ...]  # default cluster, () for a single process
-    role: str  # how a task learns its role: none, tf_config or host_flags
-    backends: Tuple[str, ...]  # what --backend takes; ("none",) where nothing is reduced
-    keras: bool  # runs once for each Keras flavour
-    families: Tuple[str, ...]  # the claim families that it must show
-    synchronous: bool  # the workers are in lock-step: all of them make each step, together
-    events: Tuple[str, ...]  # what it writes, beyond started, joined and finished
-    flags: Tuple[str, ...]  # what it takes, beyond the flags that all trainers take
-    fit: bool = False  # trains by Keras' Model.fit, with all that comes with it
-    devices: int = 1  # of each task, a replica on each; where there is --devices, it is told
-    model: str = ""  # its document's, by the name that --model knows, and likewise:
+    role: str  # source of a task's role: none, tf_config, host_flags or dtensor
+    backends: Tuple[str, ...]  # values that --backend accepts; ("none",) without a reduction
+    keras: bool  # runs once for each Keras flavor
+    families: Tuple[str, ...]  # the claim families that the trainer must satisfy
+    synchronous: bool  # the workers run every step together, in lockstep
+    events: Tuple[str, ...]  # events that it writes, beyond started, joined and finished
+    flags: Tuple[str, ...]  # flags that it accepts, beyond the flags of every trainer
+    fit: bool = False  # trains with Keras Model.fit
+    devices: int = 1  # per task, one replica each; passed as --devices where available
+    model: str = ""  # the model of its document, as a value of --model
     optimizer: str = "sgd"
-    learning_rate: float = 0.0  # at which its model learns in a few dozen steps; 0: the suite's
-    portable: bool = False  # what it saves, other approaches are to restore: one a strategy
-    aggregates: bool = False  # a step applies several gradients, from whichever workers they come
-    services: Tuple[str, ...] = ()  # jobs that never end by themselves
-    path: str = ""  # a program elsewhere: a fake or a patched copy
+    learning_rate: float = 0.0  # rate that converges in a few dozen steps; 0: the suite's
+    portable: bool = False  # other approaches restore its checkpoints; one trainer per strategy
+    aggregates: bool = False  # a step applies several gradients, from any of the workers
+    services: Tuple[str, ...] = ()  # jobs that never exit by themselves
+    path: str = ""  # path of a program outside this package: a fake or a patched copy
 
     @property
     def progress(self) -> str:
-        """The event that shows that it trains: a step, or an epoch where nobody hears of steps."""
+        """Return the event that shows training progress: "step", or "epoch" without step events."""
         return "step" if "step" in self.events else "epoch"
 
     @property
     def tick(self) -> str:
-        """The event by which it is timed; one that ends several `steps` at once has their number.
+        """Return the event to time training by.
 
-        A coordinator's steps are over when the round is in which it gave them out, and fit tells of
-        no less than an epoch.
+        An event that completes several steps has a `steps` field with their number. A coordinator's
+        steps are complete when their round is. Model.fit under ParameterServerStrategy reports only
+        epochs.
         """
         return "executed" if "executed" in self.events else self.progress
 
     @property
     def program(self) -> str:
-        """Path of the program."""
+        """Return the path of the program."""
         return self.path or os.path.join(
             os.path.dirname(os.path.abspath(__file__)), self.name + ".py"
         )
 
     @property
     def several(self) -> bool:
-        """Whether several replicas train together: tasks of a cluster, or devices of one."""
+        """Return True if several replicas train together, as tasks or as devices of a task."""
         return bool(self.jobs) or self.devices > 1
 
 
-# Of all that train a Keras model; by fit, they export it too.
+# Events of every trainer of a Keras model. Trainers that use fit also export the model.
 KERAS_EVENTS = (
     "step",
     "input",
@@ -110,7 +111,8 @@ SUPERVISOR = Trainer(
     services=("ps",),
 )
 
-# Of one coordinator's workers each has an order of its own, which no restart brings back.
+# No "order" flag: each worker of a coordinator shuffles its own data, and no restart restores that
+# order.
 COORDINATED_FLAGS = ("model", "precision", "shard-bytes") + tuple(
     flag for flag in TRAINING_FLAGS if flag != "order"
 )
@@ -253,7 +255,7 @@ TRAINERS: Tuple[Trainer, ...] = (
         fit=True,
         families=("cluster", "ps2"),
         synchronous=False,
-        # fit refuses to tell of a batch
+        # fit under ParameterServerStrategy rejects callbacks that receive batches.
         events=(
             "placed",
             "epoch",

@@ -1,9 +1,10 @@
-"""Asynchronous workers beside parameter servers: ParameterServerStrategy with a ClusterCoordinator.
+"""Asynchronous workers and parameter servers: ParameterServerStrategy with a ClusterCoordinator.
 
-Implements https://www.tensorflow.org/tutorials/distribute/parameter_server_training, its custom
-training loop: the chief schedules functions, which idle workers take, and waits for them. Besides
-what the document shows, the checkpoint holds epoch and step, so that a restarted run goes on where
-it was saved; each worker has a shuffle seed of its own; each test example is evaluated once.
+Implements the custom training loop of
+https://www.tensorflow.org/tutorials/distribute/parameter_server_training: the chief schedules
+functions, which idle workers run, and waits for them. Beyond the document, the checkpoint holds
+epoch and step, so a restarted run resumes from the last save. Each worker has its own shuffle seed.
+Each test example is evaluated once.
 """
 
 import os
@@ -24,8 +25,8 @@ from reference_trainers import (
 )
 
 NAME = "coordinator_parameter_server"
-# Functions that are scheduled before the coordinator waits for all of them. A few for each worker
-# keep all of them busy; what is lost with the coordinator is at most these.
+# Functions to schedule before the coordinator waits for all of them. A few per worker keep the
+# workers busy. The coordinator's death loses at most this many.
 AT_ONCE_PER_WORKER = 10
 TEST_BATCH = 256
 
@@ -35,16 +36,17 @@ def main():
 
 
 def run(args, role, events, data):
-    # This connects to all servers, and waits until they are up.
+    # Connects to all servers and waits until they are up.
     strategy = parameter_servers.connect(role, args)
     multi_worker.report_joined(events, role, "none", strategy.num_replicas_in_sync)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     tf.keras.utils.set_random_seed(args.seed)
     with strategy.scope():
-        # Variables are created on the parameter servers in turn, the large ones in shards.
+        # Variables are created on the parameter servers round-robin, large variables in shards.
         model = keras_support.build_cnn_model(args)
         optimizer = keras_support.build_optimizer(args, model)
-        # Keras 3 counts its iterations by reading, adding and writing: of two workers one is lost.
+        # Keras 3 counts its iterations by read, add and write, so concurrent updates from two
+        # workers lose one.
         updates = tf.Variable(
             tf.constant(0, tf.int64),
             trainable=False,
@@ -63,7 +65,7 @@ def run(args, role, events, data):
     save = restore(args, events, checkpoint) if args.model_dir else lambda: None
     first_step = int(updates.numpy())
     reporter = parameter_servers.EventReporter(events, args, strategy, model, optimizer)
-    reporter.global_step = first_step  # which Keras 3's optimizer does not know
+    reporter.global_step = first_step  # Keras 3's optimizer does not have it
     reporter.weights("initial")
 
     global_batch = args.batch_size * strategy.num_replicas_in_sync
@@ -112,12 +114,12 @@ def run(args, role, events, data):
 
 
 def until_save(args, step):
-    """Steps from that step of an epoch to the next save within it."""
+    """Return the number of steps from `step` of an epoch to the next save within that epoch."""
     return args.save_every - step % args.save_every if args.save_every else args.steps_per_epoch
 
 
 def make_train_step(strategy, model, optimizer, updates, results, global_batch):
-    """The function that a worker runs, whichever is idle: one step, on its own data.
+    """Return the function that any idle worker runs: one step on the worker's own data.
 
     It returns nothing: see Results.
     """
@@ -135,7 +137,7 @@ def make_train_step(strategy, model, optimizer, updates, results, global_batch):
             tf.reduce_mean(losses),
             tf.reduce_mean(tf.cast(right, tf.float32)),
             tf.size(rows),
-            updates.assign_add(1),  # read where it is written: not one trip more
+            updates.assign_add(1),  # read together with the write, which saves a round trip
             worker,
         ]
         return tf.stack([tf.cast(value, tf.float64) for value in own]), rows
@@ -150,10 +152,10 @@ def make_train_step(strategy, model, optimizer, updates, results, global_batch):
 
 
 def make_evaluation(coordinator, model, data):
-    """The function that gives mean loss and accuracy over the whole test set.
+    """Return a function that returns mean loss and accuracy over the whole test set.
 
-    Its batches go to the workers as arguments, not from a data set that each of them has: each
-    example counts once, whoever evaluates it, and also when a worker dies over it.
+    Its batches are arguments of the scheduled functions, not a data set on each worker. So each
+    example counts once, on any worker, and also if a worker dies during evaluation.
     """
     loss_of_each = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
     batches = list(keras_support.test_dataset(data, TEST_BATCH)[0])
@@ -176,7 +178,7 @@ def make_evaluation(coordinator, model, data):
 
 
 def restore(args, events, checkpoint):
-    """Restore the last checkpoint, if there is one; gives what saves the next."""
+    """Restore the last checkpoint, if there is one, and return a function that saves the next."""
     keras_checkpoints.model_directory(args.model_dir)
     keras_checkpoints.restore_and_report(
         args, checkpoint, events, checkpoint.model, checkpoint.optimizer, checkpoint.updates
@@ -185,7 +187,7 @@ def restore(args, events, checkpoint):
     manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=1)
 
     def save():
-        """Call it when nothing is scheduled: the parameter servers write what they hold."""
+        """Save the parameter servers' variables. Call it only when no function is scheduled."""
         path, seconds = workload.timed(manager.save)
         where = {"path": path, "global_step": int(checkpoint.updates.numpy())}
         if events.enabled:

@@ -1,7 +1,7 @@
-"""A step, an evaluation and the events of loops of one's own, whatever strategy they run under.
+"""Training step, evaluation and events of custom training loops, for any strategy.
 
-What the tutorials custom_training and multi_worker_with_ctl have in common; which strategy it is,
-how data are divided and where is saved stand in the trainers.
+The code that the tutorials custom_training and multi_worker_with_ctl share. Each trainer has its
+own strategy, input sharding and checkpoint paths.
 """
 
 import os
@@ -13,7 +13,7 @@ from reference_trainers import keras_events, workload
 
 
 def progress():
-    """Two variables to save: epochs that are complete, and steps done in the one after them."""
+    """Return two variables to save: complete epochs, and steps done in the next epoch."""
     return (
         tf.Variable(tf.constant(0, tf.int64), name="epoch"),
         tf.Variable(tf.constant(0, tf.int64), name="step_in_epoch"),
@@ -21,7 +21,10 @@ def progress():
 
 
 def position(args, epoch, step_in_epoch):
-    """(epoch, step) to begin at; BadInput when a checkpoint lies beyond the end of an epoch."""
+    """Return the (epoch, step) to start from.
+
+    Raise BadInput if the checkpoint lies beyond the end of an epoch.
+    """
     first = int(epoch.numpy()), int(step_in_epoch.numpy())
     if first[1] >= args.steps_per_epoch:
         raise workload.BadInput(
@@ -32,10 +35,10 @@ def position(args, epoch, step_in_epoch):
 
 
 def watch_for_preemption(args, events, strategy, checkpoint, save):
-    """What to call before each step, with how many of the epoch are done.
+    """Return a function to call before each step with the number of steps done in the epoch.
 
-    After a notice of preemption it has all save, and leave with exit code 42.
-    The notice is SIGTERM, to any of the workers; they agree on the step before which they save. See
+    After a preemption notice it makes all workers save and exit with code 42. The notice is a
+    SIGTERM to any worker. The workers agree on the step before which they save. See
     https://www.tensorflow.org/guide/migrate/fault_tolerance.
     """
     if not args.preemption:
@@ -47,7 +50,8 @@ def watch_for_preemption(args, events, strategy, checkpoint, save):
         save()
         events.write("preempted", global_step=int(checkpoint.optimizer.iterations.numpy()))
 
-    # It reads the chief's checkpoint everywhere: all have to have counted the same calls.
+    # The handler reads the chief's checkpoint on every worker, so all workers must restore the same
+    # count of calls.
     chiefs = os.path.join(args.model_dir, "ckpt")
     handler = tf.distribute.experimental.PreemptionCheckpointHandler(
         strategy.cluster_resolver,
@@ -63,17 +67,20 @@ def watch_for_preemption(args, events, strategy, checkpoint, save):
 
 
 def is_due(args, step):
-    """Whether to save after that step of an epoch; after the last one the epoch counts first."""
+    """Return True if a mid-epoch checkpoint is due after this step.
+
+    After the last step the epoch counter is updated first, and the loop saves after that.
+    """
     return args.save_every and step % args.save_every == 0 and step < args.steps_per_epoch
 
 
 def make_train_step(strategy, model, optimizer, accuracy, global_batch, jit):
-    """The function that makes one step on all replicas.
+    """Return a function that runs one step on all replicas.
 
-    It gives the loss over the global batch, and for each local replica `losses_of` its own share of
-    it. `jit`: what XLA is to compile, see --jit.
+    It returns the loss over the global batch, and for each local replica the `losses_of` its own
+    share of the batch. `jit`: the part that XLA compiles, see --jit.
     """
-    # Not reduced: a replica does not know how many examples the others have.
+    # Not reduced here: a replica does not know how many examples the other replicas have.
     loss_of_each = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
 
     @tf.function(jit_compile=True if jit == "gradients" else None)
@@ -83,14 +90,14 @@ def make_train_step(strategy, model, optimizer, accuracy, global_batch, jit):
             losses = loss_of_each(labels, predictions)
             loss = tf.nn.compute_average_loss(losses, global_batch_size=global_batch)
             regularization = tf.add_n(model.losses) if model.losses else tf.zeros([])
-            # Every replica has all of it, and the gradients are summed.
+            # Every replica computes the full regularization loss, and the gradients are summed.
             loss += tf.nn.scale_regularization_loss(regularization)
         gradients = tape.gradient(loss, model.trainable_variables)
         return gradients, predictions, loss, tf.reduce_mean(losses) + regularization
 
     def replica_step(images, labels):
         gradients, predictions, loss, own_loss = compute_gradients(images, labels)
-        # This sums them over all replicas first.
+        # Sums the gradients over all replicas before it applies them.
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))  # noqa: B905
         accuracy.update_state(labels, predictions)
         return loss, keras_events.losses_of(own_loss, labels)
@@ -105,10 +112,10 @@ def make_train_step(strategy, model, optimizer, accuracy, global_batch, jit):
 
 
 def make_evaluation(strategy, model, batches, steps):
-    """The function that gives mean loss and accuracy over `steps` batches, shared by all replicas.
+    """Return a function that returns mean loss and accuracy over `steps` batches on all replicas.
 
-    `batches`: an endless iterator of distributed batches, one for all passes: to close one can take
-    seconds, in which tf.data's tuner sleeps.
+    `batches`: an endless iterator of distributed batches, shared by all passes. Closing an iterator
+    can take seconds, during which tf.data's tuner sleeps.
     """
     loss_of_each = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
 
@@ -137,7 +144,7 @@ def make_evaluation(strategy, model, batches, steps):
 
 
 class EventReporter(object):
-    """Events of the loop; its counts are of this task's own steps."""
+    """Write the events of a training loop; `steps` counts the steps of this task."""
 
     def __init__(self, events, args, strategy, model, optimizer):
         self._events, self._args, self._strategy = events, args, strategy

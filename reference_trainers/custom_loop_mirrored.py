@@ -1,10 +1,10 @@
-"""One process, several devices, in a loop of one's own: MirroredStrategy with strategy.run.
+"""One process, several devices, in a custom training loop: MirroredStrategy with strategy.run.
 
-Implements https://www.tensorflow.org/tutorials/distribute/custom_training: a step is one
-tf.function; a replica divides its loss by the global batch, and its regularization by the replicas,
-so that the gradients' sum is that of the mean. In two things it differs: it saves after every
-epoch, where the document's program saves after every other one and so restores an older epoch than
-its last; and an interrupted run goes on from there.
+Implements https://www.tensorflow.org/tutorials/distribute/custom_training. A step is one
+tf.function. A replica divides its loss by the global batch size, and its regularization loss by the
+number of replicas, so that the sum of the gradients is the gradient of the mean. It differs from
+the document in two ways. It saves after every epoch; the document's program saves after every other
+epoch and so restores an older epoch than its last. An interrupted run resumes from the last save.
 """
 
 import os
@@ -88,7 +88,7 @@ def run(args, events, data):
 
 
 def restore(args, events, checkpoint):
-    """Restore the last checkpoint, if there is one; gives what saves the next."""
+    """Restore the last checkpoint, if there is one, and return a function that saves the next."""
     model, optimizer = checkpoint.model, checkpoint.optimizer
     keras_checkpoints.model_directory(args.model_dir)
     keras_checkpoints.restore_and_report(args, checkpoint, events, model, optimizer)

@@ -1,11 +1,12 @@
-"""N workers in step, in a loop of one's own: MultiWorkerMirroredStrategy with strategy.run.
+"""N synchronous workers in a custom training loop: MultiWorkerMirroredStrategy with strategy.run.
 
-Implements https://www.tensorflow.org/tutorials/distribute/multi_worker_with_ctl: a step is one
-tf.function; a replica divides its loss by the global batch, so that the gradients' sum is that of
-the mean; epoch and step are part of the checkpoint, which every worker saves, the chief to the real
-path and the others to a temporary one. In three things it differs, without which the document's
-program loses work: the checkpoint holds the optimizer too, counts an epoch before it is saved, and
-lies where a restarted run finds it. Without TF_CONFIG it is a cluster of one.
+Implements https://www.tensorflow.org/tutorials/distribute/multi_worker_with_ctl. A step is one
+tf.function. A replica divides its loss by the global batch size, so that the sum of the gradients
+is the gradient of the mean. Epoch and step are part of the checkpoint. Every worker saves it, the
+chief to the real path and the others to a temporary path. It differs from the document in three
+ways, without which the document's program loses work: the checkpoint includes the optimizer, the
+epoch is counted before the save, and a restarted run finds the checkpoint. Without TF_CONFIG the
+cluster has one worker.
 """
 
 import os
@@ -43,7 +44,7 @@ def main():
 
 def run(args, role, events, data):
     keras_support.logical_devices(args.devices)
-    # This starts the server and waits until every worker has joined; nothing may compute before.
+    # Starts the server and waits until every worker has joined. No TensorFlow op may run before.
     strategy = tf.distribute.MultiWorkerMirroredStrategy(
         communication_options=tf.distribute.experimental.CommunicationOptions(
             implementation=tf.distribute.experimental.CommunicationImplementation[
@@ -110,12 +111,12 @@ def run(args, role, events, data):
 
 
 def distributed(strategy, dataset, args):
-    """The data set, of global batches, divided among the workers."""
+    """Return the data set of global batches, sharded over the workers."""
     return strategy.experimental_distribute_dataset(multi_worker.sharded(dataset, args.autoshard))
 
 
 def restore(args, role, events, checkpoint):
-    """Restore the last checkpoint, if there is one; gives what saves the next."""
+    """Restore the last checkpoint, if there is one, and return a function that saves the next."""
     optimizer = checkpoint.optimizer
     keras_checkpoints.model_directory(args.model_dir)
     keras_checkpoints.restore_and_report(args, checkpoint, events, checkpoint.model, optimizer)
@@ -123,7 +124,7 @@ def restore(args, role, events, checkpoint):
     manager = tf.train.CheckpointManager(checkpoint, own_directory, max_to_keep=1)
 
     def save():
-        """Every worker takes part, for reading some variables is a collective of all."""
+        """Save on every worker, because reading some variables is a collective of all workers."""
         global_step = int(optimizer.iterations.numpy())
         keras_checkpoints.save_and_report(manager, events, global_step)
         multi_worker.remove_temporary(own_directory, role)

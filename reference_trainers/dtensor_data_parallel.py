@@ -1,12 +1,13 @@
-"""Data parallel training by DTensor: a mesh of devices, replicated weights, batches in shards.
+"""Data parallel training with DTensor: a mesh of devices, replicated weights, sharded batches.
 
-Implements https://www.tensorflow.org/guide/core/distribution: layers, optimizer and training step
-are written as for one device; the layouts of weights and batch make the step parallel. In these it
-differs: the hidden layers are the 700 and 500 units of the document's text (its code overwrites the
-second with 10), each layer has a seed of its own, Adam counts its steps in a variable (a Python
-number stands still once the step is traced) and reads no variable after it has assigned to it (it
-may get the old value: dtensor/read-after-assign), evaluation divides any number of examples, and a
-run resumes. With DTENSOR_JOBS it is one of several client processes that share the mesh.
+Implements https://www.tensorflow.org/guide/core/distribution. Layers, optimizer and training step
+are written as for one device; the layouts of weights and batch make the step parallel. It differs
+from the document as follows. The hidden layers have 700 and 500 units, as in the document's text
+(its code overwrites the second with 10). Each layer has its own seed. Adam counts its steps in a
+variable, because a Python number stays constant once the step is traced. Adam reads no variable
+after it has assigned to it, because the read may return the old value (dtensor/read-after-assign).
+Evaluation accepts any number of examples. A run resumes. With DTENSOR_JOBS the process is one of
+several clients that share the mesh.
 """
 
 import math
@@ -23,13 +24,16 @@ from reference_trainers import custom_loop, dtensor_support, keras_support, mult
 from reference_trainers.dtensor_support import Layout
 
 NAME = "dtensor_data_parallel"
-BATCH = "batch"  # the mesh's dimension
+BATCH = "batch"  # the mesh dimension
 SIZES = (784, 700, 500, 10)
 LAYERS = len(SIZES) - 1
 
 
 class DenseLayer(tf.Module):
-    """Weights w [inputs, outputs] laid out as told, biases b [outputs] as their columns are."""
+    """A dense layer: weights w [inputs, outputs] and biases b [outputs].
+
+    `layout` is that of w; b is sharded like the columns of w.
+    """
 
     def __init__(self, inputs, outputs, layout, seed, activation=tf.identity):
         super().__init__()
@@ -51,7 +55,7 @@ class DenseLayer(tf.Module):
 
 
 class MLP(tf.Module):
-    """Dense layers of these sizes, ReLU between them; gives logits."""
+    """A multilayer perceptron with these layer sizes and ReLU in between; returns logits."""
 
     def __init__(self, layouts, seeds, sizes=SIZES):
         super().__init__()
@@ -63,7 +67,7 @@ class MLP(tf.Module):
 
     @property
     def weights(self):
-        """Weights, then biases, layer by layer."""
+        """Return the weights, then the biases, layer by layer."""
         return [variable for layer in self.layers for variable in (layer.w, layer.b)]
 
     def __call__(self, x):
@@ -73,7 +77,10 @@ class MLP(tf.Module):
 
 
 class Adam(tf.Module):
-    """The document's Adam; slots have the layouts of their variables, the step count is one too."""
+    """The document's Adam.
+
+    Each slot has the layout of its variable. The step count is a variable too.
+    """
 
     def __init__(self, variables, learning_rate, beta_1=0.9, beta_2=0.999, epsilon=1e-7):
         super().__init__()
@@ -89,7 +96,7 @@ class Adam(tf.Module):
         return self.m + self.v
 
     def apply_gradients(self, gradients):
-        # From tensors alone: DTensor may give a step the old value of what it has assigned.
+        # Use tensors only: within a step, DTensor may return the value from before the assignment.
         step = self.iterations + 1
         self.iterations.assign(step)
         t = tf.cast(step, tf.float32)
@@ -112,7 +119,7 @@ def accuracy_of(logits, labels):
 
 
 def make_gradients(model):
-    """The function that gives the gradients over the global batch, its mean loss and accuracy."""
+    """Return a function that returns the global batch's gradients and [mean loss, accuracy]."""
 
     def gradients(x, y):
         with tf.GradientTape() as tape:
@@ -124,13 +131,17 @@ def make_gradients(model):
 
 
 def make_train_step(model, optimizer):
-    """The function that makes one step on all devices; gives [loss, accuracy] before it."""
+    """Return a function that runs one step on all devices.
+
+    It returns [loss, accuracy] from before the step.
+    """
     gradients = make_gradients(model)
 
     @tf.function
     def train_step(x, y):
         found, metrics = gradients(x, y)
-        # Replicated weights have replicated gradients: DTensor has summed them over the shards.
+        # The gradients of replicated weights are replicated: DTensor has summed them over the
+        # shards.
         optimizer.apply_gradients(found)
         return metrics
 
@@ -140,7 +151,8 @@ def make_train_step(model, optimizer):
 def pack(array, mesh):
     """Divide a global batch (first axis) over the devices of the mesh's batch dimension.
 
-    Each client packs the shards of its own devices. InvalidArgumentError when it does not divide.
+    Each client packs the shards of its own devices. Raise InvalidArgumentError if the batch is not
+    divisible by the number of devices.
     """
     layout = Layout.batch_sharded(mesh, BATCH, rank=len(array.shape))
     shards = tf.split(array, mesh.dim_size(BATCH))
@@ -148,7 +160,7 @@ def pack(array, mesh):
 
 
 def preprocess(images):
-    """Images 0..1 [n, 28, 28] as rows [n, 784]."""
+    """Reshape images in 0..1 from [n, 28, 28] to [n, 784]."""
     return tf.reshape(images, [-1, SIZES[0]])
 
 
@@ -161,20 +173,21 @@ def main():
 
 
 def build_optimizer(args, model):
-    """The document's, unless the flags ask for another."""
+    """Return the document's Adam, or the optimizer that the flags select."""
     if args.optimizer == "adam":
         return Adam(model.weights, args.learning_rate)
     return dtensor_support.Momentum(args, model.weights)
 
 
 def train(args, events, data, layouts, build):
-    """Train a model with these layouts, by the optimizer that `build` makes; gives the model."""
+    """Train a model with these layouts and the optimizer that `build` returns; return the model."""
     mesh = layouts[0].mesh
     model = MLP(layouts, seeds=[(args.seed, layer) for layer in range(LAYERS)])
     if args.initial_weights:
         dtensor_support.copy_weights(args.initial_weights, model)
     optimizer = build(args, model)
-    # What a restarted run has to know: epochs that are complete, steps done in the one after them.
+    # State that a restarted run needs: the number of complete epochs and the steps done in the
+    # next.
     epoch = dtensor_support.counter(mesh)
     step_in_epoch = dtensor_support.counter(mesh)
     checkpoint = tf.train.Checkpoint(
@@ -220,7 +233,7 @@ def train(args, events, data, layouts, build):
         events.write("evaluated", global_step=reporter.global_step, metrics=evaluate())
     if args.export:
         dtensor_support.export(args.export, model, SIZES[0], events)
-    dtensor.barrier(mesh)  # a client that leaves early takes its part of the mesh along
+    dtensor.barrier(mesh)  # a client that exits early takes its part of the mesh with it
     events.write("finished", global_step=reporter.global_step, steps=reporter.steps)
     return model
 

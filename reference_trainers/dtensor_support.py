@@ -1,6 +1,6 @@
-"""What the DTensor trainer needs and its document is not about: events, resuming, other optimizers.
+"""Helpers of the DTensor trainer that its document does not cover: events, resuming, optimizers.
 
-Importing this starts nothing of TensorFlow's runtime, so that a process may fork after it.
+Importing this module does not start TensorFlow's runtime, so a process may fork after it.
 """
 
 import os
@@ -14,13 +14,14 @@ from tensorflow.experimental import dtensor
 from reference_trainers import BY_NAME, keras_checkpoints, roles, workload
 from reference_trainers.events import EventWriter
 
-Layout: Any = dtensor.Layout  # which pyright's stubs know by name only
+Layout: Any = dtensor.Layout  # pyright's stubs know it by name only
 
 
 def begin(name, document):
-    """What comes before the mesh: flags, role, events, data and this process' devices.
+    """Return flags, role, events and data, and initialize this process's devices.
 
-    `name` and `document` are those of the program; its flags are the trainer's.
+    Call it before the mesh is created. `name` and `document` are those of the program. The flags
+    are those of the trainer.
     """
     row = BY_NAME["dtensor_data_parallel"]
     defaults = {"optimizer": "adam", "devices": row.devices}
@@ -37,7 +38,8 @@ def begin(name, document):
         python=platform.python_version(),
     )
     data = workload.load_data(args.data)
-    # First of all TensorFlow. With several clients it starts the server, and waits for all.
+    # The first TensorFlow call. With several clients it starts the server and waits for all
+    # clients.
     dtensor.initialize_accelerator_system("CPU", num_logical_cpu_devices=args.devices)
     return args, role, events, data
 
@@ -46,24 +48,24 @@ def begin(name, document):
 
 
 def zeros(shape, layout, dtype=tf.float32):
-    """A variable of zeros in that layout."""
+    """Return a variable of zeros with this layout."""
     initial = dtensor.call_with_layout(tf.zeros, layout, shape=shape, dtype=dtype)
     return dtensor.DVariable(initial)
 
 
 def counter(mesh):
-    """A whole number that every device of the mesh holds, 0 at first."""
+    """Return an integer variable that is replicated on every device of the mesh, initially 0."""
     return zeros([], Layout([], mesh), tf.int64)
 
 
 def values(variables):
-    """The whole arrays that variables hold, in whatever shards they lie."""
+    """Return the full arrays of the variables, whatever their sharding."""
     whole = (Layout.replicated(v.layout.mesh, rank=v.shape.rank) for v in variables)
     return [dtensor.relayout(v.read_value(), layout).numpy() for v, layout in zip(variables, whole)]  # noqa: B905
 
 
 def copy_weights(path, model):
-    """Begin with the weights that another run has dumped, arr_0, arr_1, ... in this order."""
+    """Load weights that another run dumped: arr_0, arr_1, ... in this model's order."""
     arrays = workload.load_weights(path, [tuple(v.shape) for v in model.weights])
     for variable, array in zip(model.weights, arrays):  # noqa: B905
         whole = Layout.replicated(variable.layout.mesh, rank=array.ndim)
@@ -71,7 +73,7 @@ def copy_weights(path, model):
 
 
 class Momentum(tf.Module):
-    """Gradient descent with momentum, as Keras' SGD has it."""
+    """Gradient descent with momentum, by the same formula as Keras' SGD."""
 
     def __init__(self, args, variables):
         super().__init__()
@@ -86,14 +88,14 @@ class Momentum(tf.Module):
             change = -self.learning_rate * gradient
             if self.momentum:
                 change += self.momentum * self.slots[i]
-                self.slots[i].assign(change)  # not read again: DTensor may give the old value
+                self.slots[i].assign(change)  # not read back: DTensor may return the old value
             self.model_variables[i].assign_add(change)
 
 
 def make_evaluation(model, data, global_batch, packed):
-    """The function that gives mean `loss` and `accuracy` over the test set.
+    """Return a function that returns mean `loss` and `accuracy` over the test set.
 
-    `packed` divides a global batch over the devices; what fills up the last one counts nothing.
+    `packed` divides a global batch over the devices. The padding of the last batch has weight 0.
     """
 
     @tf.function
@@ -123,7 +125,7 @@ def make_evaluation(model, data, global_batch, packed):
 
 
 def restore(args, events, checkpoint):
-    """Restore the last checkpoint, if there is one; gives what saves the next."""
+    """Restore the last checkpoint, if there is one, and return a function that saves the next."""
     model, optimizer = checkpoint.model, checkpoint.optimizer
     keras_checkpoints.model_directory(args.model_dir)
     directory = os.path.join(args.model_dir, "ckpt")
@@ -135,7 +137,7 @@ def restore(args, events, checkpoint):
     manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=1)
 
     def save():
-        """Every client takes part: each writes what its own devices hold."""
+        """Save on every client: each writes the components on its own devices."""
         keras_checkpoints.save_and_report(manager, events, int(optimizer.iterations.numpy()))
 
     return save
@@ -161,7 +163,7 @@ def export(path, model, inputs, events):
 
 
 def state(model, optimizer):
-    """Digests of what training changes: `iterations`, `digest` (weights) and `slots_digest`."""
+    """Return the training state: `iterations`, `digest` (of weights) and `slots_digest`."""
     return {
         "iterations": int(optimizer.iterations.numpy()),
         "digest": workload.digest(values(model.weights)),
@@ -170,13 +172,13 @@ def state(model, optimizer):
 
 
 def copies(model):
-    """For each device of this client the digest of its components of the weights."""
+    """Return the digest of the weight components on each device of this client."""
     by_device = zip(*(dtensor.unpack(v.read_value()) for v in model.weights))  # noqa: B905
     return [workload.digest([part.numpy() for part in parts]) for parts in by_device]
 
 
 class EventReporter(object):
-    """Events of the loop; its counts are of this incarnation's own steps."""
+    """Write the events of the training loop; counts are of this incarnation's own steps."""
 
     def __init__(self, events, args, model, optimizer):
         self._events, self._args = events, args
@@ -185,7 +187,7 @@ class EventReporter(object):
         self.global_step = int(optimizer.iterations.numpy())
 
     def step(self, metrics, labels, rows=None):
-        """After a step: its [loss, accuracy]; labels and rows as they were packed."""
+        """Report a completed step: its [loss, accuracy], packed labels and packed rows."""
         self.steps += 1
         self.global_step += 1
         if not self._events.enabled:
@@ -217,7 +219,7 @@ class EventReporter(object):
         self._events.write("weights", when=when, global_step=self.global_step, **found, **extra)
 
     def layouts(self, gradients, x, y):
-        """Write `laid_out`: how weights, a batch and its gradients lie on this client's devices."""
+        """Write `laid_out`: layout of weights, batch and gradients on this client's devices."""
         if not self._events.enabled:
             return
         found, _ = tf.function(gradients)(x, y)
@@ -229,7 +231,10 @@ class EventReporter(object):
 
 
 def laid_out(array):
-    """Of a DTensor or a DVariable: `specs`, and device, shape and digest of each component."""
+    """Return `specs` and `shape` of a DTensor or DVariable, and its `components`.
+
+    A component has a device, a shape and a digest.
+    """
     layout = dtensor.fetch_layout(array)
     devices = layout.mesh.local_devices()
     components = dtensor.unpack(array.read_value() if hasattr(array, "read_value") else array)

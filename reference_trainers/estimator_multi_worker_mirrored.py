@@ -1,11 +1,12 @@
-"""N workers in step by an Estimator: RunConfig(train_distribute=...) and train_and_evaluate.
+"""N synchronous workers with an Estimator: RunConfig(train_distribute=...) and train_and_evaluate.
 
-Implements https://www.tensorflow.org/tutorials/distribute/multi_worker_with_estimator: each worker
-takes its share of the data by its input context; gradients are those of the mean over the global
-batch; checkpoints are saved at the first step, the last, and in between; an `evaluator` task, where
-there is one, follows them, and without TF_CONFIG the one process evaluates by itself. Beyond it:
-seeds, a number of steps that is asked for, an EstimatorSpec that can predict, a worker that ends
-when another is lost. Runs with TensorFlow up to 2.15: later ones have no tf.estimator.
+Implements https://www.tensorflow.org/tutorials/distribute/multi_worker_with_estimator. Each worker
+takes its share of the data according to its input context. Gradients are those of the mean over the
+global batch. Checkpoints are saved at the first step, at the last, and in between. An `evaluator`
+task, if there is one, follows the checkpoints; without TF_CONFIG the single process evaluates by
+itself. Beyond the document: seeds, a configurable number of steps, an EstimatorSpec for prediction,
+and a worker that exits when another worker is lost. Runs with TensorFlow up to 2.15; later versions
+have no tf.estimator.
 """
 
 import os
@@ -36,7 +37,8 @@ def main():
     )
     estimator_support.need_estimator(events)
     data = workload.load_data(args.data)
-    # The document's cure for an Estimator that could not copy its strategy (tensorflow#46556).
+    # The document's workaround for an Estimator that could not copy its strategy
+    # (tensorflow#46556).
     tf1.disable_eager_execution()
     with estimator_support.ending_at_lost_peers(events, role):
         run(args, role, events, data)
@@ -67,20 +69,23 @@ def run(args, role, events, data):
                 input_fn=input_fn,
                 steps=None,  # the whole test set
                 exporters=estimator_support.telling_exporter(reporter),
-                # By default it waits for 2 minutes at first, and 10 between two evaluations.
+                # The defaults delay the first evaluation by 2 minutes and later ones by 10 minutes.
                 start_delay_secs=0,
                 throttle_secs=estimator_support.THROTTLE_S,
             ),
         )
-    step = max(reporter.global_step, reporter.evaluated)  # an evaluator makes none of its own
+    step = max(reporter.global_step, reporter.evaluated)  # an evaluator runs no training step
     events.write("finished", global_step=step, steps=reporter.steps)
 
 
 def make_strategy(args, role):
-    """The document's strategy; for an evaluator, which is no member of the cluster, one of one."""
+    """Return the document's strategy.
+
+    An evaluator is outside the cluster, so its strategy is a cluster of one.
+    """
     cluster = None
     if role.task == roles.EVALUATOR_TASK:
-        # From TF_CONFIG the strategy would raise KeyError: 'evaluator'.
+        # With TF_CONFIG the strategy would raise KeyError: 'evaluator'.
         cluster = tf.distribute.cluster_resolver.SimpleClusterResolver(tf1.train.ClusterSpec({}))
     return tf.distribute.MultiWorkerMirroredStrategy(
         cluster_resolver=cluster,
@@ -93,7 +98,7 @@ def make_strategy(args, role):
 
 
 def make_input_fn(args, data):
-    """The input function: called in each worker, it gives this worker's batches."""
+    """Return the input function, which returns the batches of the worker that calls it."""
 
     def input_fn(mode, config, input_context=None):
         if mode != tf.estimator.ModeKeys.TRAIN:
@@ -104,14 +109,14 @@ def make_input_fn(args, data):
         if input_context:
             shards, shard = input_context.num_input_pipelines, input_context.input_pipeline_id
         if args.autoshard == "off":
-            # The document's other way: every worker sees all the data, each in an order of its own.
+            # The document's alternative: every worker reads all the data, each in its own order.
             shards, shard, seed = 1, 0, seed + shard
         if args.order == "document":
             rows = tf.data.Dataset.range(len(data.x_train)).shard(shards, shard)
             rows = rows.shuffle(len(data.x_train), seed=seed).repeat().batch(args.batch_size)
         else:
             order = estimator_support.order_from(config.model_dir, args, data, seed, shards)
-            # Whole batches: to pass on one row after the other takes longer than all that is left.
+            # Whole batches: passing row after row takes longer than the rest of the pipeline.
             own = order[shard::shards].reshape(-1, args.batch_size)
             rows = tf.data.Dataset.from_tensor_slices(own).repeat()
         return estimator_support.batches(data.x_train, data.y_train, rows)
@@ -120,7 +125,7 @@ def make_input_fn(args, data):
 
 
 def make_model_fn(args, reporter):
-    """The model function: the graph of each mode, and in an EstimatorSpec what is to be run."""
+    """Return the model function, which builds the graph of a mode and returns its EstimatorSpec."""
 
     def model_fn(features, labels, mode):
         model = tf.keras.Sequential(
@@ -140,11 +145,12 @@ def make_model_fn(args, reporter):
         losses = tf.keras.losses.SparseCategoricalCrossentropy(
             from_logits=True, reduction=tf.keras.losses.Reduction.NONE
         )(labels, logits)
-        # By the worker's own batch, not the global one: an optimizer of tf.compat.v1 that an
-        # Estimator runs divides by the number of replicas itself before it sums over them.
+        # Divide by the worker's own batch size instead of the global one: under an Estimator, an
+        # optimizer of tf.compat.v1 divides by the number of replicas itself before it sums over
+        # them.
         loss = tf.reduce_sum(losses) * (1.0 / args.batch_size)
         if mode == tf.estimator.ModeKeys.EVAL:
-            # `loss` is the document's mean over batches, of which the last is a small one.
+            # `loss` is the document's mean over batches, of which the last is smaller.
             accuracy = tf1.metrics.accuracy(labels, tf.argmax(logits, axis=-1))
             metrics = {"accuracy": accuracy, "average_loss": tf1.metrics.mean(losses)}
             return tf.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)

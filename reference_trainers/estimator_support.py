@@ -1,7 +1,7 @@
-"""What the Estimator's trainer needs around the document's code: events, examples, lost peers.
+"""Helpers of the Estimator trainer beyond the document's code: events, examples, lost peers.
 
-An Estimator builds its own graph and runs its own loop; what happens there is told by a hook, which
-is made with the tensors of this task's replica and wraps the graph's Saver.
+An Estimator builds its own graph and runs its own loop. A hook reports what happens there. The hook
+is created with the tensors of this task's replica and wraps the graph's Saver.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from reference_trainers.supervisor_support import check_model_dir
 
 tf1 = tf.compat.v1
 TOGETHER = 16  # batches for which TensorFlow waits for Python's lock once
-THROTTLE_S = 0.2  # between two looks of an evaluator for a new checkpoint
+THROTTLE_S = 0.2  # an evaluator's polling interval for new checkpoints
 
 
 def need_estimator(events):
-    """Write `unsupported` and end with exit code 77 where TensorFlow has no tf.estimator."""
+    """Write `unsupported` and end with exit code 77 if TensorFlow has no tf.estimator."""
     try:
         tf.estimator.Estimator  # noqa: B018
     except AttributeError as error:
@@ -37,21 +37,25 @@ def need_estimator(events):
 
 
 def examples(x, y, row):
-    """({image: float32 [batch, 28, 28, 1] in 0..1, row: int64 [batch]}, label: int64 [batch])."""
+    """Return the features and labels of these rows.
+
+    Features are {image: float32 [batch, 28, 28, 1] in 0..1, row: int64 [batch]}. Labels are int64
+    [batch].
+    """
     return scaled(row, *look_up(x, y, row))
 
 
 def batches(x, y, rows):
-    """The same for each element of rows, int64 [batch], a data set without an end."""
+    """Return `examples` of each element of rows, an endless data set of int64 [batch]."""
     many = rows.batch(TOGETHER).map(lambda row: (row,) + look_up(x, y, row))
     return many.unbatch().map(scaled).prefetch(TOGETHER)
 
 
 def look_up(x, y, row):
-    """uint8 images and int64 labels at these rows.
+    """Return the uint8 images and int64 labels at these rows.
 
-    By numpy: constants would be part of the graph, which is sent to the server and written beside
-    each checkpoint.
+    It uses numpy because constants would be part of the graph, which is sent to the server and
+    written next to each checkpoint.
     """
     image, label = tf.numpy_function(lambda r: (x[r], y[r]), [row], (tf.uint8, tf.int64))
     image.set_shape(row.shape + x.shape[1:])
@@ -65,7 +69,7 @@ def scaled(row, image, label):
 
 
 def order_from(directory, args, data, seed, shards):
-    """Rows of all batches, int64, from the step on at which the last checkpoint was saved."""
+    """Return the rows of all batches, int64, from the step of the last checkpoint on."""
     path, step = tf.train.latest_checkpoint(directory), 0
     if path:
         try:
@@ -90,16 +94,18 @@ def order_from(directory, args, data, seed, shards):
 
 @contextlib.contextmanager
 def model_directory(args, role):
-    """(directory, arguments of RunConfig that say when to save); afterwards only the chief's stay.
+    """Yield (directory, RunConfig arguments for saving).
 
-    Every worker saves, the others to a directory below the chief's. Without --model-dir a cluster
-    saves nothing; one process saves to a temporary one, since it could not evaluate otherwise.
+    On exit, remove all but the chief's checkpoints. Every worker saves, and all but the chief save
+    to a directory below the chief's. Without --model-dir a cluster saves nothing. A single process
+    saves to a temporary directory, because it could not evaluate otherwise.
     """
     saving = {"save_checkpoints_steps": args.save_every or args.steps_per_epoch}
     if not args.model_dir:
         if role.cluster:
             saving = {"save_checkpoints_steps": None, "save_checkpoints_secs": None}
-            # More than 0 where checkpoints are wanted: TensorFlow saves none without summaries.
+            # Set save_summary_steps to None only here: TensorFlow saves no checkpoints without
+            # summaries.
             saving["save_summary_steps"] = None
         with tempfile.TemporaryDirectory() as directory:
             yield directory, saving
@@ -124,10 +130,10 @@ class PeerLost(Exception):
 
 
 class LostPeers(logging.Handler):
-    """Ends training at the line with which TensorFlow tells that it lost a peer and tries again.
+    """A log handler that ends training when TensorFlow logs that it lost a peer and retries.
 
-    It would try for ever: once aborted, the collectives of a process stay so ("Restart your program
-    to reset"), also when the lost worker is back.
+    TensorFlow would retry forever: once aborted, the collectives of a process remain aborted
+    ("Restart your program to reset"), even when the lost worker is back.
     """
 
     def __init__(self, events):
@@ -154,7 +160,7 @@ def ending_at_lost_peers(events, role):
         yield
     except PeerLost as error:
         print("PeerLost: %s" % error, file=sys.stderr, flush=True)
-        # At once: to close its session TensorFlow may wait for the one that is lost.
+        # Exit at once: when TensorFlow closes its session, it may wait for the lost worker.
         os._exit(1)
 
 
@@ -162,28 +168,30 @@ def ending_at_lost_peers(events, role):
 
 
 class EventReporter(object):
-    """What outlives the graph of one training: how many steps this incarnation has made."""
+    """Step counts of this incarnation, which outlive the graph of one training run."""
 
     def __init__(self, events, args, role, replicas):
         self.events, self.args, self.role, self.replicas = events, args, role, replicas
         self.steps = self.global_step = 0
-        self.evaluated = 0  # global step of the last evaluation, which may be another process'
+        self.evaluated = 0  # global step of the last evaluation, possibly another process's
 
 
 class EventsHook(tf1.train.SessionRunHook):
-    """Tells of session, steps, epochs, saves and restores; refuses a directory of another model.
+    """Report session, steps, epochs, saves and restores, and reject a directory of another model.
 
-    An epoch is as many steps as --steps-per-epoch says; its loss is the mean of what the Estimator
-    reports, its accuracy that of all workers together.
+    An epoch has --steps-per-epoch steps. Its loss is the mean of the losses that the Estimator
+    reports. Its accuracy covers all workers.
     """
 
     def __init__(self, reporter, losses=None, logits=None, labels=None, rows=()):
-        """Of this replica: losses float32 [batch], logits [batch, 10], labels, rows int64 [batch].
+        """Take this replica's tensors.
 
-        Where a model function is not ours, the mean loss of all workers has to do as each one's.
+        They are losses float32 [batch], logits [batch, 10], labels and rows int64 [batch]. For a
+        model function without them, the mean loss of all workers serves as the loss of each.
         """
         self._teller, self._events, self._args = reporter, reporter.events, reporter.args
-        # What the graph has in any case: an operation more in each step takes longer than numpy.
+        # Fetch only tensors that the graph has anyway: one more op per step takes longer than
+        # numpy.
         self._fetched, self._accuracy = {}, None
         if losses is not None:
             self._fetched = {"losses": losses, "logits": logits, "labels": labels}
@@ -196,7 +204,7 @@ class EventsHook(tf1.train.SessionRunHook):
         self._restored = {}
 
     def begin(self):
-        """The graph is whole, its Saver not yet built, and nothing has been written."""
+        """Run when the graph is complete, before its Saver is built and before any write."""
         self.global_step = tf1.train.get_global_step()
         self.weights = tf1.trainable_variables()
         others = [self.global_step] + self.weights
@@ -258,7 +266,7 @@ class EventsHook(tf1.train.SessionRunHook):
             self._end_of_epoch(run_context.session)
 
     def _told(self, found):
-        """What an event of a step has of it; counts it for its epoch."""
+        """Return the fields of a step event, and count the step for its epoch."""
         self._losses.append(float(found["loss"]))
         if "losses" not in found:
             return {"loss": float(found["loss"]), "examples": self._args.batch_size}
@@ -268,7 +276,7 @@ class EventsHook(tf1.train.SessionRunHook):
         return {"loss": float(found["losses"].mean()), "examples": len(labels)}
 
     def _end_of_epoch(self, session):
-        self._events.flush()  # what waits has not been counted
+        self._events.flush()  # pending step events have not been counted yet
         step = self._teller.global_step
         metrics = {"loss": float(np.mean(self._losses))}
         if self._accuracy is not None:
@@ -302,12 +310,12 @@ class EventsHook(tf1.train.SessionRunHook):
 
 
 def metrics_of(result):
-    """What Estimator.evaluate gives, without the global step, as numbers that JSON can hold."""
+    """Return the result of Estimator.evaluate as floats for JSON, without the global step."""
     return {k: float(v) for k, v in result.items() if k != "global_step"}
 
 
 def telling_exporter(reporter):
-    """An exporter that exports nothing: each evaluation hands it its result, and it tells that."""
+    """Return an exporter that exports nothing and reports the result of each evaluation."""
 
     class TellingExporter(tf.estimator.Exporter):
         name = "events"

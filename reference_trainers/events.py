@@ -1,9 +1,10 @@
-"""What a trainer tells about itself: one JSON object a line, in the file named by TRAINER_EVENTS.
+"""Events of a trainer: one JSON object per line, in the file named by TRAINER_EVENTS.
 
-SCHEMA is the vocabulary that every trainer and every probe program shares. Without TRAINER_EVENTS
-the writer does nothing, so the same program runs from a shell. With TRAINER_HOLD=EVENT:STEP:FILE it
-stands still once it has told of such an event, of that global step or a later one (0: of any),
-while another has the lock (flock(2)) of FILE. Standard library only, Python 3.8.
+SCHEMA is the vocabulary that all trainers and small programs share. Without TRAINER_EVENTS the
+writer does nothing, so the same program runs from a shell. With TRAINER_HOLD=EVENT:STEP:FILE the
+trainer blocks after it has written such an event with that global step or a later one (0: any
+step), for as long as another process holds the lock (flock(2)) of FILE. Standard library only,
+Python 3.8.
 """
 
 import atexit
@@ -15,44 +16,44 @@ import sys
 import threading
 import time
 
-# event -> the fields that it must carry besides event, time_s, task and attempt
+# event -> required fields, in addition to event, time_s, task and attempt
 SCHEMA = {
     "started": ("tensorflow", "keras", "python", "pid", "trainer", "seed"),
     "joined": ("cluster", "workers", "chief", "backend", "replicas"),
     "placed": ("variables", "ops"),
-    "laid_out": ("weights", "batch", "gradients"),  # on which device is what of each
+    "laid_out": ("weights", "batch", "gradients"),  # the components on each device
     "step": ("step", "global_step", "loss", "examples"),
     "input": ("step", "global_step", "ids"),
-    # of a coordinator: so many functions given out, and come back, by which worker each
+    # of a coordinator: number of functions scheduled, and completed, with counts per worker
     "scheduled": ("steps",),
-    "executed": ("steps", "by", "updates"),  # updates: of the variables, as last seen by a worker
+    "executed": ("steps", "by", "updates"),  # updates: of the variables, as last read by a worker
     "epoch": ("epoch", "steps", "metrics", "global_step"),
     "weights": ("when", "global_step", "iterations", "digest", "slots_digest"),
-    # seconds: that saving or restoring took, None where another did it
+    # seconds: duration of the save or restore, None if other code did it
     "checkpoint_saved": ("path", "global_step", "seconds"),
     "restored": ("path", "global_step", "iterations", "digest", "slots_digest", "seconds"),
     "evaluated": ("global_step", "metrics"),
     "exported": ("path", "kept", "digest"),
     "summary": ("path", "global_step"),
-    "preempted": ("global_step",),  # saved on a notice of preemption, and about to leave
+    "preempted": ("global_step",),  # saved after a preemption notice, about to exit
     "peer_lost": ("error",),
     "unsupported": ("reason",),
     "finished": ("global_step", "steps"),
-    # of the probe programs in suite/programs
+    # of the small programs in suite/programs
     "reduced": ("value",),  # the first all-reduce's result
     "serving": ("target",),  # a local server's address
     "answered": ("value", "target"),  # what a session on a server returned
-    "refused": ("error",),  # the error with which TensorFlow declined, "" when it did not
-    "read_back": ("assigned", "read"),  # of variables in one step: what they hold, what it read
-    "collided": ("files", "error"),  # what two writers of one directory left behind
-    "served": ("clusters", "values"),  # clusters so far, what the last one's tasks returned
+    "refused": ("error",),  # error with which TensorFlow declined, "" if it did not
+    "read_back": ("assigned", "read"),  # variables in one step: the values assigned and read
+    "collided": ("files", "error"),  # what two writers left in one directory
+    "served": ("clusters", "values"),  # number of clusters so far, values from the last one's tasks
     "contributed": ("gradient", "local_step"),  # one gradient, and the global step it is for
     "applied": ("global_step", "value"),  # a variable after an aggregate was applied to it
-    "timed": ("told", "steps", "wall_s", "cpu_s"),  # steps in a row, with events or without
-    "warm": ("steps",),  # its steps have stopped becoming faster, after so many
-    # one operation on tensors of so many bytes, again and again: when each began and ended
-    "collective": ("op", "bytes", "begins_s", "ends_s", "wrong"),  # wrong: value, None if right
-    "limit": ("what", "bytes", "begins_s", "ends_s"),  # what the same path or memory can do
+    "timed": ("told", "steps", "wall_s", "cpu_s"),  # consecutive steps, with events or without
+    "warm": ("steps",),  # step time has stabilized after this number of steps
+    # repeated operation on tensors of this size: start and end times of each repetition
+    "collective": ("op", "bytes", "begins_s", "ends_s", "wrong"),  # wrong: None if right
+    "limit": ("what", "bytes", "begins_s", "ends_s"),  # throughput limit of the same path or memory
     # of the harness
     "spawned": ("pid",),
     "fault_started": ("fault",),
@@ -65,17 +66,17 @@ SOON_S = 0.05  # how late an event of `write_soon` may be
 
 
 def nothing():
-    """The fields that are still to come of an event that has all."""
+    """Return no further fields: the default of `later` in `write_soon`."""
     return {}
 
 
 class EventWriter(object):
-    """Appends events of one task; `enabled` is False, and writing free, without TRAINER_EVENTS.
+    """Append the events of one task.
 
-    Lines go out whole, by one write() to a file opened for appending, so threads and a killed
-    process leave whole lines behind. Lines that cannot be written (a full disk) end the process
-    with exit code 2 and one line on stderr: a history with holes would make every check on it
-    worthless.
+    Without TRAINER_EVENTS, `enabled` is False and writing is free. Each write() call appends whole
+    lines, so threads and a killed process leave whole lines behind. If lines cannot be written (a
+    full disk), the process exits with code 2 and one line on stderr, because a history with missing
+    events would invalidate every check.
     """
 
     def __init__(self, task="worker/0"):
@@ -84,8 +85,8 @@ class EventWriter(object):
         self.path = os.environ.get("TRAINER_EVENTS", "")
         self.enabled = bool(self.path)
         self._file = -1
-        self._waiting = collections.deque()  # (event, time_s, fields, what gives more of them)
-        self._writing = threading.RLock()  # a signal handler may write as well
+        self._waiting = collections.deque()  # (event, time_s, fields, later)
+        self._writing = threading.RLock()  # reentrant: a signal handler may write as well
         self._written_s = 0.0
         self._hold_at = self._hold_of(os.environ.get("TRAINER_HOLD", ""))
         if self.enabled:
@@ -97,7 +98,7 @@ class EventWriter(object):
             atexit.register(self.flush)
 
     def write(self, event, **fields):
-        """Write one event; KeyError for a name that SCHEMA does not know."""
+        """Write one event; raise KeyError for a name that is not in SCHEMA."""
         if self.enabled:
             now_s = time.clock_gettime(time.CLOCK_MONOTONIC)
             self._waiting.append((event, now_s, fields, nothing))
@@ -105,11 +106,11 @@ class EventWriter(object):
             self._hold(event, fields)
 
     def write_soon(self, event, later=nothing, **fields):
-        """Write an event that comes at every step, with the next ones if these come at once.
+        """Write an event of every step, batched with the next events if these follow quickly.
 
-        After a step the caches are cold, and a line of its own would cost a hundred microseconds.
-        At most SOON_S may pass until then, and the next `write` keeps the order; what waits when
-        the process is killed is lost. `later`: gives more fields when the line is written.
+        After a step the caches are cold, and a separate write would cost a hundred microseconds.
+        The delay is at most SOON_S. The next `write` keeps the order. Pending events are lost if
+        the process is killed. `later`: returns more fields when the line is written.
         """
         if self.enabled:
             now_s = time.clock_gettime(time.CLOCK_MONOTONIC)
@@ -119,7 +120,7 @@ class EventWriter(object):
             self._hold(event, fields)
 
     def _hold_of(self, setting):
-        """Event and step after which to stand still, and path of a lock; None without a hold."""
+        """Return (event, step, path of the lock) for a hold, or None without one."""
         if not (self.enabled and setting):
             return None
         event, step, path = (setting.split(":", 2) + ["", ""])[:3]
@@ -130,9 +131,10 @@ class EventWriter(object):
         return event, int(step), path
 
     def _hold(self, event, fields):
-        """Stand still, once, if it is time to: until the lock is there to take.
+        """Block once, when the awaited event is written, until the lock is available.
 
-        Who hurts this process then would come too late on a busy machine, where steps are short.
+        Steps are short. On a busy machine, a fault injected from outside without this hold would
+        come too late.
         """
         if self._hold_at is None:
             return
@@ -144,7 +146,7 @@ class EventWriter(object):
                 fcntl.flock(file, fcntl.LOCK_EX)
 
     def flush(self):
-        """Write what waits."""
+        """Write pending events."""
         with self._writing:
             lines = []
             while self._waiting:
@@ -156,7 +158,7 @@ class EventWriter(object):
             except OSError as error:
                 self._give_up(error.strerror)
             else:
-                if written != len(data):  # what the disk still took; the rest would fail as well
+                if written != len(data):  # a full disk took a part; the rest would fail as well
                     self._give_up("only %d of %d bytes were written" % (written, len(data)))
 
     def _line(self, event, time_s, fields, later):
@@ -169,7 +171,7 @@ class EventWriter(object):
         return json.dumps(record) + "\n"
 
     def beside(self, suffix):
-        """Path of another file of this task, beside the event file; unique per incarnation."""
+        """Return the path of another file next to the event file, unique per incarnation."""
         return "%s.%d.%s" % (self.path, self.attempt, suffix)
 
     def _give_up(self, reason):

@@ -1,9 +1,9 @@
-"""Where a Keras trainer goes on: its backup, its last checkpoint, and whether they fit the model.
+"""Checkpoints of the Keras trainers: backups, the last checkpoint, and whether they fit the model.
 
-Layout of a model directory: backup/ belongs to BackupAndRestore alone, ckpt/ to a
-CheckpointManager, training_checkpoints/ has the weights after each epoch. TensorFlow restores a
-checkpoint of another model as far as names match and is silent about the rest, so the shapes are
-compared before anything is restored or overwritten.
+Layout of a model directory: only BackupAndRestore uses backup/, a CheckpointManager uses ckpt/, and
+training_checkpoints/ has the weights after each epoch. TensorFlow restores a checkpoint of another
+model as far as names match and does not report the rest, so the shapes are compared before anything
+is restored or overwritten.
 """
 
 import glob
@@ -19,21 +19,21 @@ from reference_trainers.workload import BadInput, timed
 
 EPOCHS_DIRECTORY = "training_checkpoints"
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
-# What the names of weights contain, where nothing else's does: of a Keras model's layers; of an
-# optimizer of Keras, or of one's own, that keeps the variables it trains (the shorter path counts).
+# Substrings that only names of weights contain: those of a Keras model's layers, and those of an
+# optimizer (of Keras or a custom one) that keeps the variables it trains (the shorter path counts).
 OF_WEIGHTS = ("layer_with_weights-", "optimizer/_trainable_variables/", "optimizer/model_variables")
 
 
 class Position(NamedTuple):
-    """Where training begins: the backup that `fit` will restore ("" for none), epoch and step."""
+    """The start of training: backup that `fit` restores ("" for none), epoch and step."""
 
     backup: str = ""
-    epoch: int = 0  # epochs that are complete
-    step: int = 0  # steps that are done in the epoch after them
+    epoch: int = 0  # complete epochs
+    step: int = 0  # steps done in the next epoch
 
 
 def model_directory(path):
-    """Make the directory; BadInput when that cannot be."""
+    """Create the directory; raise BadInput if that fails."""
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
@@ -41,10 +41,10 @@ def model_directory(path):
 
 
 def backup_position(directory, args, model):
-    """Find the Position from which BackupAndRestore will go on.
+    """Return the Position at which BackupAndRestore will resume.
 
-    BackupAndRestore tells nobody where it resumes, and the data must begin there too. BadInput
-    when the backup is damaged or of another model.
+    BackupAndRestore does not expose that position, and the data must start there too. Raise
+    BadInput if the backup is damaged or of another model.
     """
     if keras_support.is_keras_3():
         return _keras_3_position(directory, model)
@@ -69,11 +69,11 @@ def _keras_3_position(directory, model):
         try:
             model.load_weights(path)
             return _keras_3_epoch(path, "")
-        except (OSError, RuntimeError):  # h5py's for a file that a full disk cut; Keras misses it
+        except (OSError, RuntimeError):  # h5py's errors for a truncated file; Keras misses it
             if not os.path.exists(previous):
                 raise
-            # It was being written when the process was killed; Keras takes the one before as well,
-            # and would say so by nothing but a name that `load_weights` refuses.
+            # The process was killed during the write. Keras falls back to the previous backup as
+            # well, but only under a name that `load_weights` refuses.
             model.load_weights(shutil.copy(previous, path))
             return _keras_3_epoch(path, ".bkp")
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
@@ -85,17 +85,17 @@ def _keras_3_epoch(path, ending):
     if ending:
         shutil.copy(metadata + ending, metadata)
     with open(metadata) as file:
-        # Keras 3 begins that epoch again, also when the backup was made within it.
+        # Keras 3 restarts that epoch, even if the backup was made within it.
         return Position(path, int(json.load(file)["epoch"]), 0)
 
 
 def checked(path, model, flag="--model-dir"):
-    """A reader of the checkpoint; BadInput when it is damaged or of another model."""
+    """Return a reader of the checkpoint; raise BadInput if it is damaged or of another model."""
     try:
         reader = tf.train.load_checkpoint(path)
         shapes = reader.get_variable_to_shape_map()
         for name in shapes:
-            reader.get_tensor(name)  # a file that was cut short is found here, not in the middle
+            reader.get_tensor(name)  # detects a truncated file before anything is restored
     except (tf.errors.OpError, ValueError, IndexError) as error:
         raise BadInput("%s: the checkpoint %s is damaged: %s" % (flag, path, error)) from error
     stored = sorted(
@@ -111,7 +111,7 @@ def checked(path, model, flag="--model-dir"):
 
 
 def whole_shapes(model):
-    """Shapes of the model's weights as a checkpoint has them: one for all shards of a variable."""
+    """Return the shapes of the model's weights in a checkpoint, one per sharded variable."""
     shapes = {}
     for variable in model.trainable_variables:
         container = getattr(variable, "_sharded_container", None)
@@ -121,19 +121,20 @@ def whole_shapes(model):
 
 
 def restore_latest(checkpoint, directory, model):
-    """Restore the last checkpoint of a CheckpointManager's directory.
+    """Restore the last checkpoint in the directory of a CheckpointManager.
 
-    Its path, "" for none, and the seconds that it took.
+    Return its path ("" for none) and the seconds that the restore took.
     """
     path = last_written(directory)
     return (path, restore_whole(checkpoint, path, model)) if path else ("", 0.0)
 
 
 def last_written(directory):
-    """Path of the last checkpoint of a CheckpointManager that is really there, "" for none.
+    """Return the path of the last existing checkpoint of a CheckpointManager, "" for none.
 
-    Its list may name one that is not: DTensor writes a checkpoint after the list that has it, and
-    for one that is killed in between `tf.train.latest_checkpoint` finds nothing at all.
+    The manager's list may name a checkpoint that does not exist: DTensor writes a checkpoint after
+    the list. If the process is killed in between, `tf.train.latest_checkpoint` finds nothing at
+    all.
     """
     listed = tf.train.get_checkpoint_state(directory)
     paths = listed.all_model_checkpoint_paths if listed else ()
@@ -141,9 +142,10 @@ def last_written(directory):
 
 
 def restore_whole(checkpoint, path, model, flag="--model-dir"):
-    """Restore all that `checkpoint` has; gives the seconds that it took.
+    """Restore all objects of `checkpoint`, and return the seconds that the restore took.
 
-    BadInput when the file lacks some or is damaged: to look for that is not in the seconds.
+    Raise BadInput if the file is damaged or lacks some of the objects. The seconds exclude the
+    check for damage.
     """
     checked(path, model, flag)
     try:
@@ -157,7 +159,7 @@ def restore_whole(checkpoint, path, model, flag="--model-dir"):
 
 
 def begin_with(args, events, model, optimizer):
-    """Restore model and optimizer from --restore, if it is given, and write `restored`."""
+    """If --restore is given, restore model and optimizer from it and write `restored`."""
     if args.restore:
         both = tf.train.Checkpoint(model=model, optimizer=optimizer)
         seconds = restore_whole(both, args.restore, model, "--restore")
@@ -167,7 +169,8 @@ def begin_with(args, events, model, optimizer):
 def restore_and_report(args, checkpoint, events, model, optimizer=None, counter=None):
     """Restore the last checkpoint in --model-dir, if there is one, and write `restored`.
 
-    `optimizer`: of a model that is not compiled. `counter`: of steps, if not the optimizer's.
+    `optimizer`: for a model that is not compiled. `counter`: counts steps, if the optimizer does
+    not.
     """
     path, seconds = restore_latest(checkpoint, os.path.join(args.model_dir, "ckpt"), model)
     if path:
@@ -175,7 +178,7 @@ def restore_and_report(args, checkpoint, events, model, optimizer=None, counter=
 
 
 def report_restored(events, path, seconds, model, optimizer=None, counter=None, **told):
-    """Write `restored`, with the state as it is now; see `restore_and_tell`."""
+    """Write `restored` with the current state; see `restore_and_report` for the arguments."""
     if events.enabled:
         state = keras_support.state(model, optimizer)
         step = state["iterations"] if counter is None else int(counter.numpy())
@@ -183,19 +186,19 @@ def report_restored(events, path, seconds, model, optimizer=None, counter=None, 
 
 
 def save_and_report(manager, events, global_step):
-    """Have a CheckpointManager save, and write `checkpoint_saved`."""
+    """Save with a CheckpointManager, and write `checkpoint_saved`."""
     path, seconds = timed(manager.save)
     events.write("checkpoint_saved", path=path, global_step=global_step, seconds=seconds)
 
 
 class EpochCheckpoints(tf.keras.callbacks.ModelCheckpoint):
-    """ModelCheckpoint of the weights after each epoch, `ckpt_{epoch}`; tells of each.
+    """ModelCheckpoint of the weights after each epoch, `ckpt_{epoch}`, with an event for each.
 
-    A model that is compiled has its optimizer's state in the same file.
+    A compiled model has its optimizer's state in the same file.
     """
 
     def __init__(self, model_dir, events):
-        # Keras 3 refuses any other ending.
+        # Keras 3 rejects any other suffix.
         name = "ckpt_{epoch}" + (".weights.h5" if keras_support.is_keras_3() else "")
         super().__init__(os.path.join(model_dir, EPOCHS_DIRECTORY, name), save_weights_only=True)
         self._events = events
@@ -208,7 +211,7 @@ class EpochCheckpoints(tf.keras.callbacks.ModelCheckpoint):
 
 
 def resume_from_epochs(args, model, events):
-    """`resume` for who saves by EpochCheckpoints: the last one is loaded into the model."""
+    """Return the Position like `resume`, but restore the last checkpoint of EpochCheckpoints."""
     model_directory(args.model_dir)
     start = backup_position(os.path.join(args.model_dir, "backup"), args, model)
     path = "" if start.backup else _latest_of_epochs(os.path.join(args.model_dir, EPOCHS_DIRECTORY))
@@ -227,15 +230,15 @@ def _latest_of_epochs(directory):
     if not keras_support.is_keras_3():
         return tf.train.latest_checkpoint(directory)
     found = glob.glob(os.path.join(directory, "ckpt_*.weights.h5"))
-    # By the number and not by the clock: two epochs may end within its resolution.
+    # Compare by number instead of time: two epochs may end within the clock's resolution.
     return max(found, key=lambda path: int(path.rsplit("_", 1)[1].split(".")[0]), default="")
 
 
 def resume(args, model, checkpoint, events):
-    """Find the Position to go on from, and restore what `fit` will not restore by itself.
+    """Return the Position to resume from, and restore the state that `fit` does not restore.
 
-    A backup means that the last run was interrupted. Without one, the checkpoint of a finished
-    run is restored and training goes on from its weights, as the document shows.
+    A backup means that the last run was interrupted. Without one, the checkpoint of a finished run
+    is restored and training continues from its weights, as the document shows.
     """
     model_directory(args.model_dir)
     start = backup_position(os.path.join(args.model_dir, "backup"), args, model)
@@ -245,7 +248,7 @@ def resume(args, model, checkpoint, events):
 
 
 class Backup(tf.keras.callbacks.BackupAndRestore):
-    """BackupAndRestore that writes `restored`, and knows how many `seconds` its last turn took."""
+    """BackupAndRestore that writes `restored`; `seconds` times its last restore or save."""
 
     def __init__(self, directory, events, start, **how):
         super().__init__(directory, **how)
@@ -263,27 +266,29 @@ class Backup(tf.keras.callbacks.BackupAndRestore):
 
 
 def backup_callback(args, events, start):
-    """Backup as the flags ask for it: once per epoch, or every --save-every steps.
+    """Return the Backup that the flags ask for: once per epoch, or every --save-every steps.
 
-    With --preemption on a notice as well, and no longer once per epoch. `start` is the Position
-    that `resume` has found.
+    With --preemption it saves on a notice as well, and no longer once per epoch. `start` is the
+    Position that `resume` returned.
 
-    Keras 3 writes over the backup in its place, so that a kill meanwhile would leave none: it has
-    to keep the one before as well, which it does not by itself. Keras 2 writes another file.
+    Keras 3 overwrites the backup in place, so a kill during the write would leave none.
+    `double_checkpoint`, off by default, makes it keep the previous backup as well. Keras 2 writes a
+    new file.
     """
     how, often = {}, args.save_every or "epoch"
     if keras_support.is_keras_3():
         how["double_checkpoint"] = True
     elif args.preemption:
-        # With "epoch" Keras asks for no call after a batch, which is when it looks for a notice.
+        # With "epoch" Keras requests no call after a batch, but it polls for a notice after
+        # batches.
         how["save_before_preemption"], often = True, args.save_every or False
     return Backup(os.path.join(args.model_dir, "backup"), events, start, save_freq=often, **how)
 
 
 def save_model(model, path):
-    """Write the whole model the flavour's way; the path really written.
+    """Write the whole model in the flavor's format, and return the path that was written.
 
-    A SavedModel in Keras 2 and tf_keras. Keras 3 loads only its own format as a model again.
+    Keras 2 and tf_keras write a SavedModel. Keras 3 can reload a model only from its own format.
     """
     if keras_support.is_keras_3():
         os.makedirs(path, exist_ok=True)
@@ -295,6 +300,6 @@ def save_model(model, path):
 
 
 def exported_digest(path):
-    """Digest of the weights that are really on the disk: the saved model is loaded again."""
+    """Return the digest of the weights on disk, by loading the saved model again."""
     loaded = tf.keras.models.load_model(path, compile=False)
     return keras_support.workload.digest(keras_support.weights(loaded))

@@ -1,9 +1,9 @@
 """Events from inside Keras' fit: the loss of each batch, each epoch's metrics, state digests.
 
-Keras tells a callback the running mean of the loss, and under a strategy it reduces everything
-that train_step returns over all replicas. So the loss of this task's own batch takes another way:
-see BatchProbe. Nothing is added to the collectives, and nothing here exists when TRAINER_EVENTS is
-unset.
+Keras passes a callback the running mean of the loss, and under a strategy it reduces everything
+that train_step returns over all replicas. BatchProbe therefore extracts the loss of this task's own
+batch separately. It adds nothing to the collectives, and the trainers create it only when
+TRAINER_EVENTS is set.
 """
 # ruff: noqa: ARG002 (the hooks have Keras' signatures)
 
@@ -15,58 +15,58 @@ import tensorflow as tf
 
 from reference_trainers import keras_support
 
-OWN = "own"  # among what train_step returns
+OWN = "own"  # key in the result of train_step
 
 
 def loss_and_examples(own, times):
-    """Mean loss over this task's own batch and its size, from what `losses_of` gave for its parts.
+    """Return mean loss and size of this task's own batch, given `losses_of` each of its parts.
 
-    `times`: what is a mean over parts instead of a sum has to be taken so often.
+    `times`: factor that turns a mean over parts into their sum.
     """
-    # A plain number: numpy takes ten times as long over so few, and this is part of every step.
+    # A plain number: numpy takes ten times as long for so few values, and this runs at every step.
     both = sum(part.numpy().item() for part in own)
     return {"loss": both.real / both.imag, "examples": round(both.imag * times)}
 
 
 def losses_of(mean, batch):
-    """Sum of the losses of a batch, and its size: real and imaginary part of a complex64 scalar.
+    """Return sum of losses and size of a batch as real and imaginary part of a complex64 scalar.
 
-    Keras adds up all elements of what replicas give, so that nothing but a scalar comes through.
+    Keras sums all elements of what the replicas return, so only a scalar comes through unchanged.
     """
     examples = tf.cast(tf.shape(batch)[0], tf.float32)
     return tf.complex(mean * examples, examples)
 
 
 class BatchProbe(object):
-    """After each step calls `on_step(own)`, with `losses_of` each part of this task's batch.
+    """Call `on_step(own)` after each step, with `losses_of` each part of this task's batch.
 
-    What train_step returns is reduced over all replicas. Where all are in this task, that is its
-    own batch, so it takes `own` along, and Keras never sees it; `times` is what the reduction
-    leaves to be done. Otherwise a variable for each of this task's replicas keeps it. A callback
-    that reads a variable could tell of each step as well, but that costs a small step some percent:
-    after a step the caches are cold.
+    The result of train_step is reduced over all replicas. If all replicas are in this task, the
+    reduced result is that of its own batch, so it includes `own`, which is removed before Keras
+    sees it. `times` corrects for the kind of reduction. Otherwise a variable per local replica
+    holds the value. A callback that reads a variable could report each step as well, but that adds
+    a few percent to a small step, because the caches are cold after a step.
     """
 
     def __init__(self, model, audit):
-        """Make it outside `strategy.scope()`: its variables belong to one replica each."""
+        """Create the probe outside `strategy.scope()`: its variables belong to one replica each."""
         self._local = keras_support.local_replicas(model.distribute_strategy)
         self._replicas = model.distribute_strategy.num_replicas_in_sync
         self._together = self._replicas == self._local
-        self._training = set()  # replicas whose train_step is traced; evaluation has losses as well
-        self._own = {}  # by local replica: their traces take turns
+        self._training = set()  # replicas that trace train_step; evaluation also computes a loss
+        self._own = {}  # by local replica: their traces alternate
         self._kept = [] if self._together else self._variables(tf.zeros([], tf.complex64), [])
         self._rows = self._variables(tf.zeros([0], tf.int64), [None]) if audit else []
         self._model = model
         self._train_step, self._compute_loss = model.train_step, model.compute_loss
         self._make_train_function = model.make_train_function
-        # Keras 3 gives the mean over replicas, the others the sum.
+        # Keras 3 returns the mean over replicas, the other flavors return the sum.
         self.times = self._replicas if self._together and keras_support.is_keras_3() else 1
         model.train_step, model.compute_loss = self.train_step, self.compute_loss
         model.make_train_function = self.make_train_function
         self.on_step = lambda _: None
 
     def _variables(self, initial, shape):
-        """One for each of this task's replicas."""
+        """Return one variable for each of this task's replicas."""
         return [tf.Variable(initial, shape=shape, trainable=False) for _ in range(self._local)]
 
     def train_step(self, batch):
@@ -84,7 +84,7 @@ class BatchProbe(object):
         return logs
 
     def _replica(self):
-        """Which one of this task's replicas is running; -1 where Keras 3 tries the shapes out."""
+        """Return the index of the running local replica, or -1 while Keras 3 infers shapes."""
         context = tf.distribute.get_replica_context()
         if context is None:
             return -1
@@ -100,7 +100,7 @@ class BatchProbe(object):
         return loss
 
     def make_train_function(self, force=False):
-        """Keras' function for one step, and what to do after it."""
+        """Return Keras' function for one step, extended by the call of `on_step`."""
         self._make_train_function(force)
         keras_function = self._model.train_function
 
@@ -116,19 +116,19 @@ class BatchProbe(object):
         return train_function
 
     def rows(self):
-        """Rows of x_train in the last batch; empty without --audit-input."""
+        """Return the rows of x_train in the last batch; empty without --audit-input."""
         return [row for rows in self._rows for row in rows.numpy().tolist()]
 
 
 class EventsCallback(tf.keras.callbacks.Callback):
-    """Writes step, input, epoch and weights events.
+    """Write step, input, epoch and weights events.
 
-    Place it after Backup: what it tells has then happened.
+    Place it after Backup, so that its events follow the backup.
     """
 
     def __init__(self, events, args, probe):
         super().__init__()
-        # Keras would convert the reduced logs at every step for callbacks that do not say this.
+        # Without this attribute Keras would convert the reduced logs at every step.
         self._supports_tf_logs = True
         self._events, self._audit, self._probe = events, args.audit_input, probe
         self._dump = args.dump_weights
@@ -166,7 +166,7 @@ class EventsCallback(tf.keras.callbacks.Callback):
         )
 
     def weights(self, when):
-        """Tell of the model's state, and give it."""
+        """Write `weights`, and return the model's state."""
         return report_weights(
             self._events,
             when,
@@ -178,20 +178,20 @@ class EventsCallback(tf.keras.callbacks.Callback):
 
 
 def report_step(events, own, where, times=1):
-    """Write `step`, later, when its numbers are there; `own` and `times` as BatchProbe has them."""
+    """Write `step` once its numbers are available; for `own` and `times` see BatchProbe."""
     events.write_soon("step", later=lambda: loss_and_examples(own, times), **where)
 
 
 class EpochsCallback(EventsCallback):
-    """Writes epoch and weights events, and `checkpoint_saved` for each backup: no word of steps.
+    """Write epoch and weights events, and `checkpoint_saved` for each backup, without step events.
 
-    For fit under ParameterServerStrategy, which refuses callbacks that want to hear of a batch.
-    How many steps were made the optimizer says, by its updates. `weights` come with each backup,
-    and with the last epoch.
+    It is for fit under ParameterServerStrategy, which rejects callbacks that receive batches. The
+    number of steps is the optimizer's count of updates. `weights` are written with each backup and
+    with the last epoch.
     """
 
     def __init__(self, events, args, backup):
-        """`backup`: the callback, None where nothing is saved."""
+        """Take the backup callback, or None if nothing is saved."""
         super().__init__(events, args, types.SimpleNamespace())
         self._backup = backup
 
@@ -200,7 +200,7 @@ class EpochsCallback(EventsCallback):
         self.steps += iterations - self._global_step
         self._global_step = iterations
         self.report_epoch(epoch, logs)
-        # These are all weights, from the servers, which costs percents of a short epoch.
+        # This reads all weights from the servers, which takes several percent of a short epoch.
         last = epoch + 1 == self.params["epochs"]
         state = self.weights("epoch") if last or self._backup else {}
         path = self._backup and tf.train.latest_checkpoint(
@@ -212,9 +212,9 @@ class EpochsCallback(EventsCallback):
 
 
 def report_weights(events, when, global_step, model, strategy, optimizer=None, dump=False):
-    """Write the digest of the model's state, and give it; `dump` keeps the weights as well.
+    """Write the digest of the model's state, and return it; `dump` saves the weights as well.
 
-    Where this task has several replicas, `copies` has the digest of each one's weights.
+    If this task has several replicas, `copies` has the digest of each replica's weights.
     """
     extra = {}
     if keras_support.local_replicas(strategy) > 1:

@@ -1,9 +1,10 @@
 """One process, several devices: MirroredStrategy with Keras Model.fit.
 
-Implements https://www.tensorflow.org/tutorials/distribute/keras: the model is built in the
-strategy's scope, the global batch is the batch of a replica times the replicas, and callbacks write
-event files for TensorBoard, a checkpoint after each epoch and the learning rate of each. Beyond it:
-seeds, the optimizer's state in every checkpoint, BackupAndRestore.
+Implements https://www.tensorflow.org/tutorials/distribute/keras. The model is built in the
+strategy's scope. The global batch is the batch of a replica times the number of replicas. Callbacks
+write event files for TensorBoard, save a checkpoint after each epoch, and print the learning rate
+of each epoch. Beyond the document: seeds, the optimizer's state in every checkpoint,
+BackupAndRestore.
 """
 
 import importlib.util
@@ -29,7 +30,7 @@ def main():
 
 
 def decay(epoch, base):
-    """The learning rate of an epoch, from 0: 1e-3, 1e-4 and 1e-5 where the base is 1e-3."""
+    """Return the learning rate of an epoch (from 0): 1e-3, 1e-4 and 1e-5 for a base of 1e-3."""
     if epoch < 3:
         return base
     if epoch < 7:
@@ -38,7 +39,7 @@ def decay(epoch, base):
 
 
 class PrintLR(tf.keras.callbacks.Callback):
-    """Prints the learning rate at the end of each epoch."""
+    """Print the learning rate at the end of each epoch."""
 
     def on_epoch_end(self, epoch, logs=None):  # noqa: ARG002 (Keras' signature)
         rate = keras_support.learning_rate(self.model)
@@ -65,7 +66,7 @@ def run(args, events, data):
         start = keras_checkpoints.resume_from_epochs(args, model, events)
         if importlib.util.find_spec("tensorboard"):
             callbacks.append(tf.keras.callbacks.TensorBoard(os.path.join(args.model_dir, "logs")))
-        else:  # TensorFlow has brought it along until 2.20; without it tf.summary.scalar raises
+        else:  # TensorFlow up to 2.20 installs it; tf.summary.scalar raises without it
             print("TensorBoard is not installed: no event files", flush=True)
         callbacks += [
             keras_checkpoints.EpochCheckpoints(args.model_dir, events),

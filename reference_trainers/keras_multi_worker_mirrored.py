@@ -1,14 +1,14 @@
-"""N workers in step: MultiWorkerMirroredStrategy with Keras Model.fit.
+"""N synchronous workers: MultiWorkerMirroredStrategy with Keras Model.fit.
 
-Implements https://www.tensorflow.org/tutorials/distribute/multi_worker_with_keras: a task learns
-its role from TF_CONFIG; the global batch is the batch of a worker times the workers; every worker
-saves, the chief to the real path and the others to a temporary one that is removed;
-BackupAndRestore resumes an interrupted run. Without TF_CONFIG it is a cluster of one.
+Implements https://www.tensorflow.org/tutorials/distribute/multi_worker_with_keras. A task reads its
+role from TF_CONFIG. The global batch is the batch of a worker times the number of workers. Every
+worker saves, the chief to the real path and the others to a temporary path that is removed.
+BackupAndRestore resumes an interrupted run. Without TF_CONFIG the cluster has one worker.
 
 With --preemption (save_before_preemption) BackupAndRestore saves when a worker gets SIGTERM, and no
-longer at the end of each epoch. All save at the same step and end with exit code 42; started again,
-they go on at the next one. Keras does that on Google's platforms only: elsewhere it is silent, and
-this program ends with exit code 77.
+longer at the end of each epoch. All workers save at the same step and end with exit code 42. When
+restarted, they resume at the next step. Keras supports that on Google's platforms only. Elsewhere
+Keras does not report it, and this program ends with exit code 77.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ def main():
 
 def run(args, role, events, data):
     keras_support.logical_devices(args.devices)
-    # This starts the server and waits until every worker has joined; nothing may compute before.
+    # Starts the server and waits until every worker has joined. No TensorFlow op may run before.
     strategy = tf.distribute.MultiWorkerMirroredStrategy(
         communication_options=tf.distribute.experimental.CommunicationOptions(
             implementation=tf.distribute.experimental.CommunicationImplementation[
@@ -110,9 +110,9 @@ def run(args, role, events, data):
 
 
 class NeedsNotice(tf.keras.callbacks.Callback):
-    """Ends the task with exit code 77 where BackupAndRestore, placed before it, heeds no SIGTERM.
+    """End the task with exit code 77 if the Backup placed before it ignores SIGTERM.
 
-    Keras itself says nothing then, and training would go on to its end.
+    Keras does not report that, and training would continue to its end.
     """
 
     def __init__(self, events):
@@ -130,7 +130,7 @@ class NeedsNotice(tf.keras.callbacks.Callback):
 
 @contextlib.contextmanager
 def telling_of_preemption(events, model):
-    """Write `preempted` when BackupAndRestore leaves `fit`, which it does after it has saved."""
+    """Write `preempted` when BackupAndRestore exits from `fit`, after its save."""
     try:
         yield
     except SystemExit as leaving:

@@ -1,9 +1,10 @@
-"""Asynchronous workers beside parameter servers: ParameterServerStrategy with Keras Model.fit.
+"""Asynchronous workers and parameter servers: ParameterServerStrategy with Keras Model.fit.
 
-Implements https://www.tensorflow.org/tutorials/distribute/parameter_server_training, its part on
-Model.fit: the chief runs fit, whose steps idle workers take; BackupAndRestore resumes a run from
-the start of the interrupted epoch. Besides what the document shows, each worker has a shuffle seed
-of its own, and evaluation is exact: each test example counts once.
+Implements the part on Model.fit of
+https://www.tensorflow.org/tutorials/distribute/parameter_server_training: the chief runs fit, and
+idle workers run its steps. BackupAndRestore resumes a run from the start of the interrupted epoch.
+Beyond the document, each worker has its own shuffle seed, and evaluation is exact: each test
+example counts once.
 """
 
 import os
@@ -24,7 +25,7 @@ from reference_trainers import (
 
 NAME = "keras_parameter_server"
 TEST_BATCH = 256
-STEPS_PER_EXECUTION = 10  # at most; that of the document
+STEPS_PER_EXECUTION = 10  # at most; the document's value
 
 
 def main():
@@ -32,16 +33,16 @@ def main():
 
 
 def run(args, role, events, data):
-    args.audit_input, args.save_every = False, 0  # both would have to hear of each batch
-    # This connects to all servers, and waits until they are up.
+    args.audit_input, args.save_every = False, 0  # both would need a callback for each batch
+    # Connects to all servers and waits until they are up.
     strategy = parameter_servers.connect(role, args)
     replicas = strategy.num_replicas_in_sync
     multi_worker.report_joined(events, role, "none", replicas)
     tf.keras.utils.set_random_seed(args.seed)
-    # Otherwise each worker evaluates the test set from its beginning, as far as it gets. In one
-    # shard: TensorFlow would divide data in memory by file, and finds too few.
+    # Otherwise each worker evaluates the test set from its start, as far as it gets. One shard,
+    # because TensorFlow would divide data in memory by file and finds too few.
     how = {} if keras_support.is_keras_3() else {"pss_evaluation_shards": 1}
-    share = max(1, args.steps_per_epoch // len(role.workers))  # of a short epoch, to each worker
+    share = max(1, args.steps_per_epoch // len(role.workers))  # each worker's part of a short epoch
     how["steps_per_execution"] = min(STEPS_PER_EXECUTION, share)
     with strategy.scope():
         model = keras_support.build_and_compile_cnn_model(args, **how)

@@ -1,8 +1,8 @@
-"""The workload of the Keras trainers: the documents' models and data set, and digests of a state.
+"""The workload of the Keras trainers: the documents' models and data set, and digests of the state.
 
 The data set is that of https://www.tensorflow.org/tutorials/distribute/multi_worker_with_keras (its
-mnist_setup.py). Runs with Keras 2, tf_keras and Keras 3. Importing this starts nothing of
-TensorFlow's runtime, so that a process may fork after it.
+mnist_setup.py). Runs with Keras 2, tf_keras and Keras 3. Importing this module does not start
+TensorFlow's runtime, so a process may fork after it.
 """
 
 import os
@@ -17,7 +17,7 @@ from reference_trainers.events import EventWriter
 
 
 def versions():
-    """What runs: the `tensorflow`, `keras` ("flavour version") and `python` of `started`."""
+    """Return `tensorflow`, `keras` ("flavor version") and `python` for the `started` event."""
     package = tf.keras.Model.__module__.split(".")[0]
     return {
         "tensorflow": tf.__version__,
@@ -27,7 +27,10 @@ def versions():
 
 
 def begin(name, document):
-    """What a trainer of one process does first: (flags, events, data); `started` is told."""
+    """Parse flags, write `started` and load data in a single-process trainer.
+
+    Return (flags, events, data).
+    """
     row = BY_NAME[name]
     args = workload.parser(
         name, document, row.flags, devices=row.devices, model=row.model, optimizer=row.optimizer
@@ -38,14 +41,14 @@ def begin(name, document):
 
 
 def is_keras_3():
-    """Whether tf.keras is Keras 3; Keras 2 and tf_keras are one for our purposes."""
+    """Return True if tf.keras is Keras 3; Keras 2 and tf_keras are equivalent here."""
     return versions()["keras"].startswith("keras 3")
 
 
 def logical_devices(count):
-    """Names of so many devices of this process: GPUs where there are enough, else logical CPUs.
+    """Return the names of `count` devices: GPUs if there are enough, else logical CPUs.
 
-    Call it before anything else of TensorFlow: devices cannot be divided once they are in use.
+    Call it before any other TensorFlow call: devices cannot be divided once they are in use.
     """
     if len(tf.config.list_physical_devices("GPU")) >= count:
         return ["GPU:%d" % i for i in range(count)]
@@ -58,7 +61,7 @@ def logical_devices(count):
 
 
 def build_cnn_model(args):
-    """The model that --model names; under a strategy, call it inside `scope()`."""
+    """Return the model that --model names; under a strategy, call it inside `scope()`."""
     tf.keras.mixed_precision.set_global_policy(args.precision)
     layers = tf.keras.layers
 
@@ -74,7 +77,7 @@ def build_cnn_model(args):
             layers.Flatten(),
             layers.Dense(128, activation="relu"),
         ],
-        # the same in small, for whoever asks what a strategy does and not how well it learns
+        # a small version, for tests of a strategy's behavior instead of convergence
         "small-cnn": lambda: [
             layers.Conv2D(4, 3, activation="relu"),
             layers.Flatten(),
@@ -87,7 +90,7 @@ def build_cnn_model(args):
             layers.Flatten(),
             layers.Dense(64, activation="relu"),
         ],
-        # custom_training: its regularization is a loss that a loop of one's own must scale as well
+        # custom_training: its regularization is a loss that a custom loop must scale as well
         "deep-cnn": lambda: [
             layers.Conv2D(32, 3, activation="relu", **decay),
             layers.MaxPooling2D(),
@@ -96,40 +99,40 @@ def build_cnn_model(args):
             layers.Flatten(),
             layers.Dense(64, activation="relu", **decay),
         ],
-        # guide/core/distribution, as its text has it
+        # guide/core/distribution, as in its text
         "mlp": lambda: [
             layers.Flatten(),
             layers.Dense(700, activation="relu"),
             layers.Dense(500, activation="relu"),
         ],
-        # of 10 and 50 million parameters, for what gradients of that size cost
+        # 10 and 50 million parameters, for the cost of gradients of that size
         "mlp-10m": lambda: wide(2790),
         "mlp-50m": lambda: wide(6684),
     }
     return tf.keras.Sequential(
         [tf.keras.Input(shape=(28, 28)), layers.Reshape(target_shape=(28, 28, 1))]
         + models[args.model]()
-        + [layers.Dense(10, dtype="float32")]  # a loss wants full precision
+        + [layers.Dense(10, dtype="float32")]  # a loss needs full precision
     )
 
 
 def build_optimizer(args, model):
-    """The optimizer that the flags ask for, with its slots; under a strategy, inside `scope()`."""
+    """Return the optimizer that the flags name, with slots; under a strategy, inside `scope()`."""
     optimizers = {
         "sgd": lambda rate: tf.keras.optimizers.SGD(learning_rate=rate),
         "momentum": lambda rate: tf.keras.optimizers.SGD(learning_rate=rate, momentum=0.9),
         "adam": lambda rate: tf.keras.optimizers.Adam(learning_rate=rate),
     }
     optimizer = optimizers[args.optimizer](args.learning_rate)
-    # The slots exist from the start, so that a checkpoint restores them before the first step.
+    # Create the slots now, so that a checkpoint restores them before the first step.
     optimizer.build(model.trainable_variables)
     return optimizer
 
 
 def build_and_compile_cnn_model(args, **how):
-    """The CNN, built and compiled; under a strategy, call it inside `scope()`.
+    """Build and compile the CNN; under a strategy, call it inside `scope()`.
 
-    `how`: what `compile` takes besides.
+    `how`: further arguments of `compile`.
     """
     model = build_cnn_model(args)
     model.compile(
@@ -142,16 +145,16 @@ def build_and_compile_cnn_model(args, **how):
 
 
 def _scaled(x, *rest):
-    # uint8 0..255 -> float32 0..1, a batch at a time: whole, the floats would take 188 MB a task.
+    # uint8 0..255 -> float32 0..1, batch by batch: all floats at once would take 188 MB per task.
     return (tf.cast(x, tf.float32) / 255.0,) + rest
 
 
 def training_dataset(data, args, batch, first_epoch=0, first_step=0):
-    """Endless batches of (x float32 [batch, 28, 28], y int64 [batch]).
+    """Return endless batches of (x float32 [batch, 28, 28], y int64 [batch]).
 
-    With --audit-input also the row of each example, int64 [batch]. A resumed run goes on from
-    `first_epoch` and `first_step`; only the order by epoch can heed that: the document's data
-    begin again.
+    With --audit-input a batch also has the row of each example, int64 [batch]. A resumed run
+    continues from `first_epoch` and `first_step` with --order by-epoch only. In the document's
+    order the data start over.
     """
     x, y = data.x_train, data.y_train
     rows = np.arange(len(x), dtype=np.int64)
@@ -169,37 +172,37 @@ def training_dataset(data, args, batch, first_epoch=0, first_step=0):
         columns = (tf.gather(images, row), tf.gather(labels, row), row)
         return _scaled(*(columns if args.audit_input else columns[:2]))
 
-    # An epoch that is left out altogether (a run that was finished) leaves no batch to repeat.
+    # If a finished run leaves no epoch to train, the order is empty and has no batch to repeat.
     rows = order if len(order) else rows
     return tf.data.Dataset.from_tensor_slices(rows).repeat().batch(batch).map(examples)
 
 
 def test_dataset(data, batch):
-    """The test set once, in order, as batches of (x, y), and the number of batches."""
+    """Return the test set, once and in order, as batches of (x, y), and the number of batches."""
     dataset = tf.data.Dataset.from_tensor_slices((data.x_test, data.y_test))
     return dataset.batch(batch).map(_scaled), -(-len(data.x_test) // batch)
 
 
 def weights(model):
-    """Values of the trainable weights, in the model's order."""
+    """Return the values of the trainable weights, in the model's order."""
     return [variable.numpy() for variable in model.trainable_variables]
 
 
 def copy_weights(path, model):
-    """Begin with the weights that another run has dumped, of this model by whatever trainer."""
+    """Load the weights that another run of this model dumped, from any trainer."""
     arrays = workload.load_weights(path, [v.shape for v in model.trainable_variables])
     for variable, array in zip(model.trainable_variables, arrays):  # noqa: B905
         variable.assign(array)
 
 
 def local_replicas(strategy):
-    """How many of the strategy's replicas are in this task."""
+    """Return the number of the strategy's replicas in this task."""
     together = strategy.num_replicas_in_sync
     return len(strategy.extended.worker_devices) if together > 1 else 1
 
 
 def copies(model, strategy):
-    """For each device of this task the digest of its own copy of the weights."""
+    """Return the digest of the weights on each device of this task."""
     held = [
         strategy.experimental_local_results(v.value if is_keras_3() else v)  # Keras 3 wraps it
         for v in model.trainable_variables
@@ -209,25 +212,25 @@ def copies(model, strategy):
 
 
 def slots(optimizer):
-    """Values of the optimizer's slots (momenta and the like), in its order."""
+    """Return the values of the optimizer's slots (momenta etc.), in its order."""
     others = (id(optimizer.iterations), id(getattr(optimizer, "_learning_rate", None)))
     return [v.numpy() for v in optimizer.variables if id(v) not in others]
 
 
 def iterations(model):
-    """How many updates the optimizer of a compiled model has made."""
+    """Return the number of updates that the optimizer of a compiled model has made."""
     return int(model.optimizer.iterations.numpy())
 
 
 def learning_rate(model):
-    """The rate of a compiled model's next step."""
+    """Return the learning rate of a compiled model's next step."""
     return float(model.optimizer.learning_rate.numpy())
 
 
 def state(model, optimizer=None):
-    """Digests of what training changes: `iterations`, `digest` (weights) and `slots_digest`.
+    """Return the training state: `iterations`, `digest` (of weights) and `slots_digest`.
 
-    `optimizer`: of a model that is not compiled.
+    `optimizer`: for a model that is not compiled.
     """
     optimizer = optimizer or model.optimizer
     return {

@@ -1,4 +1,4 @@
-"""What trainers under MultiWorkerMirroredStrategy share: shards, paths to save to, lost peers."""
+"""Shared code of trainers under MultiWorkerMirroredStrategy: sharding, save paths, lost peers."""
 
 import contextlib
 import os
@@ -10,14 +10,17 @@ from reference_trainers import peer_errors, workload
 
 
 def leave_unsupported(events, reason):
-    """End with exit code 77: the others find the same and leave as well, nobody has to be told."""
+    """End with exit code 77.
+
+    Every worker reaches the same result and exits too, so no notice to the peers is needed.
+    """
     events.write("unsupported", reason=reason)
     print(reason, file=sys.stderr, flush=True)
     os._exit(workload.UNSUPPORTED)
 
 
 def need_replicas(events, role, strategy, devices):
-    """End with exit code 77 where the strategy has not taken so many devices of each worker."""
+    """End with exit code 77 if the strategy does not use `devices` devices of each worker."""
     wanted, found = devices * len(role.workers), strategy.num_replicas_in_sync
     if found != wanted:
         reason = (
@@ -28,7 +31,7 @@ def need_replicas(events, role, strategy, devices):
 
 
 def report_joined(events, role, backend, replicas):
-    """Write `joined`: the cluster has formed, and this is what it looks like from here."""
+    """Write `joined`: the cluster has formed, with the membership that this task sees."""
     events.write(
         "joined",
         cluster=role.cluster,
@@ -40,7 +43,7 @@ def report_joined(events, role, backend, replicas):
 
 
 def sharded(dataset, policy):
-    """The data set with the AutoShardPolicy of that name."""
+    """Return the data set with the AutoShardPolicy of that name."""
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = getattr(
         tf.data.experimental.AutoShardPolicy, policy.upper()
@@ -49,10 +52,10 @@ def sharded(dataset, policy):
 
 
 def write_path(path, role):
-    """Where this task writes what belongs to `path`: the chief there, others beside it.
+    """Return the path to write to: `path` for the chief, a path next to it for others.
 
-    All workers must save, since reading some variables takes a collective of all; but two of them
-    must never write to one place.
+    All workers must save, because reading some variables takes a collective of all workers, but two
+    workers must never write to the same path.
     """
     if role.chief:
         return path
@@ -67,7 +70,7 @@ def remove_temporary(path, role):
 
 
 def wait_for_all(strategy):
-    """One last all-reduce: a worker that leaves early looks to the others like one that died."""
+    """Run a last all-reduce, because peers take a worker that exits early for a failed one."""
 
     @tf.function
     def meet():

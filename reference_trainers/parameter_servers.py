@@ -1,7 +1,7 @@
-"""What trainers under ParameterServerStrategy share: the servers, shards of variables, the data.
+"""Shared code of trainers under ParameterServerStrategy: servers, variable shards, data.
 
-The coordinator (the `chief` job) runs the training loop; workers and parameter servers are standard
-servers that do what it sends them, and never end by themselves.
+The coordinator (the `chief` job) runs the training loop. Workers and parameter servers are standard
+servers that execute its requests and never exit by themselves.
 """
 
 import os
@@ -17,14 +17,14 @@ JOBS = ("chief", "ps", "worker")
 # A kernel of the document's size is split, a bias is not.
 SHARD_BYTES = 256 << 10
 
-# What the coordinator gets when a parameter server is gone; of workers it hears nothing.
+# Errors on the coordinator when a parameter server is gone. The loss of a worker raises none.
 PEER_ERRORS = (tf.errors.UnavailableError, tf.errors.AbortedError)
 
 
 def main(name, document, run):
-    """Be the task that TF_CONFIG says: a server, or the coordinator, for which `run` is called.
+    """Run the task that TF_CONFIG names: a server, or the coordinator, which calls `run`.
 
-    It gets the flags, the role, the events and the data.
+    `run` gets the flags, the role, the events and the data.
     """
     args = parser(name, document).parse_args()
     role = roles.role_from_tf_config(JOBS)
@@ -41,14 +41,15 @@ def main(name, document, run):
 
 
 def parser(name, document):
-    """The flags of such a trainer."""
-    # Keras 3 cannot train a sharded variable: it asks it for a `handle`, which each shard has.
+    """Return the flags of such a trainer."""
+    # Keras 3 cannot train a sharded variable: it reads the `handle` of the variable, but only a
+    # shard has one.
     shard_bytes = 0 if keras_support.is_keras_3() else SHARD_BYTES
     return workload.parser(name, document, BY_NAME[name].flags, shard_bytes=shard_bytes)
 
 
 def check(role):
-    """BadInput for a cluster in which this strategy cannot train."""
+    """Raise BadInput for a cluster in which this strategy cannot train."""
     missing = [job for job in JOBS if not role.cluster.get(job)]
     if missing:
         raise workload.BadInput(
@@ -58,11 +59,11 @@ def check(role):
 
 
 def serve(role, events):
-    """Be a worker or a parameter server until whoever started this task ends it."""
-    # So that a worker does not fail when a parameter server is up a little later.
+    """Run a worker or a parameter server until this task is killed."""
+    # So that a worker does not fail if a parameter server starts a little later.
     os.environ["GRPC_FAIL_FAST"] = "use_caller"
     config = tf.compat.v1.ConfigProto()
-    # A worker with fewer threads may wait for itself.
+    # A worker with fewer threads may deadlock.
     config.inter_op_parallelism_threads = max(os.cpu_count() or 1, len(role.workers) + 1)
     job, index = role.task.split("/")
     server = tf.distribute.Server(
@@ -77,7 +78,7 @@ def serve(role, events):
 
 
 def connect(role, args):
-    """The strategy, once all servers are up."""
+    """Return the strategy, once all servers are up."""
     partitioner = None
     if args.shard_bytes:
         partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(
@@ -88,12 +89,12 @@ def connect(role, args):
 
 
 def worker_dataset(data, args, batch, first_step):
-    """Endless batches (x, y, row of x_train, worker int64 []) for the worker that calls this.
+    """Return endless batches (x, y, row of x_train, worker int64 []) for the calling worker.
 
-    Who asks in each step which worker it is has the coordinator send it the answer each time.
-    Each worker shuffles all the data in an order of its own, which depends on the seed, on the
-    step at which this run begins, on the worker and on the pass over the data: workers are not
-    kept from seeing one example twice, but neither they nor a resumed run repeat each other.
+    The worker index is part of the data, because reading it in each step would make the coordinator
+    send it each time. Each worker shuffles all the data in its own order, which depends on the
+    seed, on the first step of this run, on the worker and on the pass over the data. Two workers
+    may see the same example, but neither workers nor a resumed run repeat each other's order.
     """
     stateless = tf.random.experimental  # pyright: ignore[reportAttributeAccessIssue]
     examples = len(data.x_train)
@@ -113,37 +114,38 @@ def worker_dataset(data, args, batch, first_step):
         return pixels, tf.gather(labels, rows), rows, worker
 
     passes = tf.data.Dataset.range(np.iinfo(np.int64).max)
-    # The rows never end, so that none are dropped: it only makes their number known beforehand.
+    # The rows never end, so drop_remainder drops none. It only makes the batch size static.
     batches = passes.flat_map(one_pass).batch(batch, drop_remainder=True)
     return batches.map(examples_of).prefetch(tf.data.AUTOTUNE)
 
 
 def report_placed(events, model):
-    """Write `placed`: the parameter server of each variable, or of each shard of one."""
+    """Write `placed`: the parameter server of each variable or variable shard."""
     if events.enabled:
         devices = {}
         for variable in model.trainable_variables:
             value = variable.value if keras_support.is_keras_3() else variable
-            # Keras 3 has a sharded variable as one, the others have its shards.
+            # Keras 3 has a sharded variable as one object, the other flavors have its shards.
             for part in getattr(value, "variables", [value]):
                 devices[part.name] = part.device
         events.write("placed", variables=devices, ops={})
 
 
 def ending_at_lost_servers(events):
-    """`workload.ending_at` for what is raised when a parameter server is gone."""
+    """Return `workload.ending_at` for the errors of a lost parameter server."""
     return workload.ending_at(PEER_ERRORS, events)
 
 
 class Results(object):
-    """What steps under a coordinator tell, kept on the first parameter server until it is taken.
+    """A queue of step results on the first parameter server, for steps under a coordinator.
 
-    Not returned by the scheduled functions: a coordinator that keeps what `schedule` gives copies
-    it before the worker gets its next function, which waits until then. What a step of a worker
-    told that then died is here as well, and that of the step made in its place.
+    The scheduled functions do not return the results. A coordinator that keeps the return values of
+    `schedule` copies each before the worker gets its next function, which delays that function. The
+    results of a step are here even if its worker died afterwards, as are those of the step that
+    replaced it.
 
-    A row is float64 [loss, accuracy, examples, updates so far, worker]; with --audit-input there
-    are int64 [`batch`] rows of x_train beside it.
+    A row is float64 [loss, accuracy, examples, updates so far, worker]. With --audit-input it is
+    paired with int64 [`batch`] rows of x_train.
     """
 
     def __init__(self, args, batch):
@@ -151,20 +153,20 @@ class Results(object):
         shapes = [[5], [batch]] if self._audited else [[5]]
         types = [tf.float64, tf.int64][: len(shapes)]
         # A server outlives its coordinator, and a queue of the same name on it is the same queue.
-        # tf.queue.FIFOQueue ignores `shared_name` when it runs eagerly, and counts instead.
+        # tf.queue.FIFOQueue ignores `shared_name` in eager mode and uses a counter instead.
         name = uuid.uuid4().hex
         with tf.device("/job:ps/task:0/device:CPU:0"):
             queue = tf.raw_ops.FIFOQueueV2(component_types=types, shapes=shapes, shared_name=name)
         self._queue = tf.queue.QueueBase(types, shapes, None, queue)
 
     def put(self, told, rows):
-        """In a step, of whichever worker."""
+        """Enqueue the results of a step, from any worker."""
         self._queue.enqueue((told, rows) if self._audited else told)
 
     def take(self):
-        """What steps have told since the last time: (told [steps, 5], rows [steps, batch] or None).
+        """Return (results [steps, 5], rows [steps, batch] or None) since the last call.
 
-        By the coordinator, after `join`.
+        The coordinator calls it after `join`.
         """
         taken = self._queue.dequeue_many(self._queue.size())
         if not self._audited:
@@ -174,13 +176,13 @@ class Results(object):
 
 
 class EventReporter(custom_loop.EventReporter):
-    """Events of a coordinator's loop, told for all workers; a step is a function that came back."""
+    """Write the events of a coordinator's loop for all workers; a step is a completed function."""
 
     def scheduled(self, count):
         self._events.write("scheduled", steps=count)
 
     def executed(self, told, rows):
-        """Tell of the functions that `join` has waited for, by what is in Results; gives `told`."""
+        """Write the events of the functions that `join` waited for, from Results; return `told`."""
         workers = told[:, 4].astype(int).tolist()
         updates = int(told[:, 3].max())
         by = {"worker/%d" % i: workers.count(i) for i in sorted(set(workers))}

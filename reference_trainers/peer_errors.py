@@ -1,12 +1,12 @@
-"""Tell an error that a lost peer causes from another error of TensorFlow, by type and message.
+"""Distinguish errors caused by a lost peer from other TensorFlow errors, by type and message.
 
 Standard library only, so that the rules can be tested without TensorFlow.
 """
 
 import re
 
-# TensorFlow raises these for a peer that is gone: its connection is broken, it sends no heartbeat,
-# or collectives were aborted for one of the two.
+# TensorFlow raises these if a peer is gone: its connection is broken, it sends no heartbeat, or
+# collectives were aborted for one of these reasons.
 PEER_TYPES = ("UnavailableError", "AbortedError", "CancelledError")
 
 HEARTBEAT = r"/tensorflow\.CoordinationService/Heartbeat\b"

@@ -1,7 +1,7 @@
-"""Which task of which cluster this process is: from TF_CONFIG, or from host lists as flags.
+"""The role of this process in its cluster, from TF_CONFIG, host-list flags or DTENSOR_JOBS.
 
-What does not make sense is refused here, before a server is started that would wait for ever.
-Standard library only, Python 3.8 syntax.
+Invalid settings are rejected here, before a server starts that would wait forever. Standard library
+only, Python 3.8 syntax.
 """
 
 import json
@@ -14,9 +14,9 @@ from reference_trainers.workload import BadInput
 
 @dataclass(frozen=True)
 class Role:
-    """This task's place: its name ("worker/0"), the cluster, and the tasks that train, in order.
+    """Name of this task ("worker/0"), its cluster, and the tasks that train, in order.
 
-    An evaluator is no member of the cluster and trains nothing.
+    An evaluator is outside the cluster and trains nothing.
     """
 
     task: str
@@ -26,15 +26,15 @@ class Role:
     workers: Tuple[str, ...]
 
 
-EVALUATOR = "evaluator"  # follows the checkpoints of a cluster that does not know of it
+EVALUATOR = "evaluator"  # follows the checkpoints of a cluster without being a member
 EVALUATOR_TASK = EVALUATOR + "/0"
 ALONE = Role("worker/0", 0, True, {}, ("worker/0",))
 
 
 def role_from_tf_config(known=("chief", "worker")):
-    """Read this task's role from TF_CONFIG; a cluster of one when it is not set.
+    """Return this task's role from TF_CONFIG; a cluster of one if TF_CONFIG is not set.
 
-    The chief is the `chief` job where there is one, else worker 0. BadInput when TF_CONFIG is not
+    The chief is the `chief` job if there is one, else worker 0. Raise BadInput if TF_CONFIG is not
     JSON, or names a job or an index that its own cluster does not have.
     """
     text = os.environ.get("TF_CONFIG", "")
@@ -67,7 +67,7 @@ def role_from_tf_config(known=("chief", "worker")):
         raise BadInput(
             "TF_CONFIG: index %r is out of range; job `%s` has %d tasks" % (index, job, tasks)
         )
-    training = ("worker",) if cluster.get("ps") else ("chief", "worker")  # there it coordinates
+    training = ("worker",) if cluster.get("ps") else ("chief", "worker")  # ps: chief coordinates
     workers = tuple(
         "%s/%d" % (name, i) for name in training for i in range(len(cluster.get(name, ())))
     )
@@ -76,9 +76,9 @@ def role_from_tf_config(known=("chief", "worker")):
 
 
 def role_from_hosts(args):
-    """The role that the flags --ps_hosts, --worker_hosts, --job_name and --task_index name.
+    """Return the role that --ps_hosts, --worker_hosts, --job_name and --task_index name.
 
-    Worker 0 is the chief. BadInput when a list is empty or the index is beyond its end.
+    Worker 0 is the chief. Raise BadInput if a list is empty or the index is out of range.
     """
     cluster = {}
     for job in ("ps", "worker"):
@@ -96,10 +96,11 @@ def role_from_hosts(args):
 
 
 def role_from_dtensor():
-    """This client's role from DTENSOR_JOBS, DTENSOR_CLIENT_ID and DTENSOR_JOB_NAME.
+    """Return this client's role from DTENSOR_JOBS, DTENSOR_CLIENT_ID and DTENSOR_JOB_NAME.
 
-    One client without DTENSOR_JOBS. Client 0 is the chief. BadInput for an id that is none, or that
-    no address belongs to, and for a DTENSOR_NUM_CLIENTS (which TensorFlow ignores) that differs.
+    Without DTENSOR_JOBS there is one client. Client 0 is the chief. Raise BadInput for an id that
+    is not a whole number or has no address, and for a DTENSOR_NUM_CLIENTS (which TensorFlow
+    ignores) that differs from the number of addresses.
     """
     if "DTENSOR_JOBS" not in os.environ:
         return ALONE

@@ -1,8 +1,8 @@
-"""One process, no strategy: the baseline that every distributed approach is compared with.
+"""One process, no strategy: the baseline for every distributed approach.
 
 Implements the first part of https://www.tensorflow.org/tutorials/distribute/multi_worker_with_keras
-("Model training on a single worker"): the document's CNN, data set and hyper-parameters. Beyond
-it: seeds, BackupAndRestore, a checkpoint that includes the optimizer, evaluation, export.
+("Model training on a single worker"): the document's CNN, data set and hyperparameters. Beyond the
+document: seeds, BackupAndRestore, a checkpoint that includes the optimizer, evaluation, export.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""Parameter servers the TensorFlow 1 way, asynchronous: Server, replica_device_setter, Supervisor.
+"""Asynchronous parameter servers in TensorFlow 1: Server, replica_device_setter, Supervisor.
 
-Implements the deployment guide "Distributed TensorFlow" (`document` in TRAINERS): the hosts are
-flags, a ps serves until it is ended, worker 0 is the chief that initialises, saves and restores,
-and every worker trains on its own until the global step reaches epochs * steps-per-epoch.
+Implements the deployment guide "Distributed TensorFlow" (`document` in TRAINERS). The hosts are
+flags. A ps serves until it is killed. Worker 0 is the chief, which initializes, saves and restores.
+Every worker trains independently until the global step reaches epochs * steps-per-epoch.
 """
 
 import os
@@ -34,9 +34,9 @@ def main():
     server = tf1.train.Server(cluster, job_name=args.job_name, task_index=args.task_index)
     if args.job_name == "ps":
         task.report_joined()
-        server.join()  # never returns: who started it ends it
+        server.join()  # never returns: its parent process ends it
 
-    # Variables go to the parameter servers in turn, ops to the local worker.
+    # Variables go to the parameter servers round-robin, ops to the local worker.
     with tf1.device(
         tf1.train.replica_device_setter(
             worker_device="/job:worker/task:%d" % args.task_index, cluster=cluster
@@ -54,12 +54,12 @@ def main():
         global_step=model.global_step,
         **training.supervised(),
     )
-    # The supervisor takes care of session initialisation, restoring from a checkpoint, and closing
+    # The supervisor takes care of session initialization, restoring from a checkpoint, and closing
     # when done or an error occurs. The session waits until all tasks of the cluster are up.
     with supervisor.managed_session(server.target) as session, ending_at_lost_servers(task.events):
         step = training.begin(session)
         while not supervisor.should_stop() and step < training.limit:
-            # Run a training step asynchronously: on the weights as they happen to be.
+            # Run a training step asynchronously, on the current weights.
             step = training.step(supervisor, session)
         training.end(supervisor, session)
 

@@ -1,7 +1,7 @@
-"""What the Supervisor's trainers need around the guide's code: flags, a model, steps, their events.
+"""Helpers of the Supervisor trainers beyond the guide's code: flags, model, steps, events.
 
-The guide leaves the model open; this is an MLP, 784-128-10. The Saver and FileWriter tell what the
-Supervisor's own threads do, at the moment they do it.
+The guide leaves the model open. Here it is an MLP, 784-128-10. The Saver and FileWriter subclasses
+report saves and summaries of the Supervisor's own threads as they occur.
 """
 
 import os
@@ -17,12 +17,12 @@ from reference_trainers.events import EventWriter
 
 tf1 = tf.compat.v1
 
-# What a worker gets when a parameter server is gone.
+# Errors on a worker when a parameter server is gone.
 PEER_ERRORS = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError)
 
 
 def parser(name, document):
-    """The flags of the trainer's row, and the guide's: who this task is, how often to save."""
+    """Return the flags of the trainer's row and of the guide: role, hosts and save intervals."""
     result = workload.parser(name, document, BY_NAME[name].flags, learning_rate=0.01)
     add = result.add_argument
     add("--ps_hosts", default="", metavar="HOST:PORT,...", help="the parameter servers")
@@ -36,7 +36,7 @@ def parser(name, document):
 
 
 class Task(object):
-    """This process: its `role` in the cluster, its `events`, and its `data`, unless it serves."""
+    """This process: its `role` in the cluster, its `events`, and the `data` of a worker."""
 
     def __init__(self, name, args):
         self.name, self.args = name, args
@@ -52,12 +52,12 @@ class Task(object):
             seed=args.seed,
         )
         self.data = workload.load_data(args.data) if args.job_name == "worker" else None
-        # For the whole process: the Supervisor's threads would otherwise run eagerly, and fail.
+        # For the whole process: in eager mode the Supervisor's threads would fail.
         tf1.disable_eager_execution()
         tf1.set_random_seed(args.seed)
 
     def report_joined(self):
-        """The cluster is there: this task's server, or its session, is up."""
+        """Write `joined`: this task's server or session is up."""
         self.events.write(
             "joined",
             cluster=self.role.cluster,
@@ -69,7 +69,7 @@ class Task(object):
 
 
 class Model(object):
-    """The graph. Make it inside the device function that places variables and ops."""
+    """The graph. Create it inside the device function that places variables and ops."""
 
     def __init__(self, optimizer):
         self.x = tf1.placeholder(tf.float32, [None, 784])
@@ -80,14 +80,15 @@ class Model(object):
         self.loss = tf1.losses.sparse_softmax_cross_entropy(self.y, logits)
         self.correct = tf.equal(tf.argmax(logits, 1), self.y)
         train_op = optimizer.minimize(self.loss, global_step=self.global_step)
-        # SyncReplicasOptimizer's gives the global step that the worker may go on from, others none.
+        # The train_op of SyncReplicasOptimizer returns the global step from which the worker may
+        # continue. Other train_ops return nothing.
         counted = not isinstance(train_op, tf.Operation)
         with tf.control_dependencies([train_op]):
-            # Fetched beside train_op, the step might be read before it is counted.
+            # If fetched together with train_op, the step might be read before it is incremented.
             self.train_and_step = tf.identity(
                 train_op if counted else self.global_step.read_value()
             )
-        # Both in one: a second fetch costs a step, which takes 2 to 3 ms, nearly one percent.
+        # Both in one: a second fetch adds almost one percent to a step of 2 to 3 ms.
         step_and_loss = [tf.cast(x, tf.float64) for x in (self.train_and_step, self.loss)]
         self.train_and_report = tf.stack(step_and_loss)
         self.weights = tf1.trainable_variables()
@@ -106,11 +107,11 @@ class Model(object):
         return tf.matmul(x, weights) + biases
 
     def feed(self, images, labels):
-        """What a step is fed: uint8 images [n, 28, 28] scaled to 0..1, and their labels."""
+        """Return the feed of a step: uint8 images [n, 28, 28] scaled to 0..1, and their labels."""
         return {self.x: images.reshape(-1, 784) / np.float32(255), self.y: labels}
 
     def state(self, session):
-        """Global step and digests, as the variables are on the parameter servers just now."""
+        """Return global step and digests of the current variables on the parameter servers."""
         step, weights, slots = session.run([self.global_step, self.weights, self.slots])
         return {
             "global_step": int(step),
@@ -120,7 +121,7 @@ class Model(object):
         }
 
     def evaluate(self, session, images, labels, batch=1000):
-        """Mean `loss` and `accuracy` over the images, with the weights as they are just now."""
+        """Return mean `loss` and `accuracy` over the images, with the current weights."""
         losses, correct = 0.0, 0
         for first in range(0, len(images), batch):
             x, y = images[first : first + batch], labels[first : first + batch]
@@ -130,9 +131,9 @@ class Model(object):
         return {"loss": losses / len(images), "accuracy": correct / len(images)}
 
     def placement(self, session, feed):
-        """Fields of `placed`, from the metadata of one step that is run (but not applied).
+        """Return the fields of `placed`, from the metadata of a step that is run without an update.
 
-        `variables`: device of each in the order of creation; `ops`: where each op really ran.
+        `variables`: device of each in the order of creation. `ops`: device on which each op ran.
         """
         metadata = tf1.RunMetadata()
         options = tf1.RunOptions(trace_level=tf1.RunOptions.FULL_TRACE)
@@ -149,7 +150,7 @@ class Model(object):
 
 
 def batches(examples, seed, task_index, batch):
-    """Rows of batch after batch, int64 [batch], without end: each worker shuffles all the data."""
+    """Yield the rows of endless batches, int64 [batch]; each worker shuffles all the data."""
     generator = np.random.default_rng([seed, task_index])
     order = np.zeros(0, np.int64)
     while True:
@@ -160,7 +161,7 @@ def batches(examples, seed, task_index, batch):
 
 
 def check_model_dir(directory, model):
-    """BadInput when the last checkpoint there is damaged or of another model."""
+    """Raise BadInput if the last checkpoint there is damaged or of another model."""
     path = tf.train.latest_checkpoint(directory)
     if not path:
         return
@@ -182,7 +183,7 @@ def check_model_dir(directory, model):
 
 
 class Training(object):
-    """One worker's steps of a model, counted and told, and what else the chief does around them."""
+    """Run and report one worker's steps of a model, and the chief's saves and evaluation."""
 
     def __init__(self, task, model):
         self.task, self.model, self.events = task, model, task.events
@@ -198,14 +199,14 @@ class Training(object):
         self._step = self._steps = self._saved = 0
 
     def supervised(self):
-        """Arguments of the Supervisor that are for telling, or not in the guide."""
+        """Return Supervisor arguments that report events or are not in the guide."""
         return {
             "init_fn": self._keep_initial if self.events.enabled else None,
             "summary_writer": self.directory and TellingWriter(self.directory, self.events),
             "saver": self.saver,
             "save_model_secs": self.task.args.save_model_secs,
             "save_summaries_secs": self.task.args.save_summaries_secs,
-            # By default workers look for the chief every 30 s, and threads get 120 s to end.
+            # By default workers poll for the chief every 30 s, and threads get 120 s to end.
             "recovery_wait_secs": 0.2,
             "stop_grace_secs": 5,
         }
@@ -214,7 +215,7 @@ class Training(object):
         self._initial = self.model.state(session)
 
     def begin(self, session):
-        """The session is up: tell what it starts from; gives the global step."""
+        """Report the initial state, once the session is up; return the global step."""
         self.task.report_joined()
         if self.saver.restored:
             self.events.write("restored", **self.saver.restored)
@@ -228,7 +229,7 @@ class Training(object):
         return self._step
 
     def step(self, supervisor, session):
-        """Train on the next batch, and save when it is time; gives the global step."""
+        """Train on the next batch, save if a save is due, and return the global step."""
         args, batch = self.task.args, next(self._rows)
         feed = self.model.feed(self.task.data.x_train[batch], self.task.data.y_train[batch])
         self._steps += 1
@@ -250,8 +251,11 @@ class Training(object):
         supervisor.saver.save(session, supervisor.save_path, global_step=self.model.global_step)
 
     def end(self, supervisor, session):
-        """The chief's last duties; asynchronous workers may still apply the step they are in."""
-        # The loop also ends when one of the supervisor's threads has failed: say so.
+        """Run the chief's last duties.
+
+        Asynchronous workers may still apply the step that they are running.
+        """
+        # The loop also ends when one of the supervisor's threads has failed. Raise that error.
         supervisor.coord.raise_requested_exception()
         if not self.chief or self._step < self.limit:
             return
@@ -261,11 +265,14 @@ class Training(object):
             step = int(session.run(self.model.global_step))
             metrics = self.model.evaluate(session, self.task.data.x_test, self.task.data.y_test)
             self.events.write("evaluated", global_step=step, metrics=metrics)
-        if self.directory:  # the Supervisor itself saves by the clock only, not at the end
+        if self.directory:  # the Supervisor saves at time intervals only, not at the end
             self.save(supervisor, session)
 
     def finish(self):
-        """All services have stopped; exit code 1 when that came too early."""
+        """Write `finished` after all services have stopped.
+
+        Exit with code 1 if training ended too early.
+        """
         if self._step < self.limit:  # the Supervisor takes some errors for the end of the data
             where = (self.task.name, self.task.role.task, self._step, self.limit)
             sys.exit("%s: %s stopped at global step %d of %d" % where)
@@ -281,27 +288,27 @@ class Training(object):
 
 
 def ending_at_lost_servers(events):
-    """`workload.ending_at` for what is raised when a parameter server is gone."""
+    """Return `workload.ending_at` for the errors of a lost parameter server."""
     return workload.ending_at(PEER_ERRORS, events)
 
 
 class TellingSaver(tf1.train.Saver):
-    """A Saver that tells of every save and restore, and serves one thread at a time.
+    """A thread-safe Saver that reports every save and restore.
 
-    The Supervisor saves from a thread of its own, and the training loop may save as well.
+    The Supervisor saves from its own thread, and the training loop may save as well.
     """
 
     def __init__(self, model, events):
         super().__init__()
         self._model, self._events, self._lock = model, events, threading.Lock()
-        self.restored = None  # fields of `restored`, as of the moment when it happened
+        self.restored = None  # fields of `restored`, as of the restore
 
     def save(self, sess, save_path, global_step=None, **kwargs):
         with self._lock:
             save = super().save
             path, seconds = workload.timed(save, sess, save_path, global_step, **kwargs)
         if self._events.enabled:
-            # Read back from the disk: other workers train on while this one saves.
+            # Read back from disk: other workers continue to train while this one saves.
             stored = tf.train.load_checkpoint(path)
             self._events.write(
                 "checkpoint_saved",
@@ -320,12 +327,12 @@ class TellingSaver(tf1.train.Saver):
     def restore(self, sess, save_path):
         _, seconds = workload.timed(super().restore, sess, save_path)
         if self._events.enabled:
-            # Now, before the other workers notice that the model is ready and change it.
+            # Now, before the other workers detect that the model is ready and change it.
             self.restored = dict(self._model.state(sess), path=save_path, seconds=seconds)
 
 
 class TellingWriter(tf1.summary.FileWriter):
-    """A FileWriter that tells of every summary that the Supervisor's thread has computed."""
+    """A FileWriter that reports every summary that the Supervisor's thread has computed."""
 
     def __init__(self, directory, events):
         super().__init__(directory)

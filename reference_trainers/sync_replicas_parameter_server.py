@@ -1,9 +1,9 @@
-"""Parameter servers the TensorFlow 1 way, synchronous: the same with SyncReplicasOptimizer.
+"""Synchronous parameter servers in TensorFlow 1: a Supervisor with SyncReplicasOptimizer.
 
-Implements what the deployment guide (`document` in TRAINERS) refers to for synchronous training.
-The workers' gradients are gathered on the parameter servers. Whenever --replicas-to-aggregate of
-them have come that were made from the weights as they are, from whichever workers, the chief
-applies their mean: that is one global step. A gradient made from older weights is dropped.
+Implements synchronous training, to which the deployment guide (`document` in TRAINERS) refers. The
+workers' gradients are gathered on the parameter servers. When --replicas-to-aggregate gradients of
+the current weights have arrived, from any workers, the chief applies their mean as one global step.
+A gradient of older weights is dropped.
 """
 
 import os
@@ -45,11 +45,11 @@ def main():
     server = tf1.train.Server(cluster, job_name=args.job_name, task_index=args.task_index)
     if args.job_name == "ps":
         task.report_joined()
-        server.join()  # never returns: who started it ends it
+        server.join()  # never returns: its parent process ends it
 
-    # The optimizer puts an accumulator beside each variable, and a queue of tokens beside the
-    # global step. A worker whose gradient is delivered waits there for a token: the global step
-    # that its next gradient is for.
+    # The optimizer places an accumulator next to each variable, and a token queue next to the
+    # global step. A worker that has delivered its gradient waits there for a token: the global step
+    # of its next gradient.
     workers = len(task.role.workers)
     optimizer = tf1.train.SyncReplicasOptimizer(
         tf1.train.AdagradOptimizer(args.learning_rate),
@@ -59,11 +59,11 @@ def main():
     own_device = "/job:worker/task:%d" % args.task_index
     with tf1.device(tf1.train.replica_device_setter(worker_device=own_device, cluster=cluster)):
         model = Model(optimizer)
-    first_tokens = optimizer.get_init_tokens_op()  # now: the Supervisor closes the graph
+    first_tokens = optimizer.get_init_tokens_op()  # now: the Supervisor finalizes the graph
     training = Training(task, model)
 
-    # Once the variables are there, each worker notes the global step that it starts at; the chief
-    # tells it to the accumulators as well.
+    # Once the variables are initialized, each worker stores the global step that it starts at. The
+    # chief also sets it in the accumulators.
     supervisor = tf1.train.Supervisor(
         is_chief=task.role.chief,
         logdir=training.directory,
@@ -77,16 +77,17 @@ def main():
     with supervisor.managed_session(server.target) as session, ending_at_lost_servers(task.events):
         step = training.begin(session)
         if task.role.chief:
-            # In a thread of the chief: take a mean, apply it, hand out a token to every worker.
+            # In a thread of the chief: take a mean, apply it, enqueue a token for every worker.
             supervisor.start_queue_runners(session, [optimizer.get_chief_queue_runner()])
             session.run(first_tokens)
         while not supervisor.should_stop() and step < training.limit:
             step = training.step(supervisor, session)
-        # Nobody goes on from the last step, so there is none more. A worker that has yet to see it
-        # finds a token for it: all were handed out before the chief could take its own.
+        # No worker continues after the last step, so it is the last step for all. A worker that has
+        # yet to see it finds a token for it, because all were enqueued before the chief could take
+        # its own.
         training.end(supervisor, session)
-        # The chief's thread waits for gradients that will not come. It would make stop() fail
-        # after the grace period; closing the session ends it.
+        # The chief's thread waits for gradients that will not come. It would make stop() fail after
+        # the grace period. Closing the session ends the thread.
         supervisor.request_stop()
         session.close()
 

@@ -1,8 +1,8 @@
-"""What all trainers share and no document is about: flags, bad input, the data file, digests.
+"""Shared code of all trainers outside the documents: flags, bad input, the data file, digests.
 
-The strategy's wiring is deliberately not here: it is what each trainer documents. Needs the
-standard library and numpy only (Python 3.8 syntax), so that bad input is refused before
-TensorFlow starts.
+The strategy's wiring is deliberately left to each trainer, because it is what the trainer
+documents. Needs the standard library and numpy only (Python 3.8 syntax), so that bad input is
+rejected before TensorFlow starts.
 """
 
 import argparse
@@ -20,9 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 
 BAD_INPUT = 2
-PREEMPTED = 42  # told to leave, and has saved; TensorFlow's own
-UNSUPPORTED = 77  # only together with an `unsupported` event, which says why
-# In the long text of an error about a lost task, what is worth one line.
+PREEMPTED = 42  # exits after a preemption notice and a save; TensorFlow's default
+UNSUPPORTED = 77  # only together with an `unsupported` event, which has the reason
+# Parts of an error about a lost task that its one-line reason quotes.
 TELLING = re.compile("aborted by|reset by peer|[Ss]ocket closed|refused|remote target|^RPC: ")
 # See keras_support.
 MODELS = ("cnn", "small-cnn", "pooled-cnn", "deep-cnn", "mlp", "mlp-10m", "mlp-50m")
@@ -31,7 +31,7 @@ DATA_KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 class BadInput(Exception):
-    """The user asked for something that cannot be; the message is one line, exit code 2."""
+    """The user asked for something impossible; the message is one line, exit code 2."""
 
 
 def run(main, name):
@@ -44,7 +44,7 @@ def run(main, name):
         if "No space left on device" not in str(error):
             raise
         _one_line(name, "the disk is full: " + str(error))
-        os._exit(BAD_INPUT)  # h5py crashes when it closes a file for which there is no room
+        os._exit(BAD_INPUT)  # h5py crashes when it closes a file for which there is no space
 
 
 def _one_line(name, message):
@@ -53,7 +53,7 @@ def _one_line(name, message):
 
 
 def timed(do, *args, **kwargs):
-    """What `do` gives, and the seconds that it took."""
+    """Return the result of `do`, and the seconds that it took."""
     began_s = time.monotonic()
     return do(*args, **kwargs), time.monotonic() - began_s
 
@@ -62,8 +62,8 @@ def timed(do, *args, **kwargs):
 def ending_at(errors, events):
     """Write `peer_lost` for one of these errors, and end this task at once with exit code 1.
 
-    Not by the exception: what closes the sessions and servers on its way may wait for the lost one
-    for ever.
+    The exception does not propagate: cleanup that closes sessions and servers may wait for the lost
+    peer forever.
     """
     try:
         yield
@@ -75,7 +75,7 @@ def ending_at(errors, events):
 
 
 def reason(error):
-    """One line on a TensorFlow error: its type, and the lines that say what happened and where."""
+    """Return one line about a TensorFlow error: its type and the most informative lines."""
     lines = [line.strip() for line in str(error).split("\n") if line.strip()] or [""]
     telling = [line for line in lines if TELLING.search(line)]
     return "%s: %s" % (type(error).__name__, "; ".join(telling[:2] or lines[:1]))
@@ -85,14 +85,14 @@ def reason(error):
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """argparse, but a wrong value gives one line instead of the usage and a line."""
+    """argparse with one line per wrong value, without the usage line."""
 
     def error(self, message):
         self.exit(BAD_INPUT, "%s: %s (see --help)\n" % (self.prog, message))
 
 
 def number(kind, at_least, above=False):
-    """A converter for argparse: an int or float that is not below (or must be above) a bound."""
+    """Return an argparse converter to int or float with a lower bound (exclusive if `above`)."""
 
     def convert(text):
         try:
@@ -206,9 +206,10 @@ OPTIONAL_FLAGS = {
 
 
 def parser(name, document, flags, **defaults):
-    """The flags of every trainer and those of OPTIONAL_FLAGS that `flags` names.
+    """Return a parser of the flags of every trainer and of those that `flags` names.
 
-    `defaults` replaces default values, by the name of the attribute (`learning_rate=0.01`).
+    `flags` are keys of OPTIONAL_FLAGS. `defaults` replaces default values, by the name of the
+    attribute (`learning_rate=0.01`).
     """
     result = OneLineParser(
         prog=name,
@@ -256,11 +257,11 @@ class Data:
 
 
 def load_data(path):
-    """Read an .npz laid out as Keras' mnist.npz; BadInput says what is wrong with the file."""
+    """Load an .npz with the layout of Keras' mnist.npz; raise BadInput for an invalid file."""
     path = os.path.expanduser(path)
     if not os.path.exists(path):
         raise BadInput("--data: there is no file %s" % path)
-    if not zipfile.is_zipfile(path):  # nor when it was cut short: the directory is at its end
+    if not zipfile.is_zipfile(path):  # a truncated file has no directory, which is at its end
         raise BadInput("--data: %s is not a whole .npz file" % path)
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -286,7 +287,7 @@ def load_data(path):
 
 
 def load_weights(path, shapes):
-    """The arrays of a file that --dump-weights wrote; BadInput unless they have these shapes."""
+    """Return the arrays of a --dump-weights file; raise BadInput unless they have these shapes."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = [archive["arr_%d" % i] for i in range(len(archive.files))]
@@ -302,10 +303,10 @@ def load_weights(path, shapes):
 
 
 def by_epoch_order(examples, seed, first_epoch, first_step, epochs, steps, batch):
-    """Row indices, int64 [steps left * batch], of all batches from (first_epoch, first_step) on.
+    """Return row indices, int64 [steps left * batch], from (first_epoch, first_step) on.
 
-    Batch k of epoch e depends on (seed, e, k) alone, so that a resumed run sees what the
-    interrupted one would have seen. An epoch longer than the data reads its permutation again.
+    Batch k of epoch e depends on (seed, e, k) only, so a resumed run sees the same batches that the
+    interrupted run would have seen. An epoch longer than the data repeats its permutation.
     """
     order = [np.zeros(0, np.int64)]
     for epoch in range(first_epoch, epochs):
@@ -318,7 +319,7 @@ def by_epoch_order(examples, seed, first_epoch, first_step, epochs, steps, batch
 
 
 def digest(arrays):
-    """sha256 (hex) over the arrays' bytes in order, without names; "" when there are none."""
+    """Return sha256 (hex) over the arrays' bytes in order, without names; "" without arrays."""
     if not arrays:
         return ""
     total = hashlib.sha256()

@@ -1,11 +1,11 @@
-"""The documents' printed figures, and the range in which runs of our own fall.
+"""The documents' printed figures, and the range of the suite's own runs.
 
-A set-up is one run that a document shows; a figure is what it printed of that run. Neither initial
-weights nor the order of the data are known, so a figure is one draw from a distribution, and ours,
-from seeds, stand in published_seeds.csv: one line for each seed and quantity.
+A setup is one run that a document shows. A figure is what the document printed of that run. Neither
+initial weights nor the order of the data are known, so a figure is one draw from a distribution.
+Own draws, from seeds, are in published_seeds.csv, one line for each seed and quantity.
 
-`python -m suite.published --data mnist.npz --seeds 20 [--setup NAME]` draws them anew; lines of
-set-ups that are not named, or that this TensorFlow cannot run, stay. Needs real MNIST.
+`python -m suite.published --data mnist.npz --seeds 20 [--setup NAME]` repeats the draws. It keeps
+the lines of setups that are not named or that this TensorFlow cannot run. It needs real MNIST.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from suite.harness.session.session import Launch, Session
 
 HERE = Path(__file__).parent / "conformance"
 FIGURES, SEEDS = HERE / "published_figures.toml", HERE / "published_seeds.csv"
-# Of none of the runs in SEEDS, and always the same: it is one draw, not a lottery.
+# Not a seed of the runs in SEEDS, and fixed, so that reruns repeat the same draw.
 SEED = 1_000
-# Of runs that are no different from ours, one figure in so many falls outside by chance.
+# For runs equivalent to the suite's own, one figure in this many falls outside by chance.
 ONE_IN = 100
 
 
@@ -48,21 +48,21 @@ ONE_IN = 100
 
 @dataclass(frozen=True)
 class Setup:
-    """One run that a document shows, with nothing of ours added."""
+    """One run that a document shows, without additions."""
 
     name: str
     trainer: str
-    read: Callable[[Run], dict[str, float]]  # the quantities that the document prints, by name
+    read: Callable[[Run], dict[str, float]]  # reads the document's quantities, by name
     flags: Mapping[str, Any] = field(default_factory=dict)
-    jobs: Sequence[tuple[str, int]] | None = None  # the trainer's own
-    program: str = ""  # of suite/programs, instead of the trainer's
-    until: Callable[..., Run] = trained  # when it is over
+    jobs: Sequence[tuple[str, int]] | None = None  # default: the trainer's own
+    program: str = ""  # in suite/programs, instead of the trainer's
+    until: Callable[..., Run] = trained  # waits for the end of the run
     examples: tuple[int, int] | None = None  # only the first of the data, to train and to test
-    long: bool = False  # minutes: left out of a run unless asked for
+    long: bool = False  # minutes: left out of a run unless requested
 
 
 def by_epoch(*names: str) -> Callable[[Run], dict[str, float]]:
-    """Reads these metrics of every epoch, as worker 0 told them."""
+    """Return a function that reads these metrics of every epoch, as worker 0 reported them."""
 
     def read(run: Run) -> dict[str, float]:
         epochs = run.of("epoch", run.drivers[0])
@@ -72,7 +72,7 @@ def by_epoch(*names: str) -> Callable[[Run], dict[str, float]]:
 
 
 def last_epoch(run: Run) -> dict[str, float]:
-    """Training as the last epoch told it, and what the evaluation after it gave."""
+    """Return the metrics of the last epoch, and those of the evaluation after it."""
     last = run.of("epoch", run.drivers[0])[-1]
     after = run.of("evaluated", run.drivers[0])[-1]["metrics"]
     found = {f"{name} of epoch {last['epoch']}": last["metrics"][name] for name in METRICS}
@@ -80,7 +80,7 @@ def last_epoch(run: Run) -> dict[str, float]:
 
 
 def first_and_last_step(run: Run) -> dict[str, float]:
-    """The loss over all replicas at the first and the last step, and the evaluation's."""
+    """Return the loss over all replicas at the first and the last step, and the evaluation's."""
     steps = {worker: run.of("step", worker) for worker in run.workers}
     n = len(steps[run.workers[0]])
     losses = {k: [made[k - 1]["loss"] for made in steps.values()] for k in (1, n)}
@@ -89,10 +89,10 @@ def first_and_last_step(run: Run) -> dict[str, float]:
 
 
 METRICS = ("loss", "accuracy")
-SHORT = {"epochs": 3, "steps-per-epoch": 70, "batch-size": 64}  # a worker
+SHORT = {"epochs": 3, "steps-per-epoch": 70, "batch-size": 64}  # per worker
 SETUPS = (
     Setup("single", "single_process", by_epoch(*METRICS), SHORT),
-    # A model that was never trained, saved and loaded, or restored, and then trained.
+    # A new model, saved and loaded, or restored, and then trained.
     Setup(
         "loaded", "single_process", by_epoch("loss"), {**SHORT, "epochs": 2, "steps-per-epoch": 20}
     ),
@@ -122,7 +122,8 @@ SETUPS = (
         program="dtensor_as_published",
         until=complete,
     ),
-    # As above, but as the document's text and its Adam mean it: it printed no such figures.
+    # As above, but as intended by the document's text and its Adam. The document printed no such
+    # figures.
     Setup(
         "dtensor",
         "dtensor_data_parallel",
@@ -143,38 +144,38 @@ BY_SETUP = {setup.name: setup for setup in SETUPS}
 
 
 def run_of(launch: Launch, setup: Setup, **flags: object) -> Run:
-    """The document's run; Unsupported where the data are not real MNIST."""
+    """Return the document's run; raise Unsupported if the data are not real MNIST."""
     need_real_mnist(launch.session.dataset)
     trainer = BY_NAME[setup.trainer]
     how: dict[str, Any] = {"flags": {**setup.flags, **flags}}
-    how["jobs"] = trainer.jobs if setup.jobs is None else setup.jobs  # whatever --workers says
+    how["jobs"] = trainer.jobs if setup.jobs is None else setup.jobs  # regardless of --workers
     if setup.examples:
         how["flags"]["data"] = part_of_data(launch, *setup.examples)
     if setup.program:
         return setup.until(
             launch, small_programs.program(launch, setup.program, flags=("devices",)), **how
         )
-    if setup.until is complete:  # it does all that the document does, and not only its steps
+    if setup.until is complete:  # a complete run also saves, as in the document
         how["model_dir"] = launch.directory / "model"
     return setup.until(launch, **how)
 
 
 def need_real_mnist(dataset: Dataset) -> None:
-    """Raise Unsupported where the documents' figures say nothing about the data."""
+    """Raise Unsupported if the documents' figures do not apply to the data."""
     if not dataset.real_mnist:
         raise Unsupported(f"the data are {dataset.name}, not real MNIST")
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A set-up's run, made once more."""
+    """A run of a setup, repeated."""
 
     setup: Setup
     run: Run
 
 
 def scene(setup: Setup) -> Callable[[Launch], Drawn]:
-    """The scenario of a set-up, which is one trainer's only."""
+    """Return the scenario of a setup, which applies to one trainer only."""
 
     def play(launch: Launch) -> Drawn:
         return Drawn(setup, run_of(launch, setup, seed=SEED))
@@ -189,17 +190,17 @@ def scene(setup: Setup) -> Callable[[Launch], Drawn]:
 
 @dataclass(frozen=True)
 class Figure:
-    """What a document prints of one run of a set-up."""
+    """The figures that a document prints of one run of a setup."""
 
     name: str
     setup: str
     url: str
-    values: Mapping[str, float]  # quantity -> what is printed
+    values: Mapping[str, float]  # quantity -> printed value
 
 
 @dataclass(frozen=True)
 class Draw:
-    """One quantity of one run of our own; a line of published_seeds.csv."""
+    """One quantity of one of the suite's own runs; a line of published_seeds.csv."""
 
     setup: str
     keras: str
@@ -211,7 +212,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Range:
-    """Where a quantity may lie; both ends belong to it."""
+    """The allowed range of a quantity, including both ends."""
 
     quantity: str
     low: float
@@ -234,16 +235,16 @@ def draws(path: Path = SEEDS) -> tuple[Draw, ...]:
 
 
 def seen(setup: str, own: Iterable[Draw]) -> Iterator[Range]:
-    """For each quantity from the least to the most that a run of ours gave."""
+    """Yield for each quantity the range from the minimum to the maximum of the own runs."""
     for quantity, values in _samples(setup, own):
         yield Range(quantity, min(values), max(values))
 
 
 def predicted(setup: str, own: Iterable[Draw]) -> Iterator[Range]:
-    """For each quantity the two-sided prediction interval of one more run like ours.
+    """Yield for each quantity the two-sided prediction interval of one more own run.
 
-    Student's, since the spread is estimated from these few runs as well. ValueError for fewer than
-    three seeds.
+    It uses Student's t, because the spread is estimated from these few runs as well. Raise
+    ValueError for fewer than three seeds.
     """
     for quantity, values in _samples(setup, own):
         if len(values) < 3:
@@ -263,7 +264,7 @@ def _samples(setup: str, own: Iterable[Draw]) -> Iterator[tuple[str, list[float]
 
 
 def outside(values: Mapping[str, float], allowed: Iterable[Range]) -> list[str]:
-    """The values that their range does not hold, each as a sentence; of some there may be none."""
+    """Return a sentence for each value outside its range; a range may have no value."""
     return [
         f"{r.quantity}: {values[r.quantity]:.4f} is not in {r.low:.4f} to {r.high:.4f}"
         for r in allowed
@@ -275,7 +276,7 @@ def outside(values: Mapping[str, float], allowed: Iterable[Range]) -> list[str]:
 
 
 def campaign(session: Session, setups: Sequence[Setup], seeds: int) -> Iterator[Draw]:
-    """All quantities of all runs, seed by seed; set-ups that cannot run here give nothing."""
+    """Yield all quantities of all runs, seed by seed; setups that cannot run here yield nothing."""
     flavour = next(iter(session.engine.flavours))
     for setup in setups:
         row = BY_NAME[setup.trainer]
@@ -294,7 +295,7 @@ def campaign(session: Session, setups: Sequence[Setup], seeds: int) -> Iterator[
 
 
 def write(path: Path, drawn: Iterable[Draw]) -> None:
-    """Put the draws in the place of those of the same set-ups, and keep all others."""
+    """Replace the draws of the same setups, and keep all others."""
     new = tuple(drawn)
     names = {draw.setup for draw in new}
     kept = [draw for draw in draws(path) if draw.setup not in names] if path.exists() else []

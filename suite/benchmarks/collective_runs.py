@@ -1,6 +1,6 @@
-"""Clusters that time collectives, or plain TCP, over links that are whole or as fast as asked for.
+"""Clusters that time collectives or plain TCP over unshaped or rate-limited links.
 
-And the settings of TensorFlow's collectives that are tried against the default.
+The module also lists the settings of TensorFlow's collectives that are compared with the default.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WORKERS = (2, 4)
 
 @dataclass(frozen=True)
 class Setting:
-    """What a user can set about collectives: flags of the program, or environment variables."""
+    """A user's settings of collectives: flags of the program, or environment variables."""
 
     name: str
     flags: Mapping[str, Any] = field(default_factory=dict)
@@ -32,13 +32,13 @@ class Setting:
 
 
 def channel(option: str, value: int) -> Setting:
-    """An option of gRPC's channels, by which a rank asks for what another has (grpc_channel.cc)."""
+    """Return a setting of an option of gRPC's channels between ranks (grpc_channel.cc)."""
     return Setting(f"{option}={value}", env={"TF_GRPC_DEFAULT_OPTIONS": f"{option}={value}"})
 
 
 DEFAULT = Setting("default")
-# Arguments of CommunicationOptions, then of tf.config.threading; the others are read from the
-# environment by the worker cache and the gRPC channels of TensorFlow, once in each process.
+# Arguments of CommunicationOptions, then of tf.config.threading. TensorFlow's worker cache and gRPC
+# channels read the others from the environment, once in each process.
 SETTINGS = (
     Setting("bytes_per_pack=1 MiB", {"bytes-per-pack": MIB}),
     Setting("bytes_per_pack=4 MiB", {"bytes-per-pack": 4 * MIB}),
@@ -53,7 +53,7 @@ SETTINGS = (
 
 
 def linked(cluster: Cluster, link: str) -> None:
-    """Put the links of all hosts into this state, where the tasks have hosts of their own."""
+    """Put the links of all hosts into this state, if the tasks have separate hosts."""
     if link != LOOPBACK:
         for task in cluster.tasks:
             cluster.link(task, link)
@@ -70,9 +70,9 @@ def collected(
     backend: str = "",
     **flags: Any,
 ) -> Run:
-    """One fresh cluster times this operation on these sizes in bytes, and checks what it gets.
+    """Time this operation on these sizes in bytes in a fresh cluster, and check the results.
 
-    `backend`: to ask for, instead of the case's.
+    `backend`: the backend to request, instead of the case's.
     """
     trainer = small_programs.program(launch, "collectives", flags=("backend",))
     given = {
@@ -91,7 +91,7 @@ def collected(
 
 
 def measured_limits(launch: Launch, link: str = LOOPBACK, seconds: float = 0.5) -> Limits:
-    """What plain TCP does over the same link, memcpy, and a copy between two GPUs of one host."""
+    """Measure the limits of a path: plain TCP, memcpy, and a copy between two GPUs of one host."""
     trainer = small_programs.program(launch, "tcp_limit", keras=False)
     given = {**small_programs.NOT_TAKEN, "seconds": seconds}
     jobs, hosts = (("worker", 2),), link != LOOPBACK
@@ -103,9 +103,10 @@ def measured_limits(launch: Launch, link: str = LOOPBACK, seconds: float = 0.5) 
 
 
 def sizes_of_clusters(launch: Launch, backend: str = "") -> list[int]:
-    """Of WORKERS those for which NCCL, where there is any GPU at all, has one for each worker.
+    """Return the sizes in WORKERS that have a GPU for each worker, if NCCL is requested on GPUs.
 
-    `backend`: which is asked for, default the case's. Unsupported where none is left.
+    Without NCCL or without any GPU, return all sizes. `backend`: the requested backend, default the
+    case's. Raise Unsupported if no size remains.
     """
     gpus = launch.engine.gpus
     other = (backend or launch.case.backend) != "nccl"
@@ -116,13 +117,13 @@ def sizes_of_clusters(launch: Launch, backend: str = "") -> list[int]:
 
 
 def copied(launch: Launch) -> Run:
-    """Copies between two devices of one process, GPUs where there are two."""
+    """Copy between two devices of one process, GPUs if there are two."""
     trainer = small_programs.alone(launch, "device_copy", keras=False, devices=2)
     return small_programs.complete(launch, trainer, flags=small_programs.NOT_TAKEN)
 
 
 def streamed(cluster: Cluster) -> Run:
-    """Both tasks of tcp_limit.py, the second when the first can be reached."""
+    """Run both tasks of tcp_limit.py, the second one once the first is reachable."""
     server, client = cluster.tasks
     cluster.start(server)
     cluster.wait_for("serving", server)

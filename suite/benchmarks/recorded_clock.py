@@ -1,4 +1,4 @@
-"""Times that a task recorded, as a clock for pytest-benchmark."""
+"""A clock for pytest-benchmark that advances by times that a task recorded."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 
 class RecordedClock:
-    """A clock for pytest-benchmark that passes the times which a run has recorded.
+    """A clock for pytest-benchmark that advances by the times that a run has recorded.
 
-    What is timed happens in other processes, so there is nothing to time here; each call of
-    `replay` lets one recorded step pass. pytest-benchmark then stores and compares real step times.
+    The timed steps run in other processes, so nothing is timed here. Each call of `replay` advances
+    the clock by one recorded step. pytest-benchmark then stores and compares real step times.
     """
 
     def __init__(self) -> None:
@@ -17,7 +17,7 @@ class RecordedClock:
         self.left: list[float] = []
 
     def load(self, times_s: Sequence[float]) -> int:
-        """Take new times; returns how many rounds they give."""
+        """Load new times, and return the number of rounds they last for."""
         self.now_s = 0.0  # small numbers keep their digits
         self.left = list(reversed(times_s))
         return len(times_s)
@@ -26,5 +26,5 @@ class RecordedClock:
         return self.now_s
 
     def replay(self) -> None:
-        """Let the next recorded time pass; no time when none is left (--benchmark-disable)."""
+        """Advance by the next recorded time; by 0 if none is left (--benchmark-disable)."""
         self.now_s += self.left.pop() if self.left else 0.0

@@ -1,4 +1,4 @@
-"""What is told of clusters that trained side by side: pure functions over what they left."""
+"""Metrics of clusters that trained side by side: pure functions of their histories."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from suite.harness.metrics.throughput import timed_steps
 
 STEP = "scaling_step_s"
 QUANTILES = {STEP: 50, "scaling_step_p90_s": 90, "scaling_step_p99_s": 99}
-# What comes before the steps: from one event to another, by the last task that told it.
+# Phases before the steps: from one event to another, each at the last task that wrote it.
 PHASES = (("formation", "spawned", "joined"), ("first_step", "joined", "step"))
 
 
 def took(run: Run, begins: str, ends: str) -> float:
-    """Seconds from when all tasks had told the one event to when all had told the other, first."""
+    """Return the seconds between two events, each taken when the last worker first wrote it."""
     moments = [max(run.of(name, task)[0].time_s for task in run.workers) for name in (begins, ends)]
     return moments[1] - moments[0]
 
 
 def numbers(clusters: Sequence[Trained]) -> Iterator[tuple[str, float, str, str]]:
-    """(metric, value, unit, better) of one figure; the rate is of all clusters together."""
+    """Yield (metric, value, unit, better) of one figure; the rate is of all clusters together."""
     runs = [one.run for one in clusters]
     steps = [timed_steps(run, runs) for run in runs]
     times_s = [time_s for one in steps for time_s in one.times_s]
@@ -34,7 +34,7 @@ def numbers(clusters: Sequence[Trained]) -> Iterator[tuple[str, float, str, str]
     phases = {name: max(took(run, *ends) for run in runs) for name, *ends in PHASES}
     for name, seconds in phases.items():
         yield f"scaling_{name}_s", seconds, "s", "lower"
-    # What the first step takes longer than one that is warm.
+    # The difference between the first step and a warm step.
     tracing_s = phases["first_step"] - float(np.median(times_s))
     yield "scaling_tracing_s", tracing_s, "s", "lower"
     memory_mib = max(one.peak_memory_mib for one in clusters)
@@ -42,9 +42,10 @@ def numbers(clusters: Sequence[Trained]) -> Iterator[tuple[str, float, str, str]
 
 
 def communication_share(apart_s: float, together_s: float) -> float:
-    """What of a step is not computing: 0 to 1, or below 0 where they are faster together.
+    """Return the share of a step that is not computation.
 
-    `apart_s`: of a step of as many processes side by side, each by itself; `together_s`: of their
-    cluster's.
+    It is 0 to 1, or below 0 if the common cluster is faster. `apart_s`: a step of the same number
+    of processes side by side, each in its own cluster. `together_s`: a step of their common
+    cluster.
     """
     return 1 - apart_s / together_s

@@ -1,12 +1,12 @@
-"""Fresh clusters to their first all-reduce, started in three ways that are timed alike.
+"""Three ways to start a fresh cluster, timed alike up to its first all-reduce.
 
-All run suite/programs/all_reduce.py and are timed from the moment they are asked for. Three ends
-are taken, since the ways differ in what comes between them:
+All run suite/programs/all_reduce.py and are timed from the request. Three end times are recorded,
+because the ways differ in the work between them:
 
-- reduced_s: the last worker has the value, by its own clock (CLOCK_MONOTONIC is the machine's).
-- known_s: whoever asked has it, checked. A call of multi_process_runner gives it when the processes
-  have ended and its watch-dog, which looks once a second, has noticed; there is no other way to it.
-- gone_s: everything that was started has ended, and the next cluster may start.
+- reduced_s: the last worker has the value, by its own clock (CLOCK_MONOTONIC is machine-wide).
+- known_s: the caller has the value, checked. multi_process_runner returns it after the processes
+  have exited and its watchdog, which polls once a second, has detected that; it has no other way.
+- gone_s: all started processes have exited, and the next cluster may start.
 """
 
 from __future__ import annotations
@@ -30,21 +30,24 @@ NEEDED = ("dill", "portpicker")  # by multi_process_runner
 
 @dataclass(frozen=True)
 class Fresh:
-    """One cluster's life in seconds since it was asked for; see the module's docstring."""
+    """The timings of one cluster in seconds since its request; see the module's docstring."""
 
     reduced_s: float
     known_s: float
     gone_s: float
 
     def measurements(self) -> Iterator[tuple[str, float]]:
-        """(metric, seconds), what the others are compared by first."""
+        """Yield (metric, seconds), first the metric for comparisons."""
         yield "cluster_first_all_reduce_s", self.known_s
         yield "cluster_reduced_inside_s", self.reduced_s
         yield "cluster_whole_life_s", self.gone_s
 
 
 def check_values(events: Sequence[Event], workers: int) -> None:
-    """Worker i, counted from 1, gave i: all must have got the sum."""
+    """Raise CheckFailed unless all workers have the sum.
+
+    Worker i, counted from 1, contributed i.
+    """
     expected = workers * (workers + 1) / 2
     got = [e["value"] for e in events]
     if got != [expected] * workers:
@@ -52,7 +55,10 @@ def check_values(events: Sequence[Event], workers: int) -> None:
 
 
 def all_reduced(cluster: Cluster) -> float:
-    """Wait until every worker has the right value; when the last of them had it, on its clock."""
+    """Wait until every worker has the right value, and return the time of the last.
+
+    The time is by that worker's clock.
+    """
     for worker in cluster.workers:
         cluster.wait_for("reduced", worker)
     events = cluster.run().of("reduced")
@@ -61,7 +67,7 @@ def all_reduced(cluster: Cluster) -> float:
 
 
 def by_harness(launch: Launch) -> Fresh:
-    """A 2-worker cluster of the suite's, forked or executed as the engine does it."""
+    """Start a 2-worker cluster of the harness, forked or executed as the engine is configured."""
     trainer = small_programs.program(launch, "all_reduce", flags=("backend",))
     begin_s = time.monotonic()
     with launch(trainer, jobs=(("worker", 2),), flags=HELD) as cluster:
@@ -73,7 +79,10 @@ def by_harness(launch: Launch) -> Fresh:
 
 @contextlib.contextmanager
 def cold(launch: Launch, name: str = "exec") -> Iterator[Launch]:
-    """`launch` that starts plain processes, each of which imports TensorFlow; `name` its files."""
+    """Yield a `launch` that starts plain processes, each of which imports TensorFlow.
+
+    `name`: prefix of their files.
+    """
     engine = launch.engine.apart(f"{name}-", spawn="exec")
     try:
         yield replace(launch, session=replace(launch.session, engine=engine))
@@ -83,10 +92,11 @@ def cold(launch: Launch, name: str = "exec") -> Iterator[Launch]:
 
 @contextlib.contextmanager
 def warm_runner(launch: Launch) -> Iterator[Callable[[], Fresh]]:
-    """TensorFlow's multi_process_runner in a process that stays; each call is one more cluster.
+    """Yield a function that starts one more cluster of TensorFlow's multi_process_runner.
 
-    The first call starts its fork server, which imports TensorFlow: leave it out. HarnessError
-    where the tasks' interpreter lacks what it needs. Unsupported without namespaces.
+    The runner's process persists. The first call starts its fork server, which imports TensorFlow:
+    leave it out. Raise HarnessError if the tasks' interpreter lacks a package that the runner
+    needs, and Unsupported without namespaces.
     """
     launch.engine.network.check_own_ports("multi_process_runner")
     python = launch.engine.python

@@ -1,7 +1,7 @@
-"""TensorFlow's collectives: every result checked, time by size, and how far from the path's limit.
+"""TensorFlow's collectives: correct results, time by size, and share of the path's limit.
 
-A quick look in every run, all of it in a benchmark run, in several fresh clusters for each figure;
-the limits (plain TCP over the same path, memcpy) are measured beside each.
+Every run does a quick check. A benchmark run measures everything, in several fresh clusters for
+each figure. The limits (plain TCP over the same path, memcpy) are measured next to each figure.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from suite.harness.metrics.collective_bandwidth import (
 from suite.harness.session.session import Launch, Session
 
 QUICK_SIZES = (KIB, 256 * KIB, 4 * MIB)  # bytes
-QUICK_S = 0.3  # of each
+QUICK_S = 0.3  # per size
 SIZES = tuple(KIB * 4**k for k in range(9))  # to 64 MiB
 EACH_S = 0.25
-CLUSTERS, BUDGET_S = 3, 25  # at most, for each figure; of each operation
+CLUSTERS, BUDGET_S = 3, 25  # at most: clusters per figure, seconds per operation
 # A gradient in as many tensors as a small model has variables, so that there is something to pack.
 TUNED_BYTES, TENSORS = 8 * MIB, 16
 ROUNDS, ROUNDS_S = 4, 40  # at most
@@ -49,7 +49,7 @@ Record = Callable[..., None]
 
 
 def judged(run: Run) -> list[Collective]:
-    """The numbers of each operation and size, when all of their results were right."""
+    """Check that all results are right, and return the numbers of each operation and size."""
     communication.backend_as_requested(run)
     communication.collective_is_known(run)
     communication.collective_results_are_right(run)
@@ -59,7 +59,7 @@ def judged(run: Run) -> list[Collective]:
 def record_all(
     record: Record, run: Run, limits: Limits, link: str = LOOPBACK, repeat: int = 0
 ) -> list[Collective]:
-    """Judge and record a run's collectives, with the limits of its path beside them."""
+    """Check and record a run's collectives, together with the limits of its path."""
     made = judged(run)
     for metric, value, unit, better in limits.measurements():
         columns = {"workers": 2, "variant": f"over {link}", "repeat": repeat}
@@ -103,7 +103,7 @@ def test_collectives_by_size(
         for workers in sizes_of_clusters(launch):
             run = collected(launch, op, SIZES, workers=workers, seconds=EACH_S)
             record_all(record, run, limits, repeat=repeat)
-            # What is another backend in truth is measured often enough under that one's name.
+            # A result of another backend is measured often enough under that backend's name.
             must_be_what_was_asked(case, run.collective, session)
 
 
@@ -111,7 +111,7 @@ def test_collectives_by_size(
 @pytest.mark.timing
 @pytest.mark.full
 def test_reduce_scatter_by_size(launch: Launch, record: Record) -> None:
-    """Asked for by NCCL, which alone has one."""
+    """Request NCCL, the only backend with this operation."""
     sizes = sizes_of_clusters(launch, "nccl")
     for repeat in passes(CLUSTERS, BUDGET_S):
         for workers in sizes:
@@ -123,7 +123,10 @@ def test_reduce_scatter_by_size(launch: Launch, record: Record) -> None:
 @pytest.mark.cases(distributed=False, several=True, fit=True, flavours="first")
 @pytest.mark.timing
 def test_copies_between_gpus_are_right(launch: Launch, record: Record) -> None:
-    """What NCCL's busbw is held against; the same program between logical CPUs is no limit."""
+    """Record copies between GPUs, the reference for NCCL's busbw.
+
+    Between logical CPUs the same program measures no limit.
+    """
     (copy,) = copied(launch).of("limit")
     if copy["what"] != "gpu_copy":
         raise Unsupported(f"no GPU: {copy['what']} is of two devices in one memory")
@@ -134,11 +137,11 @@ def test_copies_between_gpus_are_right(launch: Launch, record: Record) -> None:
 @pytest.mark.timing
 @pytest.mark.full
 def test_settings_of_all_reduce(launch: Launch, record: Record) -> None:
-    """Each against the default of its round, in fresh clusters; what is best is for the report."""
+    """Compare each setting with the default of its round, in fresh clusters, for the report."""
     for repeat in passes(ROUNDS, ROUNDS_S):
         taken = {}
         every = (DEFAULT, *SETTINGS)
-        first = repeat * len(every) // ROUNDS  # nobody is always the first or the last of a round
+        first = repeat * len(every) // ROUNDS  # rotated: none is always first or last
         for setting in (*every[first:], *every[:first]):
             run = collected(
                 launch,

@@ -1,6 +1,6 @@
-"""What `ab --base documented` compares trainers with trains at all, on any version of TensorFlow.
+"""Check that the programs of `ab --base documented` train on every version of TensorFlow.
 
-Nothing is timed here: a whole comparison takes minutes, and this is looked at in every run.
+Nothing is timed here, because a whole comparison takes minutes and this test is part of every run.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What telling costs: a step with events against one without events and without fetching the loss.
+"""Cost of events: a step with events against one without events and without fetching the loss.
 
-Both train in processes of their own and take turns, some steps each: see programs/timed_trainer.py.
-A ratio is the median of one such pair, of each turn to the other's next to it; the interval is over
-pairs, for what differs from process to process is what more steps in the same ones would not show.
+Both train in separate processes and alternate, some steps each: see programs/timed_trainer.py. A
+ratio is the median of one such pair, of each turn to the adjacent turn of the other. The interval
+is over pairs, because more steps in the same processes would not show the variation between
+processes.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from suite.harness.scenarios.base import Launch
 
 PAIRS = 10
 STRETCHES = 24
-STEPS = {True: 25, False: 100}  # of a stretch, by Keras or not: a fraction of a second
+STEPS = {True: 25, False: 100}  # of a stretch, with Keras or without: a fraction of a second
 AT_MOST = 1.01
 
 
 def pair(launch: Launch, number: int) -> tuple[Run, Run]:
-    """One process that tells and one that does not; who has the first turn alternates."""
+    """Run one process with events and one without; the first turn alternates between pairs."""
     trainer = launch.case.trainer
     own = ("program", "stretch", "turns", "first", "silent")
     timed = small_programs.program(launch, "timed_trainer", flags=(*trainer.flags, *own))
@@ -47,7 +48,7 @@ def pair(launch: Launch, number: int) -> tuple[Run, Run]:
 
 
 def per_step(run: Run, told: bool, clock: str) -> np.ndarray:
-    """Seconds per step of every stretch, in order."""
+    """Return the seconds per step of every stretch, in order."""
     times = [e[clock] / e["steps"] for e in run.of("timed") if e["told"] is told]
     assert len(times) >= STRETCHES - 1, f"only {len(times)} stretches were timed"
     return np.array(times[: STRETCHES - 1])
@@ -57,7 +58,7 @@ def per_step(run: Run, told: bool, clock: str) -> np.ndarray:
 @pytest.mark.timing
 @pytest.mark.long
 def test_events_cost_at_most_one_percent(launch: Launch, record) -> None:
-    """By the wall clock; the CPU's, recorded as well, sees less of what else the machine does."""
+    """Judge by the wall clock; CPU time, recorded as well, is less affected by other processes."""
     pairs = [pair(launch, number) for number in range(PAIRS)]
     assert not any(silent.of("step") for _, silent in pairs), "a run without events has events"
     found = {}

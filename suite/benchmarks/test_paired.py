@@ -1,7 +1,8 @@
-"""Two sides in turns: two TensorFlows, backends, trainers, or the same twice (`--base`).
+"""Interleaved comparison of two TensorFlows, backends, trainers, or of one side with itself.
 
-`python -m reports ab` runs this and judges what it measured; here nothing is asserted but that
-there was something to measure. Rows of one side and pair stand in the order of the turns.
+`--base` selects the base side. `python -m reports ab` runs this test and judges its measurements.
+The test itself only asserts that it had something to measure. Rows of one side and pair are in the
+order of the turns.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Strong and weak scaling: how much faster more workers are, by size of the model, at what cost.
+"""Strong and weak scaling: speedup and cost of more workers, by size of the model.
 
-Weak: each worker keeps its batch. Strong: they share one. The base is `single_process`, alone,
-without a strategy. On one machine the workers share the processors as well, so what they lose to
-that is told apart from what they lose to communication: as many processes train side by side, each
-in a cluster of its own, and what a step of one cluster takes longer than theirs is its share.
+Weak: each worker keeps its batch. Strong: the workers share one batch. The base is
+`single_process`, alone, without a strategy. On one machine the workers share the processors as
+well. To separate this loss from the loss to communication, the same number of processes train side
+by side, each in its own cluster. The additional time of a step of the common cluster is the share
+of communication.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from suite.harness.scenarios.base import Launch, complete, work
 WORKERS = (1, 2, 4)
 SAVED_BY = (1, 4)  # workers
 MANY = 8
-BATCH = 64  # of a worker, weak; of all together, strong
+BATCH = 64  # of a worker for weak scaling, of all workers for strong
 PASSES = 2  # at most, through everything
 
 
 @dataclass(frozen=True)
 class Size:
-    """A model, by the name that --model knows, how many steps of it are made, and in what time.
+    """A model, by its name for --model, with its number of steps and its time budget.
 
     `budget_s`: of training with it by all numbers of workers, see `passes`; saving has a third.
     """
@@ -52,7 +53,7 @@ SIZES = (
 
 @dataclass(frozen=True)
 class Setting:
-    """One figure: so many workers, each with this batch."""
+    """The number of workers of one figure, and the batch of each."""
 
     scaling: str
     workers: int
@@ -61,11 +62,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class Way:
-    """How the processes of a figure train: as one cluster, or each as one of its own."""
+    """How the processes of a figure train: in one common cluster, or each in its own."""
 
     name: str
     one_cluster: bool
-    trainer: str = ""  # another than the case's
+    trainer: str = ""  # instead of the case's
 
 
 ALONE = Way("alone", False, "single_process")
@@ -95,7 +96,7 @@ def measure(launch: Launch, size: Size, setting: Setting, way: Way) -> list[Trai
 @pytest.mark.full
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: size.model)
 def test_saving_by_size(launch: Launch, record, size: Size) -> None:
-    """A checkpoint saved after the last step, and restored by the same cluster started again."""
+    """Save a checkpoint after the last step, and restore it in the same cluster after a restart."""
     for repeat in passes(PASSES, size.budget_s / 3):
         for workers in SAVED_BY:
             flags = work(launch, epochs=1, steps_per_epoch=2, model=size.model, save_every=0)
@@ -116,7 +117,7 @@ def test_saving_by_size(launch: Launch, record, size: Size) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: size.model)
 def test_scaling_over_workers(launch: Launch, record, size: Size) -> None:
-    """Nothing is asserted of speed: on one machine, workers share its processors."""
+    """Assert nothing about speed: on one machine, workers share its processors."""
     scale(launch, record, size, SETTINGS, size.budget_s)
 
 
@@ -125,7 +126,10 @@ def test_scaling_over_workers(launch: Launch, record, size: Size) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: size.model)
 def test_scaling_to_many_workers(launch: Launch, record, size: Size) -> None:
-    """Eight, or as many as there is memory for; beside one, so that the base is of the same run."""
+    """Use eight workers, or as many as memory allows.
+
+    One worker is the base, measured in the same run.
+    """
     (alone,) = measure(launch, size, SETTINGS[0], TOGETHER)
     free_mib = psutil.virtual_memory().available / 2**20
     many = min(MANY, int(free_mib / alone.peak_memory_mib))
@@ -137,7 +141,7 @@ def test_scaling_to_many_workers(launch: Launch, record, size: Size) -> None:
 
 
 def scale(launch: Launch, record, size: Size, settings: Sequence[Setting], budget_s: float) -> None:
-    """Every other pass goes the other way round, so that a trend of the machine's takes no side."""
+    """Record all settings; every second pass is reversed, so a machine trend favors no side."""
     for repeat in passes(PASSES, budget_s):
         order = -1 if repeat % 2 else 1
         for setting in settings[::order]:
@@ -161,7 +165,7 @@ def scale(launch: Launch, record, size: Size, settings: Sequence[Setting], budge
 
 
 def columns_of(size: Size, setting: Setting, way: Way) -> dict[str, Any]:
-    """What names a figure in `measurements`."""
+    """Return the columns that identify a figure in `measurements`."""
     named = (size.model, setting.scaling, f"batch {setting.batch}", way.name)
     number = setting.workers
     return {"workers": number, "replicas": number, "variant": ", ".join(named)}

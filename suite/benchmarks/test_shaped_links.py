@@ -1,6 +1,6 @@
-"""Collectives and training over links of a known speed, each beside what physics allows at most.
+"""Collectives and training over links of a known speed, each compared with its physical limit.
 
-Each worker is on a host of its own, behind a link that a token bucket slows down.
+Each worker is on a separate host, behind a link that a token bucket limits.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def all_reduce_over_all_links(launch: Launch, record: Record, repeat: int) -> No
 @pytest.mark.timing
 @pytest.mark.full
 def test_training_over_shaped_links(launch: Launch, record: Record) -> None:
-    """Throughput against bandwidth, and the most steps that the gradients leave room for."""
+    """Record throughput by bandwidth, and the maximum step rate for the size of the gradients."""
     for repeat in passes(PASSES, BUDGET_S):
         for link in (WHOLE, *LINKS):
             columns = {"workers": 2, "variant": f"over {link}", "repeat": repeat}
@@ -83,7 +83,7 @@ def test_training_over_shaped_links(launch: Launch, record: Record) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("link", ["delay", "loss"])
 def test_all_reduce_over_bad_links(launch: Launch, record: Record, link: str) -> None:
-    """Every result is right, whatever it takes."""
+    """Check that every result is right, however long it takes."""
     shaped = measured_limits(launch, link, STREAM_S)
     run = collected(launch, "all_reduce", SIZES, link=link, seconds=EACH_S)
     record_all(record, run, shaped, link)
@@ -92,7 +92,7 @@ def test_all_reduce_over_bad_links(launch: Launch, record: Record, link: str) ->
 def trained_over(
     launch: Launch, record: Record, link: str, columns: Mapping[str, Any]
 ) -> tuple[float, int]:
-    """Train the document's model on two hosts; steps per second, and bytes of a gradient."""
+    """Train the document's model on two hosts; return steps per second and bytes of a gradient."""
     model = launch.case.trainer.model
     flags = base.work(launch, model=model, epochs=1, steps_per_epoch=STEPS, dump_weights=True)
     with launch(flags=flags, on_hosts=True) as cluster:
@@ -105,6 +105,6 @@ def trained_over(
 
 
 def weight_bytes(run: Run) -> int:
-    """Of all weights that are trained, as the run began with them; a gradient has as many."""
+    """Return the bytes of all trainable weights at the start of the run, the size of a gradient."""
     with np.load(start_of(run)) as arrays:
         return sum(arrays[name].nbytes for name in arrays.files)

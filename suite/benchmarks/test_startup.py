@@ -1,7 +1,8 @@
-"""What a cluster costs before it trains: time to its first all-reduce, and memory of a worker.
+"""Startup cost of a cluster: time to its first all-reduce, and memory of a worker.
 
-TensorFlow's import is paid once by the zygote, not by each cluster, and stands apart. A second test
-(of a benchmark run) compares with TensorFlow's own multi_process_runner and with plain processes.
+The zygote imports TensorFlow once for all clusters, so the import is recorded separately. A second
+test (of a benchmark run) compares with TensorFlow's own multi_process_runner and with plain
+processes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ AT_LEAST = {"multi_process_runner": 2, "exec": 10}  # times slower than forked
 
 
 def pss_mib(pid: int) -> float:
-    """Proportional set size in MiB: what is shared counts as a part for each that shares it."""
+    """Return the proportional set size in MiB, which divides shared memory among its users."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         name, _, rest = line.partition(":")
         if name == "Pss":
@@ -67,11 +68,11 @@ def test_many_workers_form_a_cluster(launch: Launch, record) -> None:
 @pytest.mark.timing
 @pytest.mark.full
 def test_fresh_cluster_is_faster_than_other_ways(launch: Launch, record) -> None:
-    """At least 2 times faster than multi_process_runner, 10 times than plain processes.
+    """Require a factor of 2 to multi_process_runner, and of 10 to plain processes.
 
-    What counts is the time until whoever asked has the value (`known_s`), for all three alike;
-    tear-down that comes later is left out. For multi_process_runner nothing comes later: see
-    fresh.py, and the other two ends, which are recorded as well.
+    The compared time, for all three alike, is the time until the caller has the value (`known_s`).
+    Later teardown is left out. For multi_process_runner there is none: see startup_ways.py, and the
+    other two times, which are recorded as well.
     """
     with startup_ways.warm_runner(launch) as another, startup_ways.cold(launch) as launch_cold:
         ways = {
@@ -79,7 +80,7 @@ def test_fresh_cluster_is_faster_than_other_ways(launch: Launch, record) -> None
             "multi_process_runner": another,
             "exec": lambda: startup_ways.by_harness(launch_cold),
         }
-        for name, way in ways.items():  # the first of each pays for what is paid once
+        for name, way in ways.items():  # the first of each includes one-time costs
             record("cluster_very_first_s", way().known_s, "s", "lower", variant=name, workers=2)
         taken: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
         for repeat in passes(ENOUGH, ENOUGH_S):

@@ -1,9 +1,9 @@
-"""How fast each approach trains with each backend that can be asked for, and which it got.
+"""Throughput of each approach with each backend that can be requested, and the actual backend.
 
-One figure is one fresh process or cluster: what differs from process to process (memory layout,
-thread placement) does not average out over the steps of one. The backends of a trainer take turns.
-pytest-benchmark gets all step times, so --benchmark-json and --benchmark-compare work; reports read
-`measurements`.
+One figure is one fresh process or cluster, because differences between processes (memory layout,
+thread placement) do not average out over the steps of one. The backends of a trainer are
+interleaved. pytest-benchmark gets all step times, so --benchmark-json and --benchmark-compare work.
+Reports read `measurements`.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from suite.harness.session.session import Launch as LaunchOf
 from suite.harness.session.session import Session
 
 CLOCK = RecordedClock()
-# At most, by whether it is a benchmark run: one of everything has no time.
+# At most, by whether it is a benchmark run. A run of everything has no time for more.
 PROCESSES, BUDGET_S = {True: 4, False: 1}, 13
 DEVICES = (1, 2, 4)
-# Of the grid; the documents' own models of each approach are what every run measures.
+# Of the grid. Every run measures each approach's own model from its document.
 MODELS, WORKERS, BATCHES = ("cnn", "mlp", "mlp-10m", "mlp-50m"), (1, 2, 4), (32, 128)
-PASSES = 2  # through workers and batches, so that each figure has processes that are minutes apart
-# Of asynchronous workers the number is global, and a step short; what one does before all are up
-# does not count. Where a step aggregates gradients it is one of each worker.
+PASSES = 2  # through workers and batches, so that the processes of a figure are minutes apart
+# For asynchronous workers the number is global and steps are short. Steps that a worker makes
+# before all are up do not count. Where a step aggregates gradients, each worker contributes one.
 STEPS = {"synchronous": 36, "asynchronous": 400, "coordinated": 100}
 
 
@@ -52,12 +52,12 @@ def measured(launch: Launch, **how: Any) -> Trained:
 
 
 def unmet(case: Case, collective: str, session: Session) -> str:
-    """Why this implementation is not what was asked for; "" when it is."""
+    """Return the reason why this implementation is not the requested one, or "" if it is."""
     return backends.unmet(case.backend, collective, session.has_gpus(case))
 
 
 def must_be_what_was_asked(case: Case, collective: str, session: Session) -> None:
-    """Unsupported when another implementation did the work under the requested name."""
+    """Raise Unsupported if another implementation did the work under the requested name."""
     reason = unmet(case, collective, session)
     if reason:
         raise Unsupported(reason)
@@ -66,9 +66,10 @@ def must_be_what_was_asked(case: Case, collective: str, session: Session) -> Non
 def by_backend(
     request: pytest.FixtureRequest, session: Session, launch: Launch
 ) -> dict[Case, Taken[Trained]]:
-    """What was measured of each backend of the trainer that this test runs for, all in turns.
+    """Return the measurements of each backend of this test's trainer, interleaved.
 
-    By the first test that asks; they share the state in which the machine was meanwhile.
+    The first test that asks measures. All share the recorded state of the machine during the
+    measurement.
     """
     own, name = launch.case, request.node.originalname
     tests = [i for i in request.session.items if i.path == request.path]
@@ -80,7 +81,7 @@ def by_backend(
             taken = interleaved(
                 cases,
                 lambda case: measured(LaunchOf(session, case, launch.directory, name)),
-                # What is another backend in truth is measured often enough under that one's name.
+                # A result of another backend is measured often enough under that backend's name.
                 lambda case, one: bool(unmet(case, one.run.collective, session)),
                 passes(PROCESSES[session.settings.full], BUDGET_S * len(cases)),
             )
@@ -115,7 +116,7 @@ def test_throughput(
         workers=len(made[0].run.workers),
         examples_per_s=median(steps.examples_per_s for steps in timed),
     )
-    # For --benchmark-group-by=param:backend and the like; pytest's own parameter is one object.
+    # For --benchmark-group-by=param:backend etc.; pytest's own parameter is a single object.
     benchmark.params = {"trainer": case.trainer.name, "backend": case.backend, "keras": case.keras}
     times_s = [time_s for steps in timed for time_s in steps.times_s]
     benchmark.pedantic(CLOCK.replay, rounds=CLOCK.load(times_s))
@@ -129,7 +130,7 @@ def test_throughput(
 def test_throughput_of_the_grid(
     case: Case, launch: Launch, session: Session, record, model: str
 ) -> None:
-    """Each approach whose model can be chosen, by backend, model, workers and batch of a worker."""
+    """Measure each approach with a configurable model by backend, model, workers and batch."""
     for repeat, workers, batch in itertools.product(
         range(PASSES), WORKERS if case.distributed else (1,), BATCHES
     ):
@@ -142,7 +143,7 @@ def test_throughput_of_the_grid(
         ):
             record(metric, value, unit, better, **columns)
         record_memory(record, one, **columns)
-        if workers > 1:  # one has nobody to reduce with
+        if workers > 1:  # one worker has no peer to reduce with
             must_be_what_was_asked(case, one.run.collective, session)
 
 
@@ -151,7 +152,7 @@ def test_throughput_of_the_grid(
 @pytest.mark.timing
 @pytest.mark.full
 def test_scaling_over_devices(launch: Launch, record) -> None:
-    """A replica keeps its batch; logical CPUs share the cores, so nothing is asserted."""
+    """Keep the batch per replica; logical CPUs share the cores, so assert nothing."""
     for repeat in passes(PROCESSES[True], BUDGET_S):
         for devices in DEVICES:
             steps = timed_steps(measured(launch, devices=devices).run)

@@ -1,8 +1,8 @@
-"""How often a benchmark goes through its figures, and in which order: as often as it has time for.
+"""Repetition and order of a benchmark's figures: as many passes as its time allows.
 
-The processes of a figure are then minutes apart, and a slow machine gives fewer of them instead of
-a run that takes twice as long. Reports tell of each figure how many it is of. Of what is compared
-every second pass goes the other way round, so that a trend of the machine takes no side.
+The processes of a figure are then minutes apart, and a slow machine makes fewer passes instead of a
+run that takes twice as long. Reports show the number of passes of each figure. In comparisons every
+second pass is in reverse order, so that a trend of the machine favors no side.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 @dataclass
 class Purse:
-    """Seconds that benchmarks have left over, and that those after them may spend.
+    """Seconds that benchmarks have left over, for later benchmarks to spend.
 
-    What one overran is not taken from the others: a run's last figures are not to pay for a bad
-    minute at its beginning.
+    An overrun is not deducted, so that a slow minute at the start of a run does not shorten its
+    last figures.
     """
 
     left_s: float = 0.0
@@ -37,10 +37,10 @@ def passes(
     purse: Purse = OF_THE_RUN,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[int]:
-    """0, 1, ... up to `most`; the first always, others while the longest so far fits in again.
+    """Yield 0, 1, ... up to `most`, while another pass as long as the longest so far fits.
 
-    `budget_s`: for all of them, besides what is in the purse; infinite ones leave nothing there,
-    nor does a pass that ends its test.
+    The first pass is unconditional. `budget_s`: for all passes, in addition to the purse. An
+    infinite budget leaves nothing in the purse, nor does a pass that ends its test.
     """
     left_s, longest_s = purse.left_s + budget_s, 0.0
     for number in range(most):
@@ -57,13 +57,13 @@ def passes(
 
 @dataclass
 class Taken(Generic[T]):
-    """What was measured of one side, or why it could not be."""
+    """The measurements of one side, or the error that prevented them."""
 
     made: list[T] = field(default_factory=list)
     error: Exception | None = None
 
     def get(self) -> list[T]:
-        """What each pass gave; raises the error of the pass that failed."""
+        """Return the result of each pass; raise the error of the pass that failed."""
         if self.error:
             raise self.error
         return self.made
@@ -75,9 +75,9 @@ def interleaved(
     enough: Callable[[Side, T], bool],
     numbers: Iterable[int],
 ) -> dict[Side, Taken[T]]:
-    """Measure each side in each of the passes, in every second one in reverse order (A B, B A).
+    """Measure each side in each pass, in reverse order in every second pass (A B, B A).
 
-    A side is left out once a measurement of it failed or was `enough`; the others go on.
+    A side is left out once a measurement of it failed or was `enough`. The others continue.
     """
     taken = {side: Taken[T]() for side in sides}
     going = list(sides)

@@ -1,4 +1,4 @@
-"""Trains for a benchmark: a number of steps in a fresh cluster, and what it used for them."""
+"""Training runs for benchmarks: a number of steps in a fresh cluster, and their resource usage."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ LOOK_S = 0.2
 
 @dataclass(frozen=True)
 class Trained:
-    """A history, and what its tasks used, of those that had not ended when it was over.
+    """A history, and the resource usage of the tasks that were still running at its end.
 
-    cpu_s: of all of them, tracing included, in seconds; 0 where all had ended. peak_memories_mib:
+    cpu_s: of all these tasks, tracing included, in seconds; 0 if all had exited. peak_memories_mib:
     the largest resident set of each, by its name.
     """
 
@@ -35,11 +35,11 @@ class Trained:
 
     @property
     def peak_memory_mib(self) -> float:
-        """Of the task that had the most; 0 where all had ended."""
+        """Return the largest peak memory of a task; 0 if all had exited."""
         return max(self.peak_memories_mib.values(), default=0.0)
 
     def measurements(self) -> Iterator[tuple[str, float, str, str]]:
-        """(metric, value, unit, better) of what it used, as far as it is known."""
+        """Yield (metric, value, unit, better) of the resource usage, as far as it is known."""
         if self.cpu_s:
             yield "training_cpu_s", self.cpu_s, "s", "lower"
         if self.peak_memories_mib:
@@ -49,7 +49,7 @@ class Trained:
 def common_collective(made: Sequence[Trained]) -> str:
     """Return the implementation that all processes or clusters of one figure chose.
 
-    CheckFailed, with both names, if they differ: to choose is TensorFlow's.
+    The choice is TensorFlow's. Raise CheckFailed, with both names, if they differ.
     """
     sides = {f"number {i} ({one.run.directory.name})": one for i, one in enumerate(made, start=1)}
     chosen = {name: one.run.collective for name, one in sides.items()}
@@ -57,10 +57,10 @@ def common_collective(made: Sequence[Trained]) -> str:
 
 
 def record_memory(record: Callable[..., None], one: Trained, **columns: Any) -> None:
-    """A row for each task, whose name ends the variant; `columns` as for `record`.
+    """Record a row for each task, whose name ends the variant; `columns` as for `record`.
 
-    No direction is better: the largest is judged, and every figure more to be judged takes from
-    what the others can tell.
+    The rows have no better direction: only the largest is judged, because every additional judged
+    figure reduces the power of the others.
     """
     for task, mib in one.peak_memories_mib.items():
         variant = ", ".join(filter(None, (columns.get("variant", ""), task)))
@@ -82,11 +82,11 @@ def side_by_side(
     workers: int | None = None,
     **flags: Any,
 ) -> list[Trained]:
-    """Train in so many fresh clusters at once, and end each after its last step.
+    """Train in `clusters` fresh clusters at once, and end each after its last step.
 
-    What comes after that is not timed. Several go on until all have made so many steps while all of
-    them trained: the last to begin would else find some of the others at their end. Who tells of
-    epochs only makes whole ones.
+    Later work is not timed. Several clusters continue until all have made `steps` steps while all
+    of them trained, because otherwise the last to start would run while some of the others are
+    finishing. A trainer that reports epochs only makes whole epochs.
     """
     row = trainer or launch.case.trainer
     flags.setdefault("model", row.model or None)
@@ -101,7 +101,7 @@ def side_by_side(
         for cluster in started:
             cluster.start()
         over = _over if clusters == 1 else _over_together
-        with contextlib.suppress(TimeoutError):  # looks seldom: it takes CPU from the training
+        with contextlib.suppress(TimeoutError):  # polls seldom: polling takes CPU from the training
             wait_until(
                 "the last steps",
                 lambda: over(started, steps),
@@ -120,7 +120,7 @@ def _over(clusters: Sequence[Cluster], steps: int) -> bool:
 
 
 def _over_together(clusters: Sequence[Cluster], steps: int) -> bool:
-    """Whether each of their workers has made so many steps while all of them trained."""
+    """Return True if each worker has made `steps` steps while all of them trained."""
     if any(set(cluster.drivers) - set(cluster.alive()) for cluster in clusters):
         return True
     made = [
@@ -144,7 +144,7 @@ def _ended(cluster: Cluster, steps: int) -> Trained:
 
 
 def _used(pid: int) -> tuple[float, float]:
-    """Seconds of CPU and MiB of the resident set at its largest; zeros once it has ended."""
+    """Return CPU seconds and the peak resident set in MiB; zeros once the process has exited."""
     try:
         times = psutil.Process(pid).cpu_times()
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Accounting: steps, epochs and examples add up to what was asked for."""
+"""Accounting: steps, epochs and examples add up to the requested numbers."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Agreement: synchronous replicas report the same and hold the same."""
+"""Agreement: synchronous replicas report the same metrics and hold the same weights."""
 
 import pytest
 

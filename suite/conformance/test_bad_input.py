@@ -1,4 +1,4 @@
-"""Bad input: a trainer that is called wrongly says so in one line, and nothing is lost."""
+"""Bad input: a trainer rejects invalid input in one line and overwrites nothing."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Callbacks: what the document's callbacks print and write, with several replicas as with one."""
+"""Callbacks: the output of the document's callbacks, with several replicas as with one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Checkpoints: who saves where, what remains, and what it gives back."""
+"""Checkpoints: save paths of the workers, remaining files, and restored state."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""Communication: each backend can be asked for, and what TensorFlow chose can be seen.
+"""Communication: each backend can be requested, and TensorFlow's choice is observable.
 
-That each of them trains, and in the same steps, is in test_equivalence.py.
+test_equivalence.py checks that each backend trains, with the same steps.
 """
 
 import pytest

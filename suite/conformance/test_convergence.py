@@ -1,4 +1,4 @@
-"""Convergence: the loss falls, the accuracy rises, and several replicas get where one gets."""
+"""Convergence: the loss falls, the accuracy rises, and several replicas converge like one."""
 
 import pytest
 

@@ -1,7 +1,7 @@
 """Equivalence: N replicas make the steps that one process makes with N times the batch.
 
-Where a step aggregates gradients of whichever workers there is no such process: there it is their
-mean that must be applied.
+If a step aggregates gradients from any of the workers, there is no such process. There the mean of
+the gradients must be applied.
 """
 
 import pytest

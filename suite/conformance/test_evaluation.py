@@ -1,4 +1,4 @@
-"""Evaluation: during training, over all workers, and beside the cluster."""
+"""Evaluation: during training, over all workers, and in a separate task next to the cluster."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Placement: which device holds what, and what the strategy's scope has to do with it."""
+"""Placement: devices of variables and ops, and the effect of the strategy's scope."""
 
 import pytest
 

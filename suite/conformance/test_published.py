@@ -1,4 +1,4 @@
-"""Published figures: what the documents print is what our own runs print, give or take the seed."""
+"""Published figures: the documents' figures match the suite's own runs, up to the seed."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from suite.harness.pytest_plugin.parametrization import scenario
 
 
 def in_range(drawn, record):
-    """One draw of ours and all figures of its set-up, from both sides of the range of our seeds."""
+    """Check one own run and all figures of its setup against the range of the own seeds."""
     setup, own = drawn.setup.name, drawn.setup.read(drawn.run)
     allowed = list(published.predicted(setup, published.draws()))
     printed = {figure.name: figure.values for figure in published.of_setup(setup)}

@@ -1,4 +1,4 @@
-"""Sharding: which worker sees which example, file or everything."""
+"""Sharding: the examples and files that each worker reads."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Start-up: who is in the cluster, who is chief, and that training waits for everybody."""
+"""Startup: members of the cluster, its chief, and training that waits for all tasks."""
 
 import pytest
 

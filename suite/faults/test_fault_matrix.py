@@ -1,4 +1,4 @@
-"""The fault table: what the others do when a task is hurt, and how soon all is well again."""
+"""The fault matrix: effect of a fault on the peers, and time to recover."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from suite.harness.pytest_plugin.parametrization import scenario
 
 
 def measure(struck: FaultOutcome, record: Any) -> None:
-    """How soon the others noticed and training went on, what was lost, what a save cost."""
+    """Record time to detect, time to recover, lost work, and the cost of a save and a restore."""
     restarted = struck.restarted == matrix.ALL
     noticed = dict(recovery.detection_s(struck.run)) if restarted else {}
     if noticed and not recovery.hung(struck.run):
@@ -32,7 +32,7 @@ def measure(struck: FaultOutcome, record: Any) -> None:
 
 
 def others_do_as_promised(struck: FaultOutcome, limit_s: float) -> None:
-    """What the task that was hurt does to those that were not."""
+    """Check the effect of the faulted task on its peers."""
     fault_matrix.no_premature_success(struck.run)
     if struck.promise == matrix.FAIL:
         restart.peers_fail_in_time(struck.run, limit_s)
@@ -45,7 +45,7 @@ def others_do_as_promised(struck: FaultOutcome, limit_s: float) -> None:
 
 
 def all_is_well_again(struck: FaultOutcome) -> None:
-    """What comes of it when those whom the document names are started again."""
+    """Check the result after a restart of the tasks that the document names."""
     run = struck.run
     if struck.restarted == matrix.NOBODY:
         return
@@ -67,7 +67,7 @@ def all_is_well_again(struck: FaultOutcome) -> None:
         restart.final_weights_equal_uninterrupted(run, struck.reference)
     elif struck.restarted == matrix.ALL:
         parameter_servers.cluster_restores_the_latest(run)
-    elif len(run.of("spawned", run.drivers[0])) > 1:  # it was the chief that was lost
+    elif len(run.of("spawned", run.drivers[0])) > 1:  # the chief was the target
         parameter_servers.chief_restores_the_latest(run)
 
 
@@ -92,4 +92,4 @@ def all_is_well_again(struck: FaultOutcome) -> None:
 def test_fault_matrix(outcome: FaultOutcome, deadlines, record) -> None:
     others_do_as_promised(outcome, deadlines.detect_s)
     all_is_well_again(outcome)
-    measure(outcome, record)  # where something else happened, these would be numbers of that
+    measure(outcome, record)  # last: valid only for the expected outcome

@@ -1,4 +1,4 @@
-"""Preemption: told to leave by SIGTERM, all save at one step, leave, and go on where they were."""
+"""Preemption: on SIGTERM all workers save at the same step, exit, and resume from it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Loss of a worker: the others fail or go on, as the document says; a restart resumes."""
+"""Loss of a worker: peers fail or continue, as the document says; a restart resumes."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import crashes
 
 
-# Of an Estimator nothing is promised: its peers fail or hang, by what they do at that moment.
+# An Estimator promises nothing: its peers fail or hang, depending on their current operation.
 @pytest.mark.claim("mwms/peers-fail")
 @pytest.mark.cases(families=("mwms",), distributed=True, synchronous=True)
 @scenario(crashes.interrupted)

@@ -1,8 +1,8 @@
-"""Gives SyncReplicasOptimizer gradients of known sizes, and tells what it makes of them.
+"""Feed SyncReplicasOptimizer gradients of known sizes, and report the aggregates it applies.
 
-For ps1/synchronous. One process takes the turns of all workers and of the chief, so that it is sure
-which gradient comes when. One worker is a backup: whenever a step has been made without it, its
-gradient, made for the step before, comes too late.
+For ps1/synchronous. One process runs the steps of all workers and of the chief in turn, so that the
+order of the gradients is fixed. One worker is a backup: when a step completes without it, its
+gradient for the previous step arrives too late.
 """
 
 import os
@@ -51,10 +51,10 @@ def main():
         for step in range(STEPS):
             for i in range(needed):
                 give(2.0 * (step + i) + 1.0)
-            session.run(optimizer.get_chief_queue_runner().enqueue_ops)  # what its thread does
+            session.run(optimizer.get_chief_queue_runner().enqueue_ops)  # as its thread does
             value, made = session.run([variable, global_step])
             events.write("applied", global_step=int(made), value=float(value))
-            give(STALE)  # and with it the leave to make a gradient for the new step
+            give(STALE)  # its token permits a gradient for the new step
     events.write("finished", global_step=STEPS, steps=STEPS)
 
 

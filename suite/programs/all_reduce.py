@@ -1,7 +1,7 @@
-"""Forms a MultiWorkerMirroredStrategy cluster, all-reduces one value, and ends.
+"""Form a MultiWorkerMirroredStrategy cluster, all-reduce one value, and exit.
 
-For the start-up benchmark and the claims about forming a cluster: nothing else is imported or
-done. Worker i (counted from 1) gives i, so that n workers must get n * (n + 1) / 2.
+For the startup benchmark and the claims about cluster formation, so it imports and runs nothing
+else. Worker i (counted from 1) contributes i, so that n workers must get n * (n + 1) / 2.
 """
 
 import os

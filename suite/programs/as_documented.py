@@ -1,10 +1,10 @@
-"""The documents' ways of training, bare, for the trainers' speed to be compared with.
+"""Train with the bare calls of the documents, as a baseline for the trainers' speed.
 
-`documents` has a file for each approach: the model, optimizer, data and batch are those of the
-trainer that --approach names, the calls those of its document. What trainers add is left out:
-checkpoints, restarts, metrics of each step, digests. Each step, or round of a coordinator, is told
-as an empty event. In one thing they are quicker than the documents: `fit` prints a line for each
-epoch, not a progress bar.
+`documents` has a file for each approach. Model, optimizer, data and batch are those of the trainer
+that --approach names; the calls are those of its document. The trainers' additions are left out:
+checkpoints, restarts, metrics of each step, digests. Each step, or round of a coordinator, is
+reported as an empty event. In one way the programs are faster than the documents: `fit` prints a
+line per epoch instead of a progress bar.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from reference_trainers.events import EventWriter
 
 
 def role_of(name, args):
-    """Who this task is, by what tells the trainer."""
+    """Return the role of this task, from the same source as the trainer's."""
     if BY_NAME[name].role == "host_flags":
         return roles.role_from_hosts(args)
     if BY_NAME[name].role == "dtensor":

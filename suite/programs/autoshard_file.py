@@ -1,8 +1,10 @@
-"""Reads text files, sharded by file over the workers, and tells which records each worker saw.
+"""Read text files, sharded by file over the workers, and report the records that each worker saw.
 
-For mwms/autoshard-file: enough files fall to the workers file by file; with fewer files than
-workers TensorFlow must say so. The chief writes the files before the cluster has formed, so all
-are there when anyone reads. Record r (a line that holds r) stands in file r // records.
+For mwms/autoshard-file. With enough files, each worker gets whole files. With fewer files than
+workers, TensorFlow must report an error. The chief writes the files before the cluster has formed,
+so all files exist when workers read. Record r (a line that holds r) is in file r
+
+records.
 """
 
 import os
@@ -41,8 +43,8 @@ def main():
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.FILE
     dataset = tf.data.Dataset.from_tensor_slices(paths).interleave(tf.data.TextLineDataset)
     dataset = dataset.map(lambda line: tf.strings.to_number(line, tf.int64))
-    # Endless: with an end in sight the workers confer at every step, and the first that is
-    # refused would end the others before they can tell.
+    # Endless: for finite data the workers synchronize at every step, and the first one that is
+    # refused would end the others before they can report.
     dataset = dataset.repeat().batch(args.batch_size * strategy.num_replicas_in_sync)
     try:
         distributed = iter(strategy.experimental_distribute_dataset(dataset.with_options(options)))
@@ -51,7 +53,7 @@ def main():
             (own,) = strategy.experimental_local_results(records)
             events.write("input", step=step, global_step=step, ids=own.numpy().tolist())
     except (tf.errors.OpError, ValueError, StopIteration) as error:
-        # StopIteration: a worker that is left without a file gets the end of the data instead.
+        # StopIteration: a worker without a file gets the end of the data instead.
         events.write("refused", error="%s: %s" % (type(error).__name__, error))
         raise
     events.write("finished", global_step=0, steps=0)

@@ -1,8 +1,8 @@
-"""Trains a model that was built outside the strategy's scope, and tells what came of it.
+"""Train a model that was built outside the strategy's scope, and report the result.
 
-For mwms/scope: `refused` carries TensorFlow's error, or "" when there was none; then `weights`
-tells by its digest whether the workers, which train on different data, stayed together. With
---compile inside only the building is outside; with --build inside nothing is wrong (a control).
+For mwms/scope. `refused` carries TensorFlow's error, or "" without one. The digest in `weights`
+shows whether the workers, which train on different data, remained synchronized. With --compile
+inside only the build is outside. With --build inside the program is correct (a control).
 """
 
 import os

@@ -1,10 +1,10 @@
-"""Times TensorFlow's collectives in a MultiWorkerMirroredStrategy cluster, and checks every result.
+"""Time TensorFlow's collectives in a MultiWorkerMirroredStrategy cluster, and check every result.
 
-all_reduce and all_gather go through the replica context, as in a program of one's own; broadcast
-and reduce_scatter exist as raw operations only. What a rank gives depends on rank, position and
-iteration, in whole numbers that float32 holds exactly, so that any misplaced, stale or half-reduced
-part is found by comparing for equality. Ranks set out together from a reduction of one number that
-is not timed.
+all_reduce and all_gather use the replica context, as a custom program does. broadcast and
+reduce_scatter exist as raw operations only. A rank's input depends on rank, position and iteration,
+in whole numbers that float32 holds exactly, so that a comparison for equality detects any
+misplaced, stale or half-reduced part. An untimed reduction of one number synchronizes the ranks
+before each iteration.
 """
 
 import os
@@ -22,17 +22,17 @@ from reference_trainers import roles, workload
 from reference_trainers.events import EventWriter
 
 NAME = "collectives"
-PRIME = 4093  # values repeat after so many: no chunk of a ring begins like another
-ITERATION_VALUES = 61  # and after so many iterations
+PRIME = 4093  # period of the values: no two chunks of a ring start alike
+ITERATION_VALUES = 61  # period of the iterations
 GROUP_KEY = 1000  # of the raw operations; the strategy counts its own from 1
-PROBED = 3  # iterations by whose time the number of the others is chosen
+PROBED = 3  # iterations whose time determines the number of the others
 MISSING = re.compile("collective implementation|OpKernel|not implemented|no attribute|[Uu]nsupport")
 
 
 class Ranks(object):
-    """What the operations need to know of the group: its size, this rank, the backend, a token.
+    """The group, for the operations: its size, this rank, the backend, a token.
 
-    `options`: CommunicationOptions to hand to each call, or None where the strategy has its own.
+    `options`: CommunicationOptions of each call, or None if the strategy has its own.
     """
 
     def __init__(self, size, rank, backend, options):
@@ -40,16 +40,16 @@ class Ranks(object):
         self.rank = rank
         self.backend = backend
         self.options = options
-        # A resource that all raw operations name is what keeps their order the same on all ranks.
+        # A resource that all raw operations use keeps their order the same on all ranks.
         self.token = tf.Variable(tf.zeros([]))
 
     def group(self, key):
-        """What every raw operation is called with."""
+        """Return the arguments that every raw operation takes."""
         keys = {"group_key": GROUP_KEY, "instance_key": key}
         return dict(keys, group_size=self.size, communication_hint=self.backend)
 
     def part(self, values):
-        """This rank's of as many equal parts as there are ranks."""
+        """Return this rank's share of the values, split into one equal part per rank."""
         return np.split(values, self.size)[self.rank]
 
 
@@ -119,7 +119,7 @@ OPS = {
 
 
 class Timed(object):
-    """Runs one operation in a strategy; see the module's docstring."""
+    """Run one operation in a strategy; see the module's docstring."""
 
     def __init__(self, strategy, ranks, op, args):
         self.strategy = strategy
@@ -128,29 +128,32 @@ class Timed(object):
         self.name = op
         self.args = args
         self.key = 0
-        # A GPU's kernels may still run when a function has returned; CPU's do not.
+        # A GPU's kernels may still run after a function has returned. A CPU's kernels do not.
         on_gpu = tf.config.list_logical_devices("GPU")
         self.settle = tf.test.experimental.sync_devices if on_gpu else lambda: None
         self.agree = self.function(lambda tensors, key: all_reduce(ranks, tensors, key))
 
     def function(self, body):
-        """A tf.function of (list of tensors, key) that runs `body` in the replica."""
+        """Return a tf.function of (list of tensors, key) that runs `body` in the replica."""
         strategy = self.strategy
 
         @tf.function
         def run(tensors, key):
-            # The values come in on no device in particular; a collective wants to know.
+            # The inputs have no device, but a collective needs one.
             return strategy.run(lambda t, k: body([tf.identity(x) for x in t], k), (tensors, key))
 
         return run
 
     def mean(self, value):
-        """The mean over all ranks, the same bits on each; nobody goes on before all are here."""
+        """Return the mean over all ranks, with the same bits on each.
+
+        No rank returns before all have arrived.
+        """
         (found,) = self.agree([tf.constant(value)], tf.constant(0))
         return float(found.numpy()) / self.ranks.size
 
     def sized(self, wanted_bytes):
-        """Time this size; the fields of its event."""
+        """Time tensors of this size, and return the fields of the event."""
         count = max(1, wanted_bytes // 4 // self.ranks.size) * self.ranks.size
         base = (np.arange(count) % PRIME).astype(np.float32)
         run = self.function(lambda tensors, key: self.op(self.ranks, tensors, key))
@@ -158,15 +161,15 @@ class Timed(object):
         for _ in range(PROBED):
             began_s = time.monotonic()
             wrongs.append(self.once(run, base, begins, ends))
-        each_s = self.mean(time.monotonic() - began_s)  # of the last, with what is not timed
+        each_s = self.mean(time.monotonic() - began_s)  # of the last, including untimed parts
         more = int(self.args.seconds / each_s) - PROBED
         for _ in range(min(max(more, self.args.at_least), self.args.at_most)):
             wrongs.append(self.once(run, base, begins, ends))
-        wrong = next(filter(None, wrongs), None)  # the first; nobody stops, the others would wait
+        wrong = next(filter(None, wrongs), None)  # the first; no rank may stop early, peers wait
         return {"bytes": count * 4, "begins_s": begins, "ends_s": ends, "wrong": wrong}
 
     def once(self, run, base, begins, ends):
-        """One iteration; what was wrong with its result, or None."""
+        """Run one iteration, and return the error in its result, or None."""
         k, self.key = self.key % ITERATION_VALUES, self.key + 1
         given = np.array_split(self.give(self.ranks, base, np.float32(k)), self.args.tensors)
         tensors, key = [tf.constant(array) for array in given], tf.constant(self.key)
@@ -180,7 +183,7 @@ class Timed(object):
 
 
 def first_wrong(found, wanted, iteration):
-    """Where two arrays begin to differ and by what, or None."""
+    """Return position and values of the first difference between two arrays, or None."""
     if found.shape != wanted.shape:
         return {"iteration": iteration, "position": -1, "got": found.size, "wanted": wanted.size}
     differ = found != wanted
@@ -229,21 +232,21 @@ def communication(args):
 
 
 def say_unsupported(events, error):
-    """End with TensorFlow's own message if it cannot do this operation; return if it is another."""
+    """End with TensorFlow's message if it does not support this operation, else return."""
     said = [line.strip() for line in str(error).split("\n") if MISSING.search(line)]
     if not said:
         return
     traceback.print_exc()
     events.write("unsupported", reason="%s: %s" % (type(error).__name__, said[0]))
     sys.stderr.flush()
-    os._exit(workload.UNSUPPORTED)  # the other ranks would be waited for
+    os._exit(workload.UNSUPPORTED)  # an orderly exit would wait for the other ranks
 
 
 def main():
     args = parsed()
     role = roles.role_from_tf_config()
     events = EventWriter(role.task)
-    tf.get_logger().setLevel("INFO")  # where an all-reduce tells of its packs
+    tf.get_logger().setLevel("INFO")  # an all-reduce logs its packs at this level
     if args.inter_op:
         tf.config.threading.set_inter_op_parallelism_threads(args.inter_op)
     if args.intra_op:
@@ -269,7 +272,7 @@ def main():
             say_unsupported(events, error)
             raise
         events.write("collective", op=args.op, **fields)
-    timed.mean(0.0)  # who leaves first takes the connections of the others along
+    timed.mean(0.0)  # a rank that exits first would close the connections of the others
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What a collective between two GPUs is held against: a plain copy from the one to the other.
+"""Time a plain copy from one GPU to another, as the limit for a collective between them.
 
-One process that has both and TensorFlow's own copy, which takes the way that the driver gives it:
-NVLink, PCIe, or through the host's memory. Every copy is compared with what was copied. Where there
-are no two GPUs it copies between logical CPUs: a trial of the program, and no limit of anything.
+One process has both GPUs and uses TensorFlow's own copy, over the path that the driver selects:
+NVLink, PCIe, or the host's memory. Every copy is compared with its source. Without two GPUs it
+copies between logical CPUs, which tests the program but is not a limit.
 """
 
 import os
@@ -20,15 +20,15 @@ from reference_trainers.events import EventWriter
 NAME = "device_copy"
 COPIED = 64 << 20  # bytes
 COPIES = 20
-SETTLING = 3  # copies before those that are told: the first opens the way and allocates
+SETTLING = 3  # warm-up copies: the first opens the path and allocates
 
 
 def copied(source, target):
-    """(bytes, begins, ends) of copies; ValueError when one is not what was copied."""
-    settle = tf.test.experimental.sync_devices  # a GPU may still be at it when a call returns
+    """Return (bytes, begins, ends) of copies; raise ValueError if one differs from its source."""
+    settle = tf.test.experimental.sync_devices  # a GPU may still be busy when a call returns
     values, begins, ends = np.arange(COPIED // 4, dtype=np.float32), [], []
     for iteration in range(SETTLING + COPIES):
-        values[:] += 1  # else a copy could be the one before
+        values[:] += 1  # otherwise a stale copy would compare equal
         with tf.device(source):
             given = tf.constant(values) + 0.0
         settle()

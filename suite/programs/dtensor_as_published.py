@@ -1,10 +1,11 @@
-"""The DTensor document's training as its code has it, defects and all, for its printed figures.
+"""Run the DTensor document's training as its code has it, defects included, for its figures.
 
 The model is the 784-700-10-10 that the code builds (the text says 500 where the code overwrites it
-with 10), every layer's weights have the one seed; Adam reads what it has just assigned, and its
-step count is a Python number, which tracing freezes; batches come in one order, the last of them
-with the 8 examples that 5,000 leave, and means over an epoch are means over batches. The data are
-a subset of 5,000 + 5,000, drawn by the seed: which ones the document had is not known.
+with 10). The weights of every layer have the same seed. Adam reads values right after their
+assignment, and its step count is a Python number, which tracing freezes. Batches come in a fixed
+order, the last with the 8 examples that remain of 5,000, and means over an epoch are means over
+batches. The data are a subset of 5,000 + 5,000 drawn with the seed, because the document's own
+subset is unknown.
 """
 
 import os
@@ -90,7 +91,10 @@ def main():
 
 
 def batches(images, labels, draw):
-    """Images as float32 rows [n, 784] in 0..1 and labels [n], n up to BATCH, of a drawn subset."""
+    """Return batches of a drawn subset.
+
+    Images are float32 rows [n, 784] in 0..1 and labels are [n], n up to BATCH.
+    """
     rows = draw.permutation(len(images))[:EXAMPLES]
     x = images[rows].reshape(len(rows), SIZES[0]).astype(np.float32) / 255
     y = labels[rows]

@@ -1,7 +1,7 @@
-"""The trainer's work with an optimizer of Keras in place of the document's own.
+"""Run the DTensor trainer with an optimizer of Keras instead of the document's own.
 
-For dtensor/keras-optimizer: the one for DTensor, to which the document points. Keras 3 has none;
-there tf_keras is taken, where it is installed.
+For dtensor/keras-optimizer, the Keras optimizer for DTensor that the document refers to. Keras 3
+has none, so with Keras 3 the program uses tf_keras if it is installed.
 """
 
 import importlib
@@ -21,7 +21,7 @@ NAME = "dtensor_keras_optimizer"
 
 
 class OfKeras(tf.Module):
-    """An optimizer of Keras with the names that the trainer knows."""
+    """An optimizer of Keras with the interface of the trainer's own."""
 
     def __init__(self, args, model, optimizers):
         super().__init__()

@@ -1,10 +1,10 @@
-"""The trainer's work with weights in shards, and what TensorFlow refuses to do.
+"""Run the DTensor trainer with sharded weights, and report the operations that TensorFlow refuses.
 
-For dtensor/model-parallel: on a mesh of two dimensions, batch and model, the first layer's columns
-and the second layer's rows are divided, as in
-https://www.tensorflow.org/tutorials/distribute/dtensor_ml_tutorial. `refused` carries what
-TensorFlow says to batches that the mesh does not divide and, with --export, to the export of such a
-model: "" when it does it all the same.
+For dtensor/model-parallel: on a mesh of two dimensions, batch and model, the columns of the first
+layer and the rows of the second are sharded, as in
+https://www.tensorflow.org/tutorials/distribute/dtensor_ml_tutorial. `refused` carries TensorFlow's
+error for batches that the mesh does not divide and, with --export, for the export of such a model.
+It is "" if the operation succeeds.
 """
 
 import os
@@ -44,7 +44,7 @@ def main():
     sharded = Layout.batch_sharded(mesh, trainer.BATCH, rank=2)
     replicated = Layout.replicated(mesh, rank=2)
     whole = dtensor.copy_to_mesh(batch, replicated)
-    # Packed as the document does it, and by DTensor itself.
+    # Packed as in the document, and by DTensor itself.
     report_refusal("indivisible batch", lambda: trainer.pack(batch, mesh))
     report_refusal("indivisible batch", lambda: dtensor.relayout(whole, sharded).numpy())
 

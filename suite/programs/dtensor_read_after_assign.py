@@ -1,7 +1,7 @@
-"""Assigns reduced gradients to variables within a step, and reads the variables again.
+"""Assign reduced gradients to variables within a step, and read the variables again.
 
-For dtensor/read-after-assign: `read_back` tells what the step read after it had assigned (the sum
-over each variable), and what the variables hold when the step is over.
+For dtensor/read-after-assign. `read_back` reports the values that the step read after the
+assignment (the sum over each variable), and the values that the variables hold after the step.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""Looks for tf.estimator, and tells what it found.
+"""Look for tf.estimator, and report the result.
 
-For estimator/removed: `refused` carries the error with which TensorFlow says that it is not there,
-or "" where it is. It stands for itself: nothing here knows in which version it went away.
+For estimator/removed. `refused` carries the error with which TensorFlow reports that tf.estimator
+is absent, or "" if it is present. The program does not encode the version that removed it.
 """
 
 import os

@@ -1,6 +1,6 @@
-"""The Estimator's trainer with eager execution left on, which its document says cannot work.
+"""Run the Estimator's trainer with eager execution enabled, which its document says cannot work.
 
-For estimator/eager-fails: `refused` carries TensorFlow's error, or "" when training went well.
+For estimator/eager-fails. `refused` carries TensorFlow's error, or "" if training succeeded.
 """
 
 import os

@@ -1,7 +1,8 @@
-"""An Estimator made of a compiled Keras model by model_to_estimator, trained under the strategy.
+"""Train an Estimator that model_to_estimator made from a compiled Keras model, under the strategy.
 
-For estimator/from-keras: the events of the Estimator's trainer, of which it uses all but the model
-function. Keras' own tells no loss of one worker alone, so `step` has the mean over all of them.
+For estimator/from-keras. It uses all of the Estimator's trainer except the model function, and
+writes the same events. Keras' own model function does not expose the loss of a single worker, so
+`step` has the mean over all workers.
 """
 
 import os
@@ -29,7 +30,7 @@ def compiled_model(args):
     )
     model.compile(
         loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        # Of today's optimizers model_to_estimator takes none.
+        # model_to_estimator rejects the current optimizers.
         optimizer=tf.keras.optimizers.legacy.SGD(args.learning_rate),
     )
     return model
@@ -46,7 +47,7 @@ def main():
     estimator = tf.keras.estimator.model_to_estimator(
         keras_model=compiled_model(args),
         model_dir=args.model_dir,
-        checkpoint_format="saver",  # as all other Estimators save; by default it is object-based
+        checkpoint_format="saver",  # as all other Estimators save; the default is object-based
         config=tf.estimator.RunConfig(train_distribute=strategy, tf_random_seed=args.seed),
     )
     batches = trainer.make_input_fn(args, data)

@@ -1,9 +1,9 @@
-"""Trains the Estimator a little, in one process, and asks in every way what it has learnt.
+"""Train the Estimator briefly, in one process, and evaluate it in every available way.
 
-For estimator/predict and estimator/train-and-evaluate: `evaluated` comes once from evaluate, once
-from evaluate with `eval_distribute`, and once from the logits that predict gives, all of the whole
-test set; `refused` is the answer to the document's own EstimatorSpec for prediction, and to the
-same without the first of its errors.
+For estimator/predict and estimator/train-and-evaluate. `evaluated` is written once from evaluate,
+once from evaluate with `eval_distribute`, and once from the logits that predict returns, each for
+the whole test set. `refused` carries the error for the document's own EstimatorSpec for prediction,
+and for the same spec without the first of its errors.
 """
 
 import os
@@ -22,17 +22,20 @@ NAME = "estimator_predict"
 
 
 def as_documented(features, labels):
-    """What the document does to predict: `labels` are no part of a specification, `mode` is."""
+    """Return the document's spec for prediction.
+
+    It has `labels`, which are invalid, and lacks `mode`.
+    """
     return tf.estimator.EstimatorSpec(labels=labels, predictions={"logits": features["image"]})
 
 
 def without_labels(features):
-    """The same with one of its two errors left."""
+    """Return the same spec with one of its two errors left."""
     return tf.estimator.EstimatorSpec(predictions={"logits": features["image"]})
 
 
 def metrics_of(logits, labels):
-    """Mean cross-entropy and accuracy of float [n, 10] against int [n]."""
+    """Return mean cross-entropy and accuracy of float [n, 10] against int [n]."""
     largest = logits.max(axis=1)
     of_all = largest + np.log(np.exp(logits - largest[:, None]).sum(axis=1))
     losses = of_all - logits[np.arange(len(labels)), labels]

@@ -1,8 +1,8 @@
-"""keras_multi_worker_mirrored where Keras believes that its platform gives notice of preemption.
+"""Run keras_multi_worker_mirrored where Keras assumes that its platform gives preemption notices.
 
-For mwms/backup-preemption. Keras asks Google Cloud's metadata server, and takes any answer for yes.
-TensorFlow takes only a good answer for that, and listens for SIGTERM otherwise. So a server that
-knows nothing, as the one here, makes both of them do what is to be examined.
+For mwms/backup-preemption. Keras queries Google Cloud's metadata server, and takes any response for
+yes. TensorFlow takes only a successful response for yes, and otherwise listens for SIGTERM. So the
+local server here, which answers 404, makes both show the behavior under test.
 """
 
 import http.server
@@ -16,12 +16,12 @@ from reference_trainers import keras_multi_worker_mirrored, workload
 
 
 class NotFound(http.server.BaseHTTPRequestHandler):
-    """Answers every question with 404."""
+    """Answer every request with 404."""
 
     def do_GET(self):
         self.send_error(404)
 
-    def log_message(self, format, *_):  # noqa: A002 (its name there)
+    def log_message(self, format, *_):  # noqa: A002 (the base class's name)
         pass
 
 

@@ -1,9 +1,10 @@
-"""Loads a model that a trainer has exported, in a process of its own, and goes on.
+"""Load a model that a trainer has exported, in a separate process, and continue its training.
 
-For mwms/saved-model-same, mirrored/saved-model and mirrored/latest-restores: each `evaluated` must
-equal what the trainer measured, `how` says what was loaded: the export without a strategy, in a
-strategy's scope (--devices), the weights of a checkpoint (--checkpoint). Training goes on from the
-first as the document shows, 2 epochs x 20 steps by default (`step` and `epoch` events).
+For mwms/saved-model-same, mirrored/saved-model and mirrored/latest-restores. Each `evaluated` must
+equal the trainer's measurement. `how` names the source: the export without a strategy, the export
+in a strategy's scope (--devices), or the weights of a checkpoint (--checkpoint). Training continues
+from the export without a strategy, as the document shows, by default for 2 epochs x 20 steps
+(`step` and `epoch` events).
 """
 
 import os

@@ -1,6 +1,6 @@
-"""Loads a SavedModel by its signature alone, with ordinary tensors, and evaluates it.
+"""Load a SavedModel and evaluate it by its signature, with ordinary tensors.
 
-For dtensor/saved-model: this process knows nothing of a mesh, and of the layouts nothing is left.
+For dtensor/saved-model: this process has no mesh, and the variables must have no layout.
 """
 
 import os

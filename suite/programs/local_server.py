@@ -1,7 +1,7 @@
-"""A server of one process, and a client that runs a session on it from another process.
+"""Run a single-process server, or a client that runs a session on it from another process.
 
 For cluster/local-server. Without --target it is the server: it runs a session on itself, then
-serves until it is ended. With --target it is a client, which ends after its answer.
+serves until it is killed. With --target it is a client, which exits after the server's answer.
 """
 
 import os

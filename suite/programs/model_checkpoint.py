@@ -1,7 +1,8 @@
-"""Trains with ModelCheckpoint alone: it saves every epoch, and a second start knows nothing of it.
+"""Train with ModelCheckpoint only, which saves every epoch but does not resume a second run.
 
-For mwms/model-checkpoint-no-resume. Start it twice with one --model-dir: the second run's first
-`weights` event must be that of a fresh model, though a `checkpoint_saved` event stands before it.
+For mwms/model-checkpoint-no-resume. Start it twice with the same --model-dir: the first `weights`
+event of the second run must be that of a new model, although a `checkpoint_saved` event precedes
+it.
 """
 
 import os
@@ -33,7 +34,7 @@ def main():
     with strategy.scope():
         model = keras_support.build_and_compile_cnn_model(args)
 
-    # Keras 3 takes only files of its own format; Keras 2 makes it a TensorFlow checkpoint.
+    # Keras 3 accepts only files of its own format. Keras 2 writes a TensorFlow checkpoint.
     suffix = ".weights.h5" if keras_support.is_keras_3() else ""
     path = os.path.join(args.model_dir, "model-{epoch}" + suffix)
     reporter = keras_events.EventsCallback(

@@ -1,8 +1,8 @@
-"""TensorFlow's own multi_process_runner, kept warm: another cluster for each SIGUSR1.
+"""Run TensorFlow's own multi_process_runner, kept warm: a new cluster for each SIGUSR1.
 
-For the start-up benchmark, which compares it with the suite's zygote. It is meant for binaries
-that Bazel built: it starts processes by running its own binary again, so a launcher stands in for
-that. Beside TensorFlow it needs dill and portpicker.
+For the startup benchmark, which compares it with the suite's zygote. It is meant for binaries that
+Bazel built and starts processes by running its own binary again. A launcher script replaces that
+binary here. In addition to TensorFlow it needs dill and portpicker.
 """
 
 import os
@@ -17,16 +17,16 @@ import tensorflow as tf
 from reference_trainers.events import EventWriter
 
 NAME = "multi_process_runner"
-LAUNCHER = "MULTI_PROCESS_RUNNER_LAUNCHER"  # variable; inherited when it runs itself again
+LAUNCHER = "MULTI_PROCESS_RUNNER_LAUNCHER"  # environment variable; inherited by the re-run
 runner = tf.__internal__.distribute.multi_process_runner
 
 
 def task(program, number):
-    """One task of cluster `number`, in a process of the runner's; returns the value.
+    """Run one task of cluster `number`, in a process of the runner, and return its value.
 
-    Its events go where the driver's go: a line is whole, whoever writes it.
+    Its events go to the driver's file, where concurrent writers append whole lines.
     """
-    import os  # the runner carries this function over without its module
+    import os  # the runner serializes this function without its module
     import runpy
     import sys
 
@@ -36,7 +36,7 @@ def task(program, number):
 
 
 class Serve(tf.test.TestCase):
-    """The runner works from within a test only."""
+    """The runner works only within a test."""
 
     def test_serve(self):
         events = EventWriter()
@@ -51,7 +51,7 @@ class Serve(tf.test.TestCase):
 
 
 def launcher():
-    """An executable, in this directory, that runs this very program."""
+    """Write an executable to this directory that runs this program, and return its path."""
     path = os.path.abspath(NAME)
     command = shlex.join([sys.executable, os.path.abspath(__file__)])
     with open(path, "w") as file:
@@ -61,7 +61,7 @@ def launcher():
 
 
 if __name__ == "__main__":
-    # Blocked from the start: a request that comes early waits for sigwait.
+    # Blocked from the start, so that an early request stays pending until sigwait.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
     if LAUNCHER not in os.environ:
         os.environ[LAUNCHER] = launcher()

@@ -1,7 +1,7 @@
-"""Goes once through a few examples, the last batch a partial one, and tells who saw which.
+"""Read a few examples once, with a partial last batch, and report the examples of each worker.
 
-For mwms/autoshard-data and mwms/autoshard-off: `--way` is an AutoShardPolicy, for a data set in
-memory that the strategy divides, or `function`: each worker makes a data set of its own share by
+For mwms/autoshard-data and mwms/autoshard-off. `--way` is an AutoShardPolicy for a data set in
+memory that the strategy shards, or `function`: each worker creates a data set of its own share with
 distribute_datasets_from_function. Example i is the number i.
 """
 

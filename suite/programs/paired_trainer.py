@@ -1,10 +1,10 @@
-"""Times a trainer that takes turns with another one, which is to be compared with it.
+"""Time a trainer, interleaved with another trainer under comparison.
 
-Started with flags of its own, then those of the trainer. The task that leads ends a step with what
-it tells, or several at once: a coordinator's round, an epoch of fit. After its warm-up it makes
-some steps, tells how long they took (`timed`), and gives the other its turn; its cluster waits with
-it. When it has had all its turns it waits to be ended from outside. A slowdown can be planted, for
-trials.
+It takes its own flags first, then those of the trainer. The lead task defines the end of a step by
+an event, which may cover several steps: a coordinator's round, an epoch of fit. After its warm-up
+the lead task makes some steps, reports their duration (`timed`), and passes the turn to the other
+trainer, while its cluster waits with it. After its last turn it waits to be killed. For trials, a
+slowdown can be injected.
 """
 
 import argparse
@@ -22,19 +22,20 @@ from turns import Turns
 
 from reference_trainers.events import EventWriter
 
-WINDOW = 10  # steps over which a median is taken while it warms up
-FALLING = 0.97  # warm-up is over when a window is no less than so many times the one before
-WARM_UP_S = 10.0  # at most, since the first step: a machine with other work on it never settles
+WINDOW = 10  # window of the median during warm-up, in steps
+FALLING = 0.97  # warm-up ends if a window takes at least this share of the one before
+WARM_UP_S = 10.0  # limit, counted from the first step: on a busy machine step times never settle
 
 
 class Lead(object):
-    """The clock of the task that leads; `ticked` is called at the end of each of its steps.
+    """The clock of the lead task; `ticked` is called at the end of each of its steps.
 
-    It has `count` turns of `turn_s` each, or where steps are longer, fewer in the same time, but no
-    fewer than `least`, after a first one for trial. Both sides make as many steps in a turn, those
-    that the quicker one makes in `turn_s`. If each ended its turn with the first step beyond that,
-    the slower side's turns would have fewer steps by bounds that a small change can cross, and slow
-    steps would end turns. `slow_down`: each step is made longer by this share of it.
+    It has `count` turns of `turn_s` each, after a first trial turn. If steps are longer, it has
+    fewer turns in the same time, but at least `least`. Both sides make the same number of steps in
+    a turn: as many as the faster side makes in `turn_s`. If each side ended its turn with the first
+    step beyond `turn_s`, the slower side would have fewer steps per turn, a number that a small
+    change can shift, and slow steps would end turns. `slow_down`: each step is lengthened by this
+    share of its time.
     """
 
     def __init__(self, turns, count, least, turn_s, slow_down):
@@ -45,7 +46,7 @@ class Lead(object):
         self.warm, self.warming = False, []  # the latter: seconds of each step so far
         self.warming_s = 0.0
         self.steps = self.steps_of_turn = 0
-        self.trial_s = 0.0  # of a step, alone on the machine: they warm up together
+        self.trial_s = 0.0  # of a step without contention: both sides warm up at the same time
 
     def ticked(self, events, steps):
         now_s = self._planted(time.perf_counter())
@@ -54,13 +55,13 @@ class Lead(object):
         else:
             self.steps += steps
             if self._over(now_s):
-                # What is told has the results of steps, which may have been begun only.
+                # Pending events have results of steps that may still be running.
                 events.flush()
                 self._end_turn(events, time.perf_counter())
         self.last_s = time.perf_counter()
 
     def _planted(self, now_s):
-        """When the step is over that is made longer."""
+        """Delay the end of a slowed-down step, and return its time."""
         if self.slow_down and self.last_s:
             until_s = now_s + self.slow_down * (now_s - self.last_s)
             while now_s < until_s:
@@ -110,13 +111,13 @@ class Lead(object):
 
 
 def settled(times_s):
-    """Whether steps have stopped becoming faster, by the medians of the last two windows."""
+    """Return True if steps no longer become faster, by the medians of the last two windows."""
     before, last = times_s[-2 * WINDOW : -WINDOW], times_s[-WINDOW:]
     return len(before) == WINDOW and median(last) >= FALLING * median(before)
 
 
 def listen(lead, tick):
-    """Let it know of every such event."""
+    """Call `lead.ticked` for each `tick` event."""
 
     def heard(write):
         def told(self, event, **fields):

@@ -1,8 +1,8 @@
-"""A trainer in which one task does something wrong by itself, at a step or while it saves.
+"""Run a trainer in which one task injects a fault into itself, at a step or during a save.
 
-Started with flags of its own, then those of the trainer, whose program is not changed: the fault
-lies behind the event that tells of the step, or in the moment in which something new appears in
-the model directory. A task that is started again does nothing wrong.
+It takes its own flags first, then those of the trainer, whose program is unchanged. The fault
+follows the event of the step, or the creation of a new file in the model directory. A restarted
+task injects no fault.
 """
 
 import argparse
@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 
 from reference_trainers.events import EventWriter
 
-SLOWER_S = 0.1  # a step of a straggler
+SLOWER_S = 0.1  # extra time of a straggler's step
 IN_CREATE = 0x100  # linux/inotify.h
 
 
@@ -41,7 +41,7 @@ PLANTS = {"exception": fail, "exit": leave, "straggler": dawdle, "sigkill": die}
 
 
 class Plant:
-    """Wraps the event writer's methods, by which a trainer tells where it is."""
+    """Wrap the event writer's methods, through which a trainer reports its progress."""
 
     def __init__(self, args, model_dir):
         self.args = args
@@ -61,20 +61,23 @@ class Plant:
         return telling
 
     def after_step(self, writer, global_step):
-        """Do it after that step and, unless it was the end, after each one that follows."""
+        """Inject the fault after this step and, if the task survives, after each later step."""
         if global_step < self.args.at_step:
             return
         self.tell(writer)
         PLANTS[self.args.plant]()
 
     def has_saved(self, event, fields):
-        """Whether a save is complete: after that step or, where it is 0, when it is told of one."""
+        """Return True if a save is complete.
+
+        That is after step `at_step` or, if it is 0, at the event of a save.
+        """
         if self.args.at_step:
             return event == "step" and fields["global_step"] >= self.args.at_step
         return event == "checkpoint_saved"
 
     def before_save(self, writer):
-        """Do it as soon as the next save has written something."""
+        """Inject the fault as soon as the next save has created a file."""
         if not self.watching:
             self.watching = True
             watch = watch_directories(self.model_dir)
@@ -86,14 +89,14 @@ class Plant:
         PLANTS[self.args.plant]()
 
     def tell(self, writer):
-        """Once."""
+        """Write `fault_started`, once."""
         if not self.told:
             self.told = True
             writer.write("fault_started", fault=self.args.plant)
 
 
 def watch_directories(top):
-    """A descriptor that can be read once a file is made in `top`, or below it in what is there."""
+    """Return a descriptor that is readable once a file is created in `top` or a subdirectory."""
     libc = ctypes.CDLL(None, use_errno=True)
     watch = libc.inotify_init()
     for directory, _, _ in os.walk(top):

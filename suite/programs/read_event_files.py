@@ -1,7 +1,7 @@
-"""Reads the event files that a TensorBoard callback has written, a `summary` for each scalar.
+"""Read the event files of a TensorBoard callback, and write a `summary` for each scalar.
 
-For mirrored/callbacks. `path` is the directory below --logs ("train"), `tag` and `value` are the
-scalar's, `global_step` is the step that the callback gave it: the epoch, counted from 0.
+For mirrored/callbacks. `path` is the directory below --logs ("train"). `tag` and `value` are the
+scalar's. `global_step` is the step that the callback assigned: the epoch, counted from 0.
 """
 
 import glob

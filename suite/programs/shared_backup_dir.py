@@ -1,9 +1,10 @@
-"""Gives BackupAndRestore a directory in which another CheckpointManager saves as well.
+"""Run BackupAndRestore on a directory in which another CheckpointManager saves as well.
 
 For mwms/backup-dir-exclusive. The first run saves both each epoch and is interrupted in its last
-epoch; the second run on the same --model-dir tells where it resumed. `collided` lists the files
-left and the error, if any. --inside puts the other checkpoints into the subdirectory that Keras 2
-really uses (backup_dir/chief); --apart is the control, with a directory of their own.
+epoch. The second run on the same --model-dir reports where it resumed. `collided` lists the
+remaining files and the error, if any. --inside puts the other checkpoints into the subdirectory
+that Keras 2 really uses (backup_dir/chief). --apart is the control, with a separate directory for
+them.
 """
 
 import os
@@ -22,7 +23,7 @@ EPOCHS, STEPS = 3, 4
 
 
 class Interrupted(Exception):
-    """Stands for the end of a machine."""
+    """Simulates the loss of a machine."""
 
 
 def main():
@@ -62,7 +63,7 @@ def main():
         model.fit(x, x[:, :1], batch_size=1, epochs=EPOCHS, callbacks=callbacks, verbose=2)
     except Interrupted:
         error = "interrupted"
-    except Exception as failure:  # noqa: BLE001 (what a collision leads to is the question)
+    except Exception as failure:  # noqa: BLE001 (a collision's effect is the question)
         error = "%s: %s" % (type(failure).__name__, failure)
     files = sorted(
         os.path.relpath(os.path.join(where, name), args.model_dir)

@@ -1,8 +1,8 @@
-"""Follows the checkpoints of a model directory and evaluates each, beside the cluster that trains.
+"""Follow and evaluate the checkpoints of a model directory, next to the cluster that trains.
 
-For mwms/side-evaluator: a task of its own, without a strategy. It ends with exit code 0 after the
-checkpoint at --until-step or beyond, with 1 when no new one comes for --timeout seconds. With
---sidecar Keras' own SidecarEvaluator does the following, for as long as it takes.
+For mwms/side-evaluator: a separate task, without a strategy. It ends with exit code 0 after a
+checkpoint at --until-step or beyond, and with 1 if no new one arrives for --timeout seconds. With
+--sidecar Keras' own SidecarEvaluator follows the checkpoints, without a time limit.
 """
 
 import os
@@ -27,7 +27,7 @@ def main():
     events = EventWriter("evaluator/0")
     data = workload.load_data(args.data)
     model = keras_support.build_and_compile_cnn_model(args)
-    # A compiled model brings its optimizer; a loop of one's own saves it beside the model.
+    # A compiled model includes its optimizer. A custom loop saves the optimizer next to the model.
     checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
     test, steps = keras_support.test_dataset(data, args.batch_size)
     directory = os.path.join(args.model_dir, "ckpt")
@@ -53,7 +53,7 @@ def main():
 
 
 class EventReporter(tf.keras.callbacks.Callback):
-    """Tells of each evaluation, and ends the evaluator after the one that is awaited."""
+    """Report each evaluation, and end the evaluator after the awaited one."""
 
     def __init__(self, events, until_step):
         super().__init__()
@@ -65,11 +65,14 @@ class EventReporter(tf.keras.callbacks.Callback):
         self.events.write("restored", path="", global_step=step, seconds=None, **state)
         self.events.write("evaluated", global_step=step, metrics=dict(logs or {}))
         if step >= self.until_step:
-            sys.exit(0)  # it would go on until it has made a number of evaluations
+            sys.exit(0)  # otherwise it continues for a fixed number of evaluations
 
 
 def follow(args, events, model, test, steps, directory):
-    """Let Keras' evaluator follow the directory; Unsupported where Keras has none."""
+    """Run Keras' evaluator on the directory.
+
+    If Keras has none, write `unsupported` and end with exit code 77.
+    """
     evaluator = getattr(tf.keras.utils, "SidecarEvaluator", None)
     if evaluator is None:
         reason = "Keras %s has no SidecarEvaluator" % tf.keras.__version__

@@ -1,8 +1,8 @@
-"""What a collective cannot be faster than: plain TCP over the cluster's own path, and memcpy.
+"""Measure the limits of a collective: plain TCP over the cluster's own path, and memcpy.
 
-Worker 1 streams to worker 0 and then plays ping-pong with it, at the address that the cluster has
-for worker 0; then worker 0 copies memory. No TensorFlow, so that nothing but sockets is measured.
-Start worker 0 first, and worker 1 when it says `serving`.
+Worker 1 streams to worker 0 and then measures round trips, at the address that the cluster has for
+worker 0. Then worker 0 copies memory. It does not use TensorFlow, so that only sockets are
+measured. Start worker 0 first, and worker 1 after the `serving` event.
 """
 
 import os
@@ -19,14 +19,14 @@ from reference_trainers.events import EventWriter
 
 NAME = "tcp_limit"
 PIECE = 1 << 20  # bytes of one send or receive
-MARK_S = 0.01  # arrivals are told at most this often
+MARK_S = 0.01  # arrivals are recorded at most this often
 PINGS = 200
 COPIED = 64 << 20  # bytes
 COPIES = 10
 
 
 def received(peer):
-    """The stream's (bytes, begins, ends), in stretches of MARK_S or one receive."""
+    """Return the stream's (bytes, begins, ends), in intervals of MARK_S or one receive."""
     piece = memoryview(bytearray(PIECE))
     got, begins, ends = [0], [time.monotonic()], []
     while True:
@@ -42,7 +42,7 @@ def received(peer):
 
 
 def streamed(peer, seconds):
-    """Send for that long, then say that this was all."""
+    """Send for that many seconds, then signal the end of the stream."""
     piece, end_s = memoryview(bytearray(PIECE)), time.monotonic() + seconds
     while time.monotonic() < end_s:
         peer.sendall(piece)
@@ -50,7 +50,7 @@ def streamed(peer, seconds):
 
 
 def pinged(peer, seconds):
-    """(bytes, begins, ends) of round trips of one byte."""
+    """Return (bytes, begins, ends) of round trips of one byte."""
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     begins, ends, end_s = [], [], time.monotonic() + seconds
     while len(ends) < PINGS and (not ends or ends[-1] < end_s):
@@ -62,7 +62,7 @@ def pinged(peer, seconds):
 
 
 def echoed(peer):
-    """Answer until the other has had enough."""
+    """Echo bytes until the peer closes the connection."""
     peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     while True:
         byte = peer.recv(1)
@@ -72,7 +72,7 @@ def echoed(peer):
 
 
 def copied():
-    """(bytes, begins, ends) of copies from memory to memory."""
+    """Return (bytes, begins, ends) of copies from memory to memory."""
     source = np.ones(COPIED, np.uint8)
     target, begins, ends = np.empty_like(source), [], []
     for _ in range(COPIES):
@@ -108,7 +108,7 @@ def main():
     else:
         with socket.create_connection((host, int(port))) as peer:
             streamed(peer, args.seconds)
-            peer.recv(1)  # until the other has taken it all
+            peer.recv(1)  # until the peer has received everything
         with socket.create_connection((host, int(port))) as peer:
             tell("tcp_ping", pinged(peer, args.seconds))
 

@@ -1,7 +1,8 @@
-"""Times a trainer's steps from outside of it, alike whether it writes events or not.
+"""Time a trainer's steps from outside, in the same way with and without events.
 
-Started with flags of its own, then those of the trainer. A stretch is some steps in a row; for
-each after the first, `timed` tells how long it took. Two such programs take turns, a stretch each.
+It takes its own flags first, then those of the trainer. A stretch is a number of consecutive steps.
+For each stretch after the first, `timed` reports its duration. Two such programs alternate, one
+stretch each.
 """
 # ruff: noqa: ARG002 (the hooks have Keras' signatures)
 
@@ -42,9 +43,9 @@ class Stretches(object):
 
 
 def time_keras(stretches):
-    """A stretch is an epoch: hooks at its ends cost no step anything.
+    """Time epochs as stretches: hooks at the ends of an epoch add nothing to a step.
 
-    The callback comes first, so what the trainer's own write at the end of an epoch is not timed.
+    The callback comes first, so the trainer's own writes at the end of an epoch are not timed.
     """
 
     class Clock(tf.keras.callbacks.Callback):
@@ -67,7 +68,7 @@ def time_keras(stretches):
 
 
 def time_supervisor(stretches, steps):
-    """A stretch is so many steps, counted by the batches that the loop takes."""
+    """Time stretches of `steps` steps, counted by the batches that the loop takes."""
     batches = supervisor_support.batches
 
     def timed_batches(*args):

@@ -1,7 +1,8 @@
-"""Takes turns with another process, so that what is timed in both sees the same machine.
+"""Alternate with another process, so that timings of both see the same machine.
 
-The order is ABBA: the first, the second twice, the first twice, and so on. A drift that is even
-over two turns of each then weighs on both alike. Imported by programs beside it; standard library.
+The order is ABBA: the first, the second twice, the first twice, and so on. So a drift that is
+uniform over two turns of each affects both alike. Programs in this directory import it. Standard
+library only.
 """
 
 import contextlib
@@ -12,9 +13,10 @@ NUMBER = struct.Struct("d")
 
 
 class Turns(object):
-    """Whose turn it is, as a byte that goes to and fro; all turns are mine once the other has left.
+    """The turn, as a byte that two processes pass to each other.
 
-    By two named pipes: whoever comes first waits for the other to open them.
+    After one process leaves, all turns belong to the other. Two named pipes carry the byte: the
+    process that arrives first waits until the other opens them.
     """
 
     def __init__(self, path, first):
@@ -28,9 +30,10 @@ class Turns(object):
                 os.mkfifo(name)
 
     def next(self, number=0.0):
-        """Wait for my next turn, after giving it to the other where the order says so.
+        """Wait for this process's next turn, after passing the turn if the order requires it.
 
-        `number`: what the other is told by that; what it told is in `heard`.
+        `number` is sent to the other process with the turn. The number that the other process sent
+        is in `heard`.
         """
         if not self.taken:
             self._meet()
@@ -41,23 +44,23 @@ class Turns(object):
         self.taken += 1
 
     def leave(self):
-        """After the last turn of mine: all further ones are the other's."""
+        """Leave after the last turn of this process: all further turns are the other's."""
         os.close(self.others)
         os.close(self.mine)
 
     def give(self, number=0.0):
-        """The turn is the other's."""
+        """Pass the turn to the other process."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self.others, NUMBER.pack(number))
 
     def wait(self):
-        """Until the other gives me the turn, or has left or ended."""
+        """Wait until the other process passes the turn, leaves or exits."""
         told = os.read(self.mine, NUMBER.size)
         if told:
             (self.heard,) = NUMBER.unpack(told)
 
     def _meet(self):
-        # In the same order on both sides: each opening waits for its counterpart.
+        # In the same order on both sides: each open waits for its counterpart.
         to_second, to_first = self.paths
         if self.first:
             self.others = os.open(to_second, os.O_WRONLY)

@@ -1,1 +1,1 @@
-"""The bare calls of the documents: a file for each approach, named as its trainer."""
+"""The documents' bare calls: one file for each approach, with the name of its trainer."""

@@ -1,21 +1,21 @@
-"""What several of the documents' programs have in common."""
+"""Shared code of the documents' programs."""
 
 import numpy as np
 import tensorflow as tf
 
 from reference_trainers import keras_support
 
-FOR_EVER = 10**9  # steps: whoever compares ends it
+FOR_EVER = 10**9  # steps: the comparing side kills the program
 
 
 class Steps(object):
-    """Tells of steps, and of nothing in them."""
+    """Report steps without their content."""
 
     def __init__(self, events):
         self.events, self._count = events, 0
 
     def made(self, loss=lambda: None):
-        """`loss`: called a little later, to wait for what is still computed."""
+        """Report a step; `loss` is called a little later and waits for pending computation."""
         self._count += 1
         where = {"step": self._count, "global_step": self._count}
         self.events.write_soon("step", later=lambda: {"loss": loss()}, examples=None, **where)
@@ -29,14 +29,14 @@ class Steps(object):
 
 
 def batches(data, batch):
-    """Shuffled batches of (x float32 [batch, 28, 28] in 0..1, y int64 [batch]), without end."""
+    """Return endless shuffled batches of (x float32 [batch, 28, 28] in 0..1, y int64 [batch])."""
     x, y = data.x_train / np.float32(255), data.y_train
     dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x))
     return dataset.repeat().batch(batch)
 
 
 def compiled(args, strategy, **how):
-    """The model of these flags; `how`: what `compile` takes besides."""
+    """Return the model of these flags, compiled; `how`: further arguments of `compile`."""
     with strategy.scope():
         model = keras_support.build_cnn_model(args)
         model.compile(
@@ -49,7 +49,7 @@ def compiled(args, strategy, **how):
 
 
 def fit(args, data, steps, strategy):
-    """tutorials/distribute/keras and multi_worker_with_keras."""
+    """Train as tutorials/distribute/keras and multi_worker_with_keras do."""
     model = compiled(args, strategy)
 
     class Told(tf.keras.callbacks.Callback):
@@ -65,7 +65,7 @@ def mirrored(args):
 
 
 def multi_worker_mirrored(args):
-    if "devices" in args:  # Estimator's trainer has one a task
+    if "devices" in args:  # the Estimator's trainer has one per task
         keras_support.logical_devices(args.devices)
     return tf.distribute.MultiWorkerMirroredStrategy(
         communication_options=tf.distribute.experimental.CommunicationOptions(
@@ -77,7 +77,10 @@ def multi_worker_mirrored(args):
 
 
 def make_loop(args, strategy):
-    """(what a replica does with (images, labels), giving its share of the loss; global batch)."""
+    """Return (replica_step, global batch).
+
+    replica_step takes (images, labels) and returns the replica's share of the loss.
+    """
     global_batch = args.batch_size * strategy.num_replicas_in_sync
     with strategy.scope():
         model = keras_support.build_cnn_model(args)

@@ -1,4 +1,4 @@
-"""tutorials/distribute/parameter_server_training, its loop of one's own."""
+"""tutorials/distribute/parameter_server_training: its custom training loop."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""tutorials/distribute/custom_training: a step gets its batch from the loop over the data."""
+"""tutorials/distribute/custom_training: the loop over the data passes a batch to each step."""
 
 import tensorflow as tf
 

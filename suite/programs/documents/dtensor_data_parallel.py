@@ -1,4 +1,4 @@
-"""guide/core/distribution: a mesh of one dimension, weights replicated, batches sharded."""
+"""guide/core/distribution: a one-dimensional mesh, replicated weights, sharded batches."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""tutorials/distribute/multi_worker_with_estimator; without a directory to save to."""
+"""tutorials/distribute/multi_worker_with_estimator, without checkpoints."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""tutorials/distribute/parameter_server_training, its part on Model.fit."""
+"""tutorials/distribute/parameter_server_training: its part on Model.fit."""
 
 import tensorflow as tf
 
@@ -6,7 +6,7 @@ from reference_trainers import parameter_servers
 
 from . import common
 
-STEPS_PER_EXECUTION = 10  # as it has it
+STEPS_PER_EXECUTION = 10  # the document's value
 
 
 def train(args, data, steps, role):

@@ -1,4 +1,4 @@
-"""deploy/distributed, its parameter servers in step: SyncReplicasOptimizer."""
+"""deploy/distributed with synchronous parameter servers: SyncReplicasOptimizer."""
 
 from . import supervisor_parameter_server
 
