@@ -1,4 +1,4 @@
-"""Tests of `topology`: every task of a cluster is told the same, and its own place."""
+"""Tests of `topology`: every task of a cluster gets the same cluster and its own place."""
 
 from __future__ import annotations
 

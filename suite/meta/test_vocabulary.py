@@ -1,4 +1,4 @@
-"""Misspelled names in `@pytest.mark.cases` and in trainer rows are errors, not deselected tests."""
+"""Tests that misspelled names in `@pytest.mark.cases` and trainer rows are errors."""
 
 from __future__ import annotations
 
