@@ -1,4 +1,4 @@
-"""Which cases a test has, of the rows that can give what it needs."""
+"""Tests of the cases of a test: those of the rows that meet its needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from suite.harness.pytest_plugin.parametrization import Needs, select
 
 LOOP = BY_NAME["custom_loop_multi_worker_mirrored"]
 SERVERS = BY_NAME["supervisor_parameter_server"]
-NOTHING = Settings((), (), (), None, None, None, None, "fork", 1.0, 1)  # asked for
+NOTHING = Settings((), (), (), None, None, None, None, "fork", 1.0, 1)  # no option is given
 
 
 @pytest.mark.parametrize(
