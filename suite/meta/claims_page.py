@@ -57,7 +57,7 @@ def _claims(function: ast.FunctionDef) -> Iterator[str]:
 
 
 def _checks(function: ast.FunctionDef, others: Mapping[str, ast.FunctionDef]) -> Iterator[str]:
-    """Yield the checks and OWN_RULES that the function calls, also through functions next to it."""
+    """Yield the checks and OWN_RULES that a test calls, also through functions of its file."""
     for node in ast.walk(function):
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)

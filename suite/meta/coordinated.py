@@ -1,7 +1,7 @@
 """Hand-written histories of a coordinator, which alone reports the steps that servers run for it.
 
-They need no fake trainer: a coordinator differs in which task reports the events, and the events
-are the same. A launch's `defect` names the defect in the history.
+No fake trainer produces them: their only special feature is which task reports which event. A
+launch's `defect` names the defect in the history.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Told = tuple[str, str, Mapping[str, Any]]
 
 
 def history(told: Iterable[Told], trainer: Trainer = COORDINATOR, **flags: Any) -> Run:
-    """Return a run of (task, event, fields), one second apart; fields may hold `attempt`."""
+    """Return a run from (task, event, fields), one second apart; fields may hold `attempt`."""
     made = tuple(
         Event(name, float(i), task, data.get("attempt", 0), data)
         for i, (task, name, data) in enumerate(told)
@@ -76,7 +76,7 @@ def server_lost(launch: Any) -> Run:
 
 
 def fit_worker_lost(launch: Any) -> Run:
-    """Return epochs after a worker is lost, and epochs after it is restarted."""
+    """Return the history of epochs after a worker is lost, and after it is restarted."""
     defect, number = launch.defect, 0
     told: list[Told] = []
 

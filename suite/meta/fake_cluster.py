@@ -197,7 +197,7 @@ class ParameterServer:
     def on_take(self, needed):
         """Return the mean of `needed` gradients once they have arrived.
 
-        Return None if `begin` was called meanwhile: the chief that asked is dead.
+        Return None if `begin` was called meanwhile, because then the chief that asked is dead.
         """
         own = self.begun
         self.changed.wait_for(lambda: len(self.delivered) >= needed or own != self.begun)

@@ -262,7 +262,7 @@ class Worker:
             self.events.write("input", ids=indices, **where)
         last = self.index == self.workers - 1
         if where["global_step"] == self.lag_at and last:
-            fake_cluster.pause(0.5)  # while a peer is faulted; it cannot pass us
+            fake_cluster.pause(0.5)  # while the fault hits a peer, which waits
 
     def _hear(self, *_):
         self.preemption = True

@@ -104,7 +104,7 @@ class FakeCase:
     directory: Path
     trainer: Trainer
     defect: str = ""
-    moment: str = ""  # a row's injection point, in a scenario of the fault matrix
+    moment: str = ""  # the row's injection point, in a scenario of the fault matrix
 
     @property
     def case(self) -> Case:

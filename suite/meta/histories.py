@@ -115,7 +115,7 @@ def side_evaluator(launch: FakeCase) -> Compared:
 
 
 def loaded(launch: FakeCase) -> Continued:
-    """Return an evaluation, and evaluations of three kinds of save of the same model."""
+    """Return an evaluation, and then evaluations from three kinds of save."""
     wrong = {
         "loads_another_export": "export",
         "loads_another_in_scope": "export in scope",

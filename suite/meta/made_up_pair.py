@@ -93,7 +93,7 @@ def write(
 
 
 def usual(**levels: float) -> dict[str, list[float]]:
-    """Return step times by name, where `levels` multiply those of the names that they contain."""
+    """Return step times by name; `levels` scales those that it names."""
     return {
         name: times(level * levels.get(name, 1.0), seed=number)
         for number, (name, level) in enumerate(STEP_S.items())

@@ -136,7 +136,7 @@ def verdicts() -> list[dict[str, Any]]:
 
 
 def measurements() -> list[dict[str, Any]]:
-    """Return throughput of three processes and start-up of eight clusters for each, and others."""
+    """Return throughput (three processes each), start-up (eight clusters each) and one other."""
     return [*_throughput(), *_startup(), *_others()]
 
 
@@ -278,7 +278,7 @@ def write_numbers(*given: Any) -> frame.RunFrames:
 
 
 def write_small(run_dir: Path, **info: Any) -> Path:
-    """Write a passing run of one test and a few numbers."""
+    """Write a passing run of one test and one number."""
     verdict_row = verdict(SINGLE, "export", "loads")
     write_numbers(run_dir, {**INFO, "exit_code": 0, **info}, [*_others()], [verdict_row])
     return run_dir

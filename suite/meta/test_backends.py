@@ -1,6 +1,6 @@
 """Tests that the actual backend is read from TensorFlow's logs, and that GPUs are shared out.
 
-No test needs a GPU.
+The tests replace `nvidia-smi` and need no GPU.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ AT_ONCE = 4  # scenarios, which mostly wait
 
 # Unusual behavior that is allowed: (group, "defect").
 ALLOWED = [
-    # It fails in time. Closing its data set takes longer than the limit.
+    # It fails in time, although closing its data set takes longer than that.
     ("interrupted", "takes_its_time_to_leave"),
     ("struck", "takes_its_time_to_leave"),
 ]
@@ -194,7 +194,7 @@ def stage(
     asked = [spec.params for spec in specs if spec is not None]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         found = Stage(engine, directory, pool)
-        if not hasattr(request.config, "workerinput"):  # it would run other workers' scenarios
+        if not hasattr(request.config, "workerinput"):  # a worker would run others' scenarios
             for params in asked:
                 if params.keys() >= {"group", "defect"}:
                     found.play(params["group"], params["defect"])

@@ -107,7 +107,7 @@ def limits_run(*told: tuple[str, list[int], list[float], list[float]]) -> Run:
 
 
 def test_limits_are_of_the_steady_stream():
-    begins = [0.0, *(1.0 + 0.01 * i for i in range(20))]  # it starts after a second
+    begins = [0.0, *(1.0 + 0.01 * i for i in range(20))]  # the stream starts after a second
     stream = ("tcp_stream", [10**7] * 21, begins, later(begins[1:], 0.0) + [1.2])
     ping = ("tcp_ping", [1, 1, 1], [0.0, 1.0, 2.0], [0.1, 1.2, 2.3])
     copy = ("memcpy", [GIGABYTE] * 3, [0.0, 1.0, 2.0], [0.5, 1.25, 2.8])

@@ -104,7 +104,7 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IO[str]]:
 
 @pytest.mark.parametrize("how", ["write", "write_soon"])
 def test_a_task_stands_still_after_the_step_for_which_it_is_held(path: Path, lock, how: str):
-    """It has reported the step, and waits until it is released."""
+    """The task has reported the step, and waits until it is released."""
     writer = EventWriter()
 
     def train() -> None:

@@ -1,6 +1,6 @@
 """Tests that leased ports are closed to other users, or that the user is warned.
 
-They are closed as long as their cluster lives.
+They are closed as long as their cluster runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ TOOLS = {NFTABLES: ["nft"], IPTABLES: ["iptables", "ip6tables"]}
 
 
 def in_own_network(tool: str) -> list[str]:
-    """Return the start of a command that sets rules in a network of its own."""
+    """Return the first words of a command that sets rules in its own network namespace.
+
+    The machine's other programs are not affected by the rules.
+    """
     if os.geteuid():
         pytest.skip("firewall rules and a second user need root")
     missing = [name for name in TOOLS[tool] if not shutil.which(name, path=firewall.SYSTEM_PATH)]

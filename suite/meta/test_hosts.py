@@ -71,7 +71,7 @@ else:
         peer.sendall(b"x" * size)
         peer.recv(1)
 """
-# It frees nothing: space that it frees after the disk was filled could be written again.
+# It frees no space: space freed after the disk was filled could be written again.
 WRITING = """
 path = os.path.join(sys.argv[sys.argv.index("--model-dir") + 1], "file")
 while True:
@@ -83,7 +83,7 @@ while True:
         say("refused", error=errno.errorcode[error.errno])
     select.select([], [], [], 0.005)
 """
-ENOUGH = 20  # datagrams, enough that some would have arrived
+ENOUGH = 20  # datagrams, of which some would arrive
 
 
 def row(directory: Path, body: str, workers: int = 2) -> Trainer:

@@ -90,7 +90,7 @@ def test_clusters_side_by_side_are_timed_while_all_of_them_train():
 
 
 def test_who_is_slow_first_does_not_leave_another_without_steps():
-    """Half of the late run's steps end after those of the early run, which had the processors."""
+    """The early run has the processors first: most of its steps end before those of the other."""
     late = [0.0, *(9.0 + 0.02 * i for i in range(40))]
     early = [*(0.02 * i for i in range(40)), 9.0, 9.9]
     runs = [made_up({"worker/0": ends}, EACH_ON_ITS_OWN) for ends in (late, early)]

@@ -1,4 +1,4 @@
-"""Tests of suite.harness.cluster.addresses: no two clusters share an address."""
+"""Tests of suite.harness.cluster.addresses: no two clusters ever share an address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests that pip makes an editable install of a checkout and refuses all other builds."""
+"""Tests that pip makes an editable install of a checkout and refuses a plain install."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ SUPERVISOR = Case(BY_NAME["supervisor_parameter_server"], "none", "none")
 
 
 def take_turns(path: Path, firsts: int, seconds: int) -> tuple[str, dict[str, float]]:
-    """Return the order of two sides' turns, and the time that each last heard of the other."""
+    """Return the order of two sides' turns, and the time that each last heard from the other."""
     had: list[str] = []
     heard: dict[str, float] = {}
 

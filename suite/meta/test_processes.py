@@ -316,7 +316,7 @@ def test_cluster_that_cannot_begin_returns_its_ports(fake_engine, program, fails
 
 @pytest.mark.parametrize("wrapped", [(), ("unshare", "-rnpf")], ids=["host", "namespaces"])
 def test_leak_check_sees_a_stopped_process(wrapped):
-    """The check also sees it in the process's own namespaces."""
+    """The check also sees a process in its own namespaces."""
     if wrapped and addresses.probe().kind != addresses.NAMESPACE:
         pytest.skip("this kernel allows no namespaces")
     session = f"stopped-{os.getpid()}"

@@ -33,7 +33,7 @@ def run_of(
 ) -> frame.RunFrames:
     """Write a run whose new side takes `ratio` times as long.
 
-    With `broken`, its test has `verdict` for that reason.
+    With `broken`, its test ends in `verdict` for that reason.
     """
     info = {**made_up_run.INFO, "run_id": directory.name, "exit_code": 1 if broken else 0}
     rows = [{**row, "run_id": directory.name} for row in turns(ratio, pairs)]
@@ -45,7 +45,7 @@ def run_of(
 
 
 def test_a_comparison_that_broke_is_told_of_and_its_pairs_are_none(tmp_path: Path, capsys: Any):
-    """The pairs of a broken comparison say "no change", and must not count."""
+    """Half of the pairs are left when NEW dies. They say "no change" and must not count."""
     run_of(tmp_path / "run", 1.0, broken="worker/0 was killed")
     run_of(tmp_path / "whole", 1.0)
     for runs, compared in (([tmp_path / "run"], 0), ([tmp_path / "run", tmp_path / "whole"], 1)):

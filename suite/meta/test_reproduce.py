@@ -13,8 +13,8 @@ from suite.harness.session import run_directory
 from suite.meta import listed as plugin
 from suite.meta.sessions import listed
 
-# All tests of `pytest suite/`, and a part of it with options that narrow cases: tests that take
-# the first backend or Keras flavor take the first of those that are asked for.
+# All tests that `pytest suite/` can run, and a part of them with options that narrow cases: tests
+# that take the first backend or Keras flavor take the first of those that are asked for.
 WHOLE = ("suite/", "--ignore=suite/meta", "--fault-matrix", "--full", "--long")
 NARROWING = ("--backend", "nccl", "--keras", "keras3", "--deadline-scale", "2.5")
 NARROWED = ("suite/conformance/test_placement.py", *NARROWING)

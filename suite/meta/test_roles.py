@@ -14,7 +14,7 @@ ADDRESSES = {"worker/0": "localhost:1", "worker/1": "localhost:2"}
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch):
-    """Return `told(**changes)`, which sets worker/1's changed variables; None removes one."""
+    """Return `told(**changes)`, which sets worker/1's variables, changed; None unsets one."""
 
     def tell(**changes: str | None) -> None:
         for name in ROLE_VARIABLES:

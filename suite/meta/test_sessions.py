@@ -148,7 +148,7 @@ def test_reports_stay_small_and_inert_whatever_is_printed(plugin_stage, sessions
 
 
 def test_a_scenario_s_time_is_its_first_test_s(ended):
-    """The time is known although most scenarios run ahead of their tests, in other threads."""
+    """Most scenarios run ahead of their tests, in other threads."""
     judged = ended.verdicts[ended.verdicts["scenario"] != ""]
     assert set(judged["scenario"]) == {"healthy"}
     assert set(ended.verdicts["test"]) - set(judged["test"]) == {

@@ -1,4 +1,7 @@
-"""Tests that misspelled names in `@pytest.mark.cases` and trainer rows are errors."""
+"""Tests that misspelled names in `@pytest.mark.cases` and in trainer rows are errors.
+
+Without the error, a misspelled name would deselect tests.
+"""
 
 from __future__ import annotations
 
