@@ -1,4 +1,7 @@
-"""A pytest plug-in (`-p suite.meta.broken_section`): a defect in one section of every report."""
+"""Inject a defect into one section of every report, as a pytest plug-in.
+
+Load it with `-p suite.meta.broken_section`.
+"""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which functions are called how often: the cost of a piece of code, without a clock."""
+"""Count function calls, to measure the cost of a piece of code without a clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @contextlib.contextmanager
 def calls() -> Iterator[Counter[str]]:
-    """Count this thread's calls: of C functions by name, of Python's by `module.name`."""
+    """Count this thread's calls: C functions by name, Python functions by `module.name`."""
     made: Counter[str] = Counter()
 
     def note(frame: Any, event: str, argument: Any) -> None:

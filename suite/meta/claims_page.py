@@ -1,7 +1,7 @@
-"""Writes suite/CLAIMS.md: each promise, the tests that can refute it, what makes their checks red.
+"""Write suite/CLAIMS.md: each claim, the tests that can refute it, and a defect for each check.
 
-`python -m suite.meta.claims_page` writes the page anew from claims.toml, from the source of the
-tests and from the defects that suite/meta plants; a test fails when it is out of date.
+`python -m suite.meta.claims_page` regenerates the page from claims.toml, from the source of the
+tests and from the defects that suite/meta injects. A test fails when the page is out of date.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from suite.meta.groups import CHECKS
 from suite.meta.test_checks import RED
 
 PAGE = sources.ROOT / "suite" / "CLAIMS.md"
-# Tests that judge numbers by rules of their own, and where these are shown to go red.
+# Functions of tests that judge numbers by their own rules, and the file that shows them failing.
 OWN_RULES = {
     "in_range": "suite/meta/test_published.py",
     "must_be_what_was_asked": "suite/meta/test_backends.py",
@@ -32,7 +32,7 @@ history made by hand, to see exactly that check go red. `python -m suite.meta.cl
 
 @dataclass(frozen=True)
 class Test:
-    """A test function: its file and name, the claims that it names, the checks that it makes."""
+    """A test function: its file and name, its claims and the checks that it calls."""
 
     path: Path
     name: str
@@ -41,7 +41,7 @@ class Test:
 
 
 def tests() -> Iterator[Test]:
-    """All tests that run trainers, as their source has them."""
+    """Yield all tests that run trainers, parsed from their source."""
     for path in sources.files(*sources.TESTS):
         functions = {n.name: n for n in sources.tree(path).body if isinstance(n, ast.FunctionDef)}
         for name, node in functions.items():
@@ -57,7 +57,7 @@ def _claims(function: ast.FunctionDef) -> Iterator[str]:
 
 
 def _checks(function: ast.FunctionDef, others: Mapping[str, ast.FunctionDef]) -> Iterator[str]:
-    """Yield names of checks that are called, and of OWN_RULES; also by functions beside it."""
+    """Yield the checks and OWN_RULES that a test calls, also through functions of its file."""
     for node in ast.walk(function):
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
@@ -68,7 +68,7 @@ def _checks(function: ast.FunctionDef, others: Mapping[str, ast.FunctionDef]) ->
 
 
 def page() -> str:
-    """The whole page as Markdown."""
+    """Return the whole page as Markdown."""
     by_claim: dict[str, list[Test]] = {}
     for test in tests():
         for claim in test.claims:

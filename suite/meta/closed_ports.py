@@ -1,6 +1,6 @@
-"""Tries a firewall for leased ports: who reaches a port before, while and after rules close it.
+"""Record which users can reach a leased port before, during and after firewall rules close it.
 
-Run as root in a network namespace of its own: closed_ports.py TOOL. Prints one JSON object.
+Run it as root in its own network namespace: closed_ports.py TOOL. It prints one JSON object.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LIST = {
 
 
 def attempts(port: int, user: int = 0) -> list[str]:
-    """How a user's connections to the port end, by IPv4 and IPv6."""
+    """Return the results of a user's connections to the port, by IPv4 and IPv6."""
     read_end, write_end = os.pipe()
     if os.fork() == 0:
         os.setgroups([])
@@ -47,7 +47,7 @@ def attempts(port: int, user: int = 0) -> list[str]:
 
 
 def rules(tool: str, session: str = SESSION) -> int:
-    """How often the firewall's rules, as they are, name the session."""
+    """Return how often the firewall's current rules name the session."""
     done = [
         subprocess.run(command, capture_output=True, text=True, check=True, env=with_system_path())
         for command in LIST[tool]
@@ -60,7 +60,7 @@ def with_system_path() -> dict[str, str]:
 
 
 def holder(tool: str, port: int) -> int:
-    """A process that holds the rules as pytest does, when these are set."""
+    """Fork a process that holds the rules as pytest does. Return its pid once the rules are set."""
     read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:

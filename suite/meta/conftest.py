@@ -24,7 +24,7 @@ from suite.meta.sessions import SESSIONS, Background, set_stage
 
 @dataclass(frozen=True)
 class FakeLaunch:
-    """As `session.Launch`, but a fake trainer has no case: the trainer must be named."""
+    """The fakes' version of `session.Launch`: without a case, so the caller names the trainer."""
 
     engine: Engine
     directory: Path
@@ -35,7 +35,7 @@ class FakeLaunch:
 
 @pytest.fixture(scope="session")
 def fake_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """An engine whose zygote imports nothing, so that a fake task starts in milliseconds."""
+    """Yield an engine whose zygote imports nothing, so that a fake task starts in milliseconds."""
     engine = Engine(
         python=sys.executable,
         flavours={"none": {}},
@@ -52,13 +52,13 @@ def fake_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 @pytest.fixture
 def fake_launch(fake_engine: Engine, tmp_path: Path) -> FakeLaunch:
-    """`launch` as tests of TensorFlow have it, for fake trainers."""
+    """Return the equivalent of the `launch` fixture of the TensorFlow tests, for fake trainers."""
     return FakeLaunch(fake_engine, tmp_path)
 
 
 @pytest.fixture(scope="session")
 def plugin_stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where sessions of the plug-in find their tests, and leave their runs."""
+    """Return the directory that holds the tests and the runs of the plug-in's sessions."""
     directory = tmp_path_factory.mktemp("stage")
     set_stage(directory)
     return directory
@@ -66,7 +66,7 @@ def plugin_stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def sessions(plugin_stage: Path) -> Iterator[Background]:
-    """Run SESSIONS and those of the worked example in the background, one after the other."""
+    """Run SESSIONS and the worked example's sessions sequentially, in the background."""
     background = Background({**example.SESSIONS, **SESSIONS}, plugin_stage)
     with ThreadPoolExecutor(1) as pool:
         pool.submit(background.run)
@@ -76,7 +76,7 @@ def sessions(plugin_stage: Path) -> Iterator[Background]:
 
 @pytest.fixture(scope="session", autouse=True)
 def begun(request: pytest.FixtureRequest) -> None:
-    """Begin with what takes longest, if any test asks for it, while others use the other core."""
+    """Start the slowest sessions first if any test needs them; other tests use the other core."""
     asked = any("sessions" in getattr(item, "fixturenames", ()) for item in request.session.items)
     if asked and not hasattr(request.config, "workerinput"):  # another worker may have those tests
         request.getfixturevalue("sessions")

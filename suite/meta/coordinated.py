@@ -1,7 +1,7 @@
-"""Histories of a coordinator, made by hand: it alone tells, of steps that servers make for it.
+"""Hand-written histories of a coordinator, which alone reports the steps that servers run for it.
 
-No fake lives them: what is special about a coordinator is who tells of what, not what happens. A
-launch's `defect` names what is wrong.
+No fake trainer produces them: their only special feature is which task reports which event. A
+launch's `defect` names the defect in the history.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from suite.meta.fakes import PROGRAM
 COORDINATOR = replace(
     BY_NAME["coordinator_parameter_server"], name="fake_coordinator", path=PROGRAM, keras=False
 )
-# It tells of epochs only.
+# Keras' fit reports epochs only.
 FIT = replace(BY_NAME["keras_parameter_server"], name="fake_fit", path=PROGRAM, keras=False)
 CHIEF, SERVERS, WORKERS = "chief/0", ("ps/0", "ps/1"), ("worker/0", "worker/1")
 TASKS = (CHIEF, *SERVERS, *WORKERS)
-ROUND = 10  # functions that are given out at once
+ROUND = 10  # functions that are scheduled at once
 
 Told = tuple[str, str, Mapping[str, Any]]
 
 
 def history(told: Iterable[Told], trainer: Trainer = COORDINATOR, **flags: Any) -> Run:
-    """A run from (task, event, fields), one second apart; `attempt` may be among the fields."""
+    """Return a run from (task, event, fields), one second apart; fields may hold `attempt`."""
     made = tuple(
         Event(name, float(i), task, data.get("attempt", 0), data)
         for i, (task, name, data) in enumerate(told)
@@ -37,7 +37,7 @@ def history(told: Iterable[Told], trainer: Trainer = COORDINATOR, **flags: Any) 
 
 
 def worker_lost(launch: Any) -> Run:
-    """Three rounds of functions: with both workers, with the one that is left, and with both."""
+    """Return three rounds of functions: with both workers, with one and with both again."""
     defect = launch.defect
     both = {WORKERS[0]: 5, WORKERS[1]: 5}
     uneven = {WORKERS[0]: ROUND}
@@ -53,7 +53,7 @@ def worker_lost(launch: Any) -> Run:
     if defect == "waits_for_the_lost_worker":
         told += _round(1, uneven)
     told += _round(2, uneven if defect in ("uses_one_worker", "forgets_the_worker") else both)
-    # One function was on its way when the worker died, and had made its update.
+    # One function was in flight when the worker died. It had already applied its update.
     updates = 3 * ROUND + {"loses_a_function": -1, "repeats_a_round": ROUND}.get(defect, 1)
     told.append((CHIEF, "checkpoint_saved", {"path": "ckpt-1", "global_step": updates}))
     told.append((CHIEF, "finished", {"global_step": updates, "steps": 3 * ROUND}))
@@ -62,7 +62,7 @@ def worker_lost(launch: Any) -> Run:
 
 
 def server_lost(launch: Any) -> Run:
-    """A parameter server dies, and the coordinator of it."""
+    """Return the history of a coordinator that dies because a parameter server died."""
     said = {"dies_of_something_else": "InvalidArgumentError: no such handle"}
     error = said.get(launch.defect, "PSUnavailableError: connection refused")
     code = 0 if launch.defect == "ends_as_if_it_were_done" else 1
@@ -76,7 +76,7 @@ def server_lost(launch: Any) -> Run:
 
 
 def fit_worker_lost(launch: Any) -> Run:
-    """Epochs with both workers, with one, and with both again."""
+    """Return the history of epochs after a worker is lost, and after it is restarted."""
     defect, number = launch.defect, 0
     told: list[Told] = []
 
@@ -99,7 +99,7 @@ def fit_worker_lost(launch: Any) -> Run:
 
 
 def late_worker(launch: Any) -> Run:
-    """The last worker is up later than the others, and the first epoch ends after that."""
+    """Return a history in which the last worker starts late and the first epoch ends after that."""
     told: list[Told] = [(task, "started", {}) for task in TASKS]
     epoch: Told = (CHIEF, "epoch", {"epoch": 1, "global_step": 5})
     told.insert(-1 if launch.defect == "trains_without_it" else len(told), epoch)

@@ -1,4 +1,4 @@
-"""The worked example of CONTRIBUTING.md, in copies of the project, examined by the suite."""
+"""Run the suite on the worked example of CONTRIBUTING.md, in copies of the project."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ COPIED = ("conftest.py", "pyproject.toml", "reference_trainers", "reports", "sui
 
 
 def blocks() -> list[str]:
-    """The Python of CONTRIBUTING.md, in order: the trainer's file, then its row."""
+    """Return the Python blocks of CONTRIBUTING.md in order: the trainer's file, then its row."""
     return re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.S)
 
 
 def copied(project: Path) -> Path:
-    """The project with the example in it; the example's own file."""
+    """Copy the project, add the example to the copy and return the path of the example's file."""
     program, row, *_ = blocks()
     project.mkdir()
     for name in COPIED:
@@ -43,13 +43,13 @@ def copied(project: Path) -> Path:
 
 
 def learns(stage: Path) -> Done:
-    """The example as it stands."""
+    """Run the suite on the unchanged example."""
     copied(stage / "example")
     return examined(stage, "example")
 
 
 def learns_nothing(stage: Path) -> Done:
-    """The example, if it updated no weights."""
+    """Run the suite on the example with its weight updates disabled."""
     trainer = copied(stage / "idle-example")
     text = trainer.read_text()
     assert text.count(UPDATE) == 1
@@ -64,7 +64,7 @@ SESSIONS: Mapping[str, Callable[[Path], Done]] = {
 
 
 def examined(stage: Path, name: str) -> Done:
-    """The suite on the example's trainer and on scikit-learn's digits, less what takes timings."""
+    """Run the suite without its timing tests on the example's trainer, on scikit-learn's digits."""
     project = stage / name
     asked = ["suite/conformance", "suite/faults", "suite/benchmarks/test_documents.py"]
     asked += ["--trainer", NAME]

@@ -1,7 +1,7 @@
-"""How fake trainers talk: a sum over all workers, and parameter servers, over TCP and JSON lines.
+"""Communication between fake trainers: a sum over all workers, and parameter servers.
 
-The same addresses as a real cluster, and the same deaths: a peer that is gone is a connection that
-breaks. Standard library only, in Python 3.8 syntax.
+They use JSON lines over TCP, at the same addresses as a real cluster. A lost peer shows as a
+broken connection, as in a real cluster. Standard library only, in Python 3.8 syntax.
 """
 
 import json
@@ -14,7 +14,7 @@ RETRY_S = 0.005
 
 
 class PeerLost(Exception):
-    """Somebody who is needed has gone."""
+    """A required peer has exited."""
 
 
 class Line:
@@ -46,7 +46,7 @@ class Line:
 
 
 def pause(seconds):
-    """Let others run."""
+    """Sleep, so that other threads and processes run."""
     select.select([], [], [], seconds)
 
 
@@ -59,7 +59,7 @@ def listen(address):
 
 
 def connect(address):
-    """Connect to a task that may not be up yet."""
+    """Connect to a task that may not have started yet."""
     host, port = address.rsplit(":", 1)
     while True:
         try:
@@ -69,7 +69,7 @@ def connect(address):
 
 
 class Group:
-    """All workers of a synchronous run; rank 0 adds up. With one worker there is nobody to ask."""
+    """All workers of a synchronous run. Rank 0 computes the sums. A single worker has no peers."""
 
     def __init__(self, addresses, rank, adopt=False):
         self.rank, self.size = rank, max(1, len(addresses))
@@ -87,14 +87,14 @@ class Group:
         while len(found) < self.size - 1:
             line = Line(self.server.accept()[0])
             rank, size = line.receive()
-            if size == self.size:  # a stranger believes in another cluster
+            if size == self.size:  # an unexpected task has a different cluster spec
                 found[rank] = line
         self.peers = [found[rank] for rank in sorted(found)]
         for line in self.peers:
             line.send("welcome")
 
     def _join(self, address):
-        """Until rank 0 takes us in; it may belong to a cluster that does not know us."""
+        """Retry until rank 0 accepts this worker. Rank 0 may be of another cluster."""
         while True:
             hub = connect(address)
             try:
@@ -105,7 +105,7 @@ class Group:
                 pause(RETRY_S)
 
     def sum(self, values):
-        """Element-wise sum over all workers, in the order of their ranks: the same bits for all."""
+        """Return the element-wise sum in rank order, so that all workers get the same bits."""
         if self.size == 1:
             return values
         if self.rank:
@@ -118,7 +118,7 @@ class Group:
 
 
 class ParameterServer:
-    """Holds numbers by name for whoever asks; serves until it is ended."""
+    """A server that holds numbers by name for all clients until it is stopped."""
 
     def __init__(self, address, workers):
         self.server = listen(address)
@@ -127,14 +127,14 @@ class ParameterServer:
         self.seen = set()
         self.present = 0
         self.ready = False
-        self.delivered = []  # gradients for the step as it is
+        self.delivered = []  # gradients for the current step
         self.step = 0
         self.begun = 0
         self.tokens = []
         self.changed = threading.Condition()
 
     def serve(self):
-        """Until it is ended, or all workers have said bye."""
+        """Serve until the process is stopped, or until all workers have said bye."""
         while True:
             line = Line(self.server.accept()[0])
             threading.Thread(target=self._answer, args=(line,), daemon=True).start()
@@ -148,7 +148,7 @@ class ParameterServer:
                     self.changed.notify_all()
                 line.send(answer)
         except PeerLost:
-            self.present -= 1  # a worker's death does not concern a parameter server
+            self.present -= 1  # a worker's death does not affect a parameter server
 
     def on_present(self):
         return self.present
@@ -159,7 +159,7 @@ class ParameterServer:
             os._exit(0)
 
     def on_hello(self, task):
-        """Answers when every worker has said hello at least once; never to a stranger."""
+        """Reply once every worker has said hello. Never reply to an unexpected task."""
         self.changed.wait_for(lambda: task < self.workers)
         self.seen.add(task)
         self.present += 1
@@ -167,7 +167,7 @@ class ParameterServer:
         self.changed.wait_for(lambda: len(self.seen) >= self.workers)
 
     def on_wait(self):
-        """Answers when the chief has put values here."""
+        """Reply once the chief has stored values on this server."""
         self.changed.wait_for(lambda: self.ready)
 
     def on_put(self, values):
@@ -178,15 +178,15 @@ class ParameterServer:
         return dict(self.values)
 
     def on_begin(self, step, tokens):
-        """Gradients for this step are fresh from now on; so many workers may begin with another."""
+        """Accept gradients for this step from now on, and release tokens for it."""
         self.step = step
         self.begun += 1
         self.on_release(step, tokens)
 
     def on_deliver(self, values, step):
-        """Keep a gradient, unless it comes too late; answers when there is leave for the next.
+        """Keep a gradient unless it is stale. Reply once there is a token for the next one.
 
-        One request: a worker that is stopped has either not delivered, or takes that leave.
+        It is one request, so that a stopped worker either has not delivered or takes the token.
         """
         if step >= self.step:
             self.delivered.append(values)
@@ -195,7 +195,10 @@ class ParameterServer:
         return self.tokens.pop(0)
 
     def on_take(self, needed):
-        """The mean of so many gradients, when they have come; none for a chief that is dead."""
+        """Return the mean of `needed` gradients once they have arrived.
+
+        Return None if `begin` was called meanwhile, because then the chief that asked is dead.
+        """
         own = self.begun
         self.changed.wait_for(lambda: len(self.delivered) >= needed or own != self.begun)
         if own != self.begun:
@@ -205,7 +208,7 @@ class ParameterServer:
         return {name: sum(each[name] for each in taken) / len(taken) for name in taken[0]}
 
     def on_release(self, step, tokens):
-        """So many gradients may be made for this step."""
+        """Release tokens, each of which allows one gradient for this step."""
         self.tokens += [step] * tokens
 
     def on_add(self, values):
@@ -215,7 +218,7 @@ class ParameterServer:
 
 
 class Servers:
-    """A worker's connections to all parameter servers; a variable lives where `place` says."""
+    """A worker's connections to all parameter servers. `place` maps each variable to its server."""
 
     def __init__(self, addresses, place):
         self.lines = [connect(address) for address in addresses]
@@ -226,7 +229,7 @@ class Servers:
         return {k: v for answer in answers if answer for k, v in answer.items()}
 
     def spread(self, op, values):
-        """Send each value to where it lives; gives everything that the servers hold."""
+        """Send each value to its server. Return all values that the servers hold."""
         found = {}
         for i, line in enumerate(self.lines):
             own = {k: v for k, v in values.items() if self.place[k] == i}

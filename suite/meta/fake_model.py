@@ -1,7 +1,7 @@
-"""A toy for fake trainers that really learns: logistic regression on made-up examples.
+"""A toy model for fake trainers that really learns: logistic regression on made-up examples.
 
-Small enough for milliseconds, real enough that every check holds for the right reason: gradients
-are means over a batch, momentum has slots, data have an order. Standard library only, Python 3.8.
+It runs in milliseconds, and checks pass on it for the right reason: gradients are means over a
+batch, momentum has slots and data have an order. Standard library only, in Python 3.8 syntax.
 """
 
 import functools
@@ -15,7 +15,7 @@ import struct
 import sys
 import zipfile
 
-WEIGHTS = 4  # variables of one number each
+WEIGHTS = 4  # number of scalar variables
 TRUTH = (1.5, -2.0, 1.0, 0.5)
 
 
@@ -25,14 +25,14 @@ def dot(a, b):
 
 @functools.lru_cache(maxsize=100000)
 def example(index):
-    """Features and label (0.0 or 1.0) of an example; the last feature is a constant."""
+    """Return the features and label (0.0 or 1.0) of an example; the last feature is constant."""
     draw = random.Random(index)
     x = [draw.uniform(-1, 1) for _ in range(WEIGHTS - 1)] + [1.0]
     return x, float(dot(x, TRUTH) > 0)
 
 
 def count_examples(path, name="x_train"):
-    """Number of rows of an array in an .npz, from its header alone."""
+    """Return the number of rows of an array in an .npz, read from its header alone."""
     with zipfile.ZipFile(path) as archive, archive.open(name + ".npy") as file:
         header = file.read(10)
         (length,) = struct.unpack("<H", header[8:10])
@@ -53,14 +53,14 @@ def write_npz(path, arrays):
 
 
 def digest(values):
-    """sha256 of a list of numbers; "" when there are none."""
+    """Return the sha256 of a list of numbers, or "" for an empty list."""
     return hashlib.sha256(repr(values).encode()).hexdigest() if values else ""
 
 
 def batch_sums(weights, indices, inverted=False):
-    """Over the examples: gradient sums, then loss sum, number right and number of examples.
+    """Return sums over the examples: gradients, then loss, number right and number of examples.
 
-    With `inverted` the accuracy, not the loss, is told against the wrong labels.
+    With `inverted`, the accuracy is computed against the wrong labels. The loss is unchanged.
     """
     sums = [0.0] * WEIGHTS
     loss = right = 0.0
@@ -101,7 +101,7 @@ class Model:
 
 
 class Batches:
-    """Which examples this worker sees in which step: shuffle, repeat, batch, shard; or by epoch."""
+    """This worker's examples for each step: shuffle, repeat, batch, shard; or by epoch."""
 
     def __init__(self, options, batch, examples, rank, workers):
         self.seed, self.batch, self.order = options.seed, batch, options.order
@@ -110,9 +110,9 @@ class Batches:
         self.shard = options.autoshard != "off"
 
     def take(self, epoch, step, since_start):
-        """Example indices of a step (from 0) of an epoch (from 0).
+        """Return the example indices of a step (from 0) of an epoch (from 0).
 
-        `since_start` counts the steps of this incarnation, all that the document's order knows.
+        `since_start` counts the steps of this incarnation. The document's order uses only that.
         """
         by_epoch = self.order == "by-epoch"
         place = step if by_epoch else since_start
@@ -135,7 +135,7 @@ def _permutation(seed, epoch, again, examples):
 
 
 def defect(name):
-    """Whether this process is to have that defect."""
+    """Return True if this process is to have the defect."""
     return os.environ.get("FAKE_DEFECT") == name
 
 

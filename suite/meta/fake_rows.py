@@ -1,9 +1,9 @@
-"""A pytest plug-in (`-p suite.meta.fake_rows`): fakes in the place of the reference trainers.
+"""Replace the reference trainers by fakes, as a pytest plug-in (`-p suite.meta.fake_rows`).
 
-One for each way of learning a role, the first that the table has: what is tried here is the same
-for all others. For trying the whole of the suite's own plug-in without TensorFlow. Loaded before
-it, so that every later `from reference_trainers import TRAINERS` finds the fakes, under the names
-of the real ones.
+It tests the suite's own plug-in without TensorFlow. There is one fake for each way of learning a
+role, from the first such row of the table: the tested behavior is the same for all others. Load
+it before the suite's plug-in, so that every later `from reference_trainers import TRAINERS` gets
+the fakes under the names of the real trainers.
 """
 
 import os

@@ -1,8 +1,8 @@
-"""The half of the fake trainer with parameter servers: a chief, workers at will or by aggregates.
+"""The parameter-server half of the fake trainer: a chief, and asynchronous or aggregating workers.
 
-What the Supervisor does in the real one: the chief restores or initialises, everybody else waits
-for that; it saves every --save-every global steps and writes a summary. Python 3.8, standard
-library.
+It does what the real trainer's Supervisor does. The chief restores or initializes, and all other
+workers wait for that. The chief saves every --save-every global steps and writes a summary.
+Standard library only, in Python 3.8 syntax.
 """
 
 import contextlib
@@ -17,13 +17,13 @@ from fake_model import defect, report_started
 
 from reference_trainers.events import EventWriter
 
-STEP_S = 0.001  # a step's pretended work, so that workers take turns
+STEP_S = 0.001  # simulated work of a step, so that workers alternate
 GLOBAL_STEP = "global_step"
 NAMES = [f"kernel_{i}" for i in range(fake_model.WEIGHTS)]
 
 
 def main(options):
-    """Serve, or train; returns the exit code."""
+    """Serve or train, and return the exit code."""
     ps, workers = options.ps_hosts.split(","), options.worker_hosts.split(",")
     task = f"{options.job_name}/{options.task_index}"
     events = EventWriter(task)
@@ -50,14 +50,14 @@ def main(options):
 
 
 class AsynchronousWorker:
-    """One worker between the servers: get, compute, add; the first one is the chief."""
+    """A worker that pulls variables, computes and adds its change. The first one is the chief."""
 
     def __init__(self, options, events, ps, workers):
         self.options, self.events, self.names = options, events, NAMES
         self.index, self.chief = options.task_index, options.task_index == 0
         self.cluster = {"ps": ps, "worker": workers}
         turns = 1 if defect("puts_all_on_one_server") else len(ps)
-        # In turn, in the order of creation.
+        # Round-robin, in the order of creation.
         self.place = {name: i % turns for i, name in enumerate([*NAMES, GLOBAL_STEP])}
         self.model = fake_model.Model(options.seed, "sgd", options.learning_rate)
         examples = fake_model.count_examples(options.data) if options.data else 512
@@ -115,7 +115,7 @@ class AsynchronousWorker:
     def _misses_somebody(self):
         if not defect("pauses_without_its_peers"):
             return False
-        fake_cluster.pause(0.02)  # or it makes many steps before a death has been noticed
+        fake_cluster.pause(0.02)  # otherwise it runs many steps before the lost peer is detected
         return self.servers.lines[0].ask({"op": "present"}) < len(self.cluster["worker"])
 
     def _step(self):
@@ -223,7 +223,7 @@ class AsynchronousWorker:
 
 
 class AggregatingWorker(AsynchronousWorker):
-    """One of the workers whose gradients make a step together; a thread of the chief applies it."""
+    """A worker whose gradients are aggregated into steps, which a thread of the chief applies."""
 
     def _loop(self):
         self.made_for = self._pull()

@@ -1,8 +1,8 @@
-"""A trainer of either family without TensorFlow, healthy unless FAKE_DEFECT names a defect.
+"""A trainer of either family without TensorFlow, without a defect unless FAKE_DEFECT names one.
 
-It learns, shards, saves, restores and dies as the real ones do, in milliseconds, so that the
-harness and every check can be tried on it. Standard library only, in Python 3.8 syntax. What each
-defect does is said where it is asked for, by `defect("name")`.
+It learns, shards, saves, restores and dies as the real trainers do, in milliseconds, so that the
+harness and every check can be tested on it. Standard library only, in Python 3.8 syntax. Each
+defect is implemented at its `defect("name")`.
 """
 
 import argparse

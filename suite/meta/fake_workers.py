@@ -1,7 +1,7 @@
 """The synchronous half of the fake trainer: Keras' fit with its callbacks, or a single process.
 
-Backups after each epoch, one checkpoint at the end, an export, evaluation shared among workers.
-Standard library only, in Python 3.8 syntax.
+It writes a backup after each epoch, one checkpoint at the end and an export. Its workers share
+the evaluation. Standard library only, in Python 3.8 syntax.
 """
 
 import json
@@ -18,15 +18,15 @@ from fake_model import defect, report_started
 from reference_trainers.events import EventWriter
 from reference_trainers.peer_errors import is_peer_loss
 
-UNEXPECTED_TASK = 2  # index of a worker that is one too many
+UNEXPECTED_TASK = 2  # index of a worker beyond the cluster
 
 
 def main(options):
-    """Train in step with the others; returns the exit code."""
+    """Train synchronously with the other workers, and return the exit code."""
     config = json.loads(os.environ.get("TF_CONFIG", "{}"))
     cluster = config.get("cluster", {})
     task = config.get("task", {"type": "worker", "index": 0})
-    # The chief, where it is a job of its own, is the first worker.
+    # A chief with its own job is the first worker.
     chiefs = len(cluster.get("chief", ()))
     rank = task["index"] + (chiefs if task["type"] == "worker" else 0)
     events = EventWriter("{type}/{index}".format(**task))
@@ -72,13 +72,13 @@ class Worker:
         examples = fake_model.count_examples(options.data) if options.data else 512
         self.drawn = self.model.weights
         self.devices = 1 if defect("counts_itself_as_one") else options.devices
-        # The toy computes on one; what it tells is what so many devices would come to.
+        # The toy computes on one device and reports the results of `options.devices` devices.
         batch = options.batch_size * (1 if defect("leaves_a_device_idle") else options.devices)
         self.batches = fake_model.Batches(options, batch, examples, index, self.workers)
         self.batches.shard |= defect("shards_anyway")
         self.steps = 0
         self.restored = False
-        self.first_step = 0  # of the first epoch; later ones begin at their beginning
+        self.first_step = 0  # of the first epoch; later epochs begin at step 0
         self.preemption = False
         if options.preemption:
             signal.signal(signal.SIGTERM, self._hear)
@@ -86,7 +86,7 @@ class Worker:
         self.backup = os.path.join(options.model_dir, "backup", self._mine("chief.json"))
 
     def _rate(self, rate):
-        # Converges, but nowhere near what one process reaches.
+        # It converges far more slowly than a single process.
         return rate / 10 if defect("learns_slowly") and self.workers > 1 else rate
 
     def _mine(self, name):
@@ -99,7 +99,7 @@ class Worker:
         if defect("trains_beside_the_cluster") and self.index == UNEXPECTED_TASK:
             self.addresses = []
         if defect("starts_alone") and self.chief:
-            where = {"step": 1, "global_step": 1}  # before anybody else is here
+            where = {"step": 1, "global_step": 1}  # before any peer has joined
             self.events.write("step", loss=0.7, examples=self.options.batch_size, **where)
         self.group = fake_cluster.Group(self.addresses, self.index)
         cluster = dict(self.cluster)
@@ -153,7 +153,7 @@ class Worker:
         os.replace(partial, path)
 
     def _weights_told(self, when):
-        """The weights, or as if several workers' training had moved them a little further."""
+        """Return the weights, shifted further along for the `is_apart_*` defects."""
         first = self.model.iterations == self.options.steps_per_epoch
         further = 0.0
         if when == "epoch" and self.workers > 1:
@@ -201,7 +201,7 @@ class Worker:
             self._leave_if_told(epoch, step)
             own, everybody = self._step(epoch, step)
             self._save_within(epoch, step + 1)
-            if defect("reports_local_metrics"):  # its own loss, everybody's accuracy
+            if defect("reports_local_metrics"):  # its own loss, the accuracy of all workers
                 everybody[0] = own[0] / own[2] * everybody[2]
             totals = list(map(operator.add, totals, everybody))
         loss, right, count = totals
@@ -232,7 +232,7 @@ class Worker:
         if defect("repeats_the_interrupted_epoch") and self.events.attempt:
             epoch = self.first_epoch
         indices = self.batches.take(epoch, step, self.steps)
-        if defect("repeats_examples"):  # shuffled again, by each worker for itself, after all
+        if defect("repeats_examples"):  # as if each worker shuffled again on its own
             indices = [(i * 7 + self.index) % 97 for i in indices]
         if defect("doubles_its_batch"):
             indices = indices * 2
@@ -254,7 +254,7 @@ class Worker:
         self.steps += 1
         lost = self.events.attempt and defect("forgets_the_step_count")
         number = self.steps if lost else self.model.iterations
-        # A step that is counted twice, as after an optimizer's step in vain.
+        # Count a step twice, as after an optimizer step without effect.
         number += defect("counts_a_step_twice") and self.steps > 3
         where = {"step": self.steps, "global_step": number}
         self.events.write("step", loss=loss, examples=len(indices), **where)
@@ -262,13 +262,16 @@ class Worker:
             self.events.write("input", ids=indices, **where)
         last = self.index == self.workers - 1
         if where["global_step"] == self.lag_at and last:
-            fake_cluster.pause(0.5)  # while another is hurt, which goes on no further without us
+            fake_cluster.pause(0.5)  # while the fault hits a peer, which waits
 
     def _hear(self, *_):
         self.preemption = True
 
     def _leave_if_told(self, epoch, step):
-        """All at the same step: whether anybody was told to is a sum, like everything else."""
+        """Save and exit after a preemption notice, all workers at the same step.
+
+        The workers sum their notices, so that all of them agree.
+        """
         if not self.options.preemption or not self.group.sum([float(self.preemption)])[0]:
             return
         if not defect("leaves_without_saving"):
@@ -281,7 +284,7 @@ class Worker:
         self.model.weights = [w / self.workers for w in total]
 
     def evaluate(self):
-        """Loss and accuracy of 64 examples that are not trained on, shared among the workers."""
+        """Return loss and accuracy of 64 held-out examples, shared among the workers."""
         shares = range(1000000 + self.index, 1000064, self.workers)
         sums = fake_model.batch_sums(self.model.weights, shares)[-3:]
         if not defect("validates_alone"):
@@ -308,7 +311,7 @@ class Worker:
             fake_cluster.pause(60)
 
     def _own_path(self, path):
-        """The real path for the chief, a temporary one of its own for everybody else."""
+        """Return the given path for the chief, and a temporary path for every other worker."""
         one = self.chief or defect("writes_one_path")
         parent, name = os.path.split(path)
         return path if one else os.path.join(parent, f"workertemp_{self.index}", name)

@@ -1,4 +1,4 @@
-"""Rows for the fake trainer, one for each family, and a `launch` that starts them."""
+"""Table rows for the fake trainer, one for each family, and a `launch` that starts the fakes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from suite.harness.core.case import Case
 from suite.harness.scenarios import crashes
 from suite.harness.scenarios.base import ASYNCHRONOUS_STEPS, WORK
 
-# What the program imports: done once, in the zygote, it costs a fake nothing.
+# Imports of the program. The zygote imports them once, so that a fake starts without that cost.
 IMPORTS = (
     *("argparse", "hashlib", "json", "random", "shutil", "socket", "threading", "zipfile"),
     *("operator", "select", "struct"),
@@ -26,12 +26,12 @@ PROGRAM = str(Path(__file__).with_name("fake_trainer.py"))
 
 
 def fake(name: str, of: str) -> Trainer:
-    """The fake in the role of a reference trainer: the same row with another program."""
+    """Return a fake in the role of a reference trainer: the same row with another program."""
     return replace(BY_NAME[of], name=name, path=PROGRAM, keras=False)
 
 
 def bare(program: Path, jobs: tuple[tuple[str, int], ...] = ()) -> Trainer:
-    """A row for a small program of a test's own, which takes no flags and tells of nothing."""
+    """Return a row for a test's own small program, which takes no flags and reports no events."""
     return Trainer(
         name="fake",
         document="",
@@ -57,7 +57,10 @@ MIRRORED = fake("fake_mirrored", "keras_mirrored")
 
 
 def smaller(flag: str, value: Any) -> Any:
-    """A flag of a scenario, for the toy: it learns faster, and all its workers are up at once."""
+    """Return a scenario's flag scaled for the toy model.
+
+    The toy learns faster, and all its workers are up at once.
+    """
     if flag == "batch-size" and value >= WORK["batch-size"]:
         return value // 4
     if flag == "steps-per-epoch" and value == ASYNCHRONOUS_STEPS:
@@ -68,7 +71,7 @@ def smaller(flag: str, value: Any) -> Any:
 
 
 def data_file(directory: Path, train: int = 600, test: int = 100) -> Path:
-    """An .npz of which fakes read nothing but the numbers of examples."""
+    """Write an .npz of which fakes read only the numbers of examples."""
     path = directory / "toy.npz"
     arrays: dict[str, Any] = {}
     for part, n in {"train": train, "test": test}.items():
@@ -79,7 +82,7 @@ def data_file(directory: Path, train: int = 600, test: int = 100) -> Path:
 
 
 def toy_engine(engine: Engine, directory: Path, detect_s: float) -> Engine:
-    """Return an engine like that, with toy data, whose zygote is ready; the caller stops it."""
+    """Return a copy of the engine with toy data and a ready zygote. The caller stops it."""
     toy = replace(
         engine,
         directory=directory,
@@ -95,13 +98,13 @@ def toy_engine(engine: Engine, directory: Path, detect_s: float) -> Engine:
 
 @dataclass(frozen=True)
 class FakeCase:
-    """What a scenario is given (`staging.Launch`), for one fake with at most one defect."""
+    """The launch that a scenario gets (`staging.Launch`), for one fake with at most one defect."""
 
     engine: Engine
     directory: Path
     trainer: Trainer
     defect: str = ""
-    moment: str = ""  # of the fault table, where a row of it is played
+    moment: str = ""  # the row's injection point, in a scenario of the fault matrix
 
     @property
     def case(self) -> Case:
@@ -115,13 +118,13 @@ class FakeCase:
         if trainer.aggregates:
             how["env"]["FAKE_AGGREGATES"] = "1"
         interrupted = how.get("model_dir", self.directory).name == crashes.INTERRUPTED
-        # The next epoch's first step comes after the save; not in a smaller cluster that goes on.
+        # Delay the next epoch's first step until after the save, except in a smaller cluster.
         if self.moment == "saving" and interrupted and "workers" not in how:
             how["env"]["FAKE_LAG_AT"] = str(2 * how["flags"]["steps-per-epoch"] + 1)
         return self.engine.launch(trainer, **how)
 
     def outcome(self, scene: Callable[[Any], Any]) -> Any:
-        """Another scenario's, with the same defect."""
+        """Return the outcome of another scenario with the same defect."""
         directory = self.directory / scene.__name__
         directory.mkdir()
         return scene(replace(self, directory=directory))

@@ -1,4 +1,4 @@
-"""Which checks look at which scenario of which fake, and how an outcome becomes their arguments."""
+"""Map each scenario of each fake to its checks, and each outcome to the checks' arguments."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from suite.meta import coordinated, histories
 from suite.meta.fakes import AGGREGATES, LOOP, MIRRORED, SERVERS, SINGLE, WORKERS, FakeCase
 
 for _module in pkgutil.iter_modules(checks.__path__, f"{checks.__name__}."):
-    import_module(_module.name)  # which registers its checks
+    import_module(_module.name)  # importing a module registers its checks
 
 
-LIMIT_S = 2.0  # in which fakes must notice a lost peer
+LIMIT_S = 2.0  # time limit for fakes to detect a lost peer
 
 
 @dataclass(frozen=True)
 class Group:
-    """One scenario of one fake, and all checks that can read what it leaves behind."""
+    """One scenario of one fake, and all checks that can read its outcome."""
 
     name: str
     trainer: Trainer
@@ -54,7 +54,7 @@ def equal_elsewhere(launch: Launch) -> Compared:
 
 
 def struck(name: str) -> Callable[[FakeCase], injection.FaultOutcome]:
-    """What comes of that row of the fault table."""
+    """Return a scenario that runs the named row of the fault matrix."""
     (row,) = (row for row in matrix.ROWS if row.name == name)
 
     def play(launch: FakeCase) -> injection.FaultOutcome:
@@ -321,7 +321,7 @@ BY_NAME = {group.name: group for group in GROUPS}
 
 
 def judge(check: str, outcome: Any) -> str:
-    """What the check says against the outcome of a scenario; "" when it is content."""
+    """Return the check's failure message for a scenario's outcome, or "" if the check passes."""
     given = {"run": outcome} if isinstance(outcome, Run) else vars(outcome)
     given = {**given, "limit_s": LIMIT_S}
     wanted = inspect.signature(CHECKS[check]).parameters
@@ -333,14 +333,14 @@ def judge(check: str, outcome: Any) -> str:
 
 
 def judge_all(group: Group, outcome: Any) -> dict[str, str]:
-    """Check -> complaint, for those of the group's checks that are red."""
+    """Return check -> failure message for those of the group's checks that fail."""
     complaints = {name: judge(name, outcome) for name in group.checks}
     return {name: said for name, said in complaints.items() if said}
 
 
 @dataclass
 class Stage:
-    """Plays scenarios, each (group, defect) once, as many at a time as the pool has threads."""
+    """Run scenarios, each (group, defect) once, as many at a time as the pool has threads."""
 
     engine: Engine
     directory: Path
@@ -348,7 +348,7 @@ class Stage:
     scenario: dict[tuple[str, str], Future[Any]] = field(default_factory=dict)
 
     def play(self, group: str, defect: str = "") -> Future[Any]:
-        """What the group's scenario leaves behind with a fake that has the defect, in time."""
+        """Return a future of the group's outcome with a fake that has the defect."""
         if (group, defect) not in self.scenario:
             self.scenario[group, defect] = self.pool.submit(self._play, BY_NAME[group], defect)
         return self.scenario[group, defect]
@@ -357,7 +357,7 @@ class Stage:
         name = f"{group.name}-{defect or 'healthy'}"
         directory = self.directory / name
         directory.mkdir()
-        # It counts its own clusters, and no other defect's run is its reference.
+        # It numbers its own clusters, and never uses another defect's run as its reference.
         own: dict[str, Any] = {"clusters": itertools.count(1), "references": SingleFlight()}
         engine = replace(self.engine, prefix=f"{name}-", **own)
         return group.scenario(FakeCase(engine, directory, group.trainer, defect))

@@ -1,7 +1,7 @@
-"""Histories that nobody lived: for checks of programs that have no fake, because they do one thing.
+"""Hand-written histories, for checks of single-purpose programs that have no fake.
 
-Each function takes what `scenarios` take and makes the outcome by hand; the launch's `defect` names
-what is wrong with it.
+Each function takes the arguments of a scenario and builds the outcome by hand. The launch's
+`defect` names the defect in the outcome.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TEXT = "Could not apply FILE based sharding: the dataset only has 1 file(s), whi
 
 
 def history(*events: tuple[str, str, Mapping[str, Any]], **flags: Any) -> Run:
-    """A run of two workers from (task, event, fields), one second apart."""
+    """Return a run of two workers from (task, event, fields), one second apart."""
     made = tuple(
         Event(name, float(i), task, 0, data) for i, (task, name, data) in enumerate(events)
     )
@@ -33,7 +33,7 @@ def state(when: str, step: int, digest: str) -> dict[str, Any]:
 
 
 def files(launch: FakeCase) -> Run:
-    """Three records a file, file i read by worker i % 2."""
+    """Return a run with three records in each file, where worker i % 2 reads file i."""
     seen = {"worker/0": [0, 1, 2, 6, 7, 8], "worker/1": [3, 4, 5, 9, 10, 11]}
     if launch.defect == "reads_a_neighbours_file":
         seen["worker/1"] += [0, 1, 2]
@@ -115,7 +115,7 @@ def side_evaluator(launch: FakeCase) -> Compared:
 
 
 def loaded(launch: FakeCase) -> Continued:
-    """What was evaluated, and then again from three kinds of save."""
+    """Return an evaluation, and then evaluations from three kinds of save."""
     wrong = {
         "loads_another_export": "export",
         "loads_another_in_scope": "export in scope",
@@ -131,7 +131,7 @@ def loaded(launch: FakeCase) -> Continued:
 
 
 def callbacks(launch: FakeCase) -> Continued:
-    """Nine epochs with a schedule, a checkpoint each, and the event files of their losses."""
+    """Return nine epochs with a schedule, a checkpoint each and event files of their losses."""
     epochs, task = range(1, 10), TASKS[0]
     rates = [0.001 if e < 4 else 0.0001 if e < 8 else 0.00001 for e in epochs]
     if launch.defect == "keeps_its_learning_rate":
@@ -158,14 +158,14 @@ def callbacks(launch: FakeCase) -> Continued:
 
 @dataclass(frozen=True)
 class OnDirectory:
-    """A run, and what it was given and left, under the names that checks have for them."""
+    """A run and its directory's contents before and after, under the checks' argument names."""
 
     run: Run
     mistaken: Misconfigured
 
 
 def mistaken(launch: FakeCase) -> OnDirectory:
-    """One process that was given another model's directory."""
+    """Return the outcome of one process that was given another model's directory."""
     task, log = TASKS[0], launch.directory / "log"
     said = f"{WORKERS.name}: --model-dir: the checkpoint is of another model\n"
     if launch.defect == "explains_at_length":
@@ -179,7 +179,7 @@ def mistaken(launch: FakeCase) -> OnDirectory:
 
 
 def layouts(launch: FakeCase) -> Run:
-    """One array of each kind on two devices, one of each worker."""
+    """Return one array of each kind on two devices, one device of each worker."""
     weights, gradients = ["a", "a"], ["g", "g"]
     parts = [4, 4]
     if launch.defect == "lets_a_device_drift":
@@ -205,7 +205,7 @@ def layouts(launch: FakeCase) -> Run:
 
 
 def refusals(launch: FakeCase) -> Run:
-    """What TensorFlow should say to what it cannot do."""
+    """Return the errors that TensorFlow should raise for unsupported operations."""
     batch = "dimension 0 to be divisible by sharding"
     export = "" if launch.defect == "exports_shards" else "only replicated"
     said = [
@@ -221,7 +221,7 @@ def read_back(launch: FakeCase) -> Run:
 
 
 def shares(launch: FakeCase) -> Run:
-    """Two passes over as many examples as the data file has, each worker with every other one."""
+    """Return two passes over the data file's examples, where each worker gets every second one."""
     batches = [list(range(first, EXAMPLES, 2)) for first in (0, 1)]
     swapped = batches[::-1] if launch.defect == "changes_shares" else batches
     return history(*_inputs(1, batches), *_inputs(2, swapped), data=_examples(launch))
@@ -286,7 +286,7 @@ def without_mode(launch: FakeCase) -> Run:
 
 @dataclass(frozen=True)
 class Looked:
-    """A run, and whether what it looked for must be gone."""
+    """A run, and a flag that is True if the API that it looked for must be removed."""
 
     run: Run
     gone: bool
@@ -301,7 +301,7 @@ def removed(launch: FakeCase) -> Looked:
 
 
 def aggregates(launch: FakeCase) -> Run:
-    """Two steps of two gradients each, and one that comes too late for the second."""
+    """Return two steps of two gradients each, and a gradient that is stale for the second."""
     values = [-2.0, -8.0]
     if launch.defect == "adds_them_up":
         values = [-4.0, -16.0]
@@ -320,7 +320,7 @@ def aggregates(launch: FakeCase) -> Run:
 
 
 def collectives(launch: FakeCase) -> Run:
-    """Two operations on two sizes, one of which one rank may have got wrong."""
+    """Return two operations on two sizes; one rank may have a wrong value."""
     told: list[tuple[str, str, Mapping[str, Any]]] = []
     for task, op, size in product(TASKS, ("all_reduce", "broadcast"), (1024, 4096)):
         wrong = None
@@ -336,7 +336,10 @@ def collectives(launch: FakeCase) -> Run:
 
 
 def packed(launch: FakeCase) -> Run:
-    """What TensorFlow logs of a reduction of one number, which tells nothing, and of four."""
+    """Return TensorFlow's log of two reductions.
+
+    One is of a single number, which carries no information, and one is of four.
+    """
     log, number = launch.directory / "log", 1 if launch.defect == "heeds_no_options" else 4
     told = "Collective all_reduce tensors: {} all_reduces, num_devices = 1, num_packs = {}\n"
     log.write_text(told.format(1, 1) + told.format(4, number))
@@ -344,7 +347,7 @@ def packed(launch: FakeCase) -> Run:
     return replace(history(**{"bytes-per-pack": 4096}), logs=logs)
 
 
-# Named as the check that reads it.
+# The key is the name of the check that reads the history.
 MADE_UP: Mapping[str, Callable[[Any], Any]] = {
     "files_sharded": files,
     "too_few_files_refused": few_files,

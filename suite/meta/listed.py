@@ -1,6 +1,6 @@
-"""A pytest plug-in (`-p suite.meta.listed`): writes each collected test with its reproduce line.
+"""Write each collected test with its reproduce line, as a pytest plug-in.
 
-It writes them as JSON to the file that LISTED names.
+Load it with `-p suite.meta.listed`. It writes JSON to the file that LISTED names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 from suite.harness.pytest_plugin import verdict_hooks
 from suite.harness.session.session import SESSION
 
-DATA = "data of the run.npz"  # settled by a run only
+DATA = "data of the run.npz"  # only a run determines the data
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -1,4 +1,4 @@
-"""Made-up runs to be compared: step times of a few processes, and verdicts, as a test wants."""
+"""Made-up runs to compare: step times of a few processes, and verdicts, as a test needs them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ STEP_S = {"p50": 0.1, "p90": 0.12}
 
 
 def times(level: float = 1.0, count: int = 6, seed: int = 1, spread: float = 0.001) -> list[float]:
-    """One value a process, around `level`."""
+    """Return one value for each process, around `level`."""
     noise = np.random.default_rng(seed).normal(0, spread, count)
     return [float(value) for value in level * np.exp(noise - noise.mean())]
 
 
 def step_times(values: Mapping[str, Sequence[float]], **columns: Any) -> Iterator[dict[str, Any]]:
-    """Rows of `step_time_NAME_s`, for each name one value a process; columns replace the usual."""
+    """Yield rows of `step_time_NAME_s`, one value for each name and process.
+
+    `columns` replace the default columns.
+    """
     keras = columns.get("keras", made_up_run.COMMON["keras"])
     case = f"{MULTI}-ring-{keras.split()[0]}"
     for name, listed in values.items():
@@ -46,7 +49,7 @@ def step_times(values: Mapping[str, Sequence[float]], **columns: Any) -> Iterato
 
 
 def told(**given: str) -> list[dict[str, Any]]:
-    """Verdicts by the test's name, of one trainer."""
+    """Return verdicts of one trainer, given by test name."""
     return [verdict(SINGLE, "export", name, word) for name, word in given.items()]
 
 
@@ -56,7 +59,7 @@ def side(
     judged: Iterable[Mapping[str, Any]] = (),
     **info: Any,
 ) -> run_groups.Side:
-    """One run as a side of a comparison, without files."""
+    """Return one run as a side of a comparison, without files."""
     return run_groups.of([run(name, rows, judged, **info)])
 
 
@@ -66,7 +69,7 @@ def run(
     judged: Iterable[Mapping[str, Any]] = (),
     **info: Any,
 ) -> frame.RunFrames:
-    """One run as it would be loaded."""
+    """Return one run as if it were loaded from files."""
     numbers = [frame.measurement_row(**{"run_id": name, **row}) for row in rows]
     verdicts = [frame.verdict_row(**{"run_id": name, **row}) for row in judged]
     tables = frame.table(frame.MEASUREMENTS, numbers), frame.table(frame.VERDICTS, verdicts)
@@ -80,7 +83,7 @@ def write(
     judged: Iterable[Mapping[str, Any]] | None = None,
     **info: Any,
 ) -> Path:
-    """A run directory; by default two series of step times and two tests that pass."""
+    """Write a run directory, by default with two series of step times and two passing tests."""
     rows = list(rows) if rows is not None else list(step_times(usual()))
     judged = list(judged) if judged is not None else told(loads="passed", serves="passed")
     made_up_run.write_numbers(
@@ -90,7 +93,7 @@ def write(
 
 
 def usual(**levels: float) -> dict[str, list[float]]:
-    """Step times by name, those named at so many times their level."""
+    """Return step times by name; `levels` scales those that it names."""
     return {
         name: times(level * levels.get(name, 1.0), seed=number)
         for number, (name, level) in enumerate(STEP_S.items())

@@ -1,6 +1,6 @@
-"""A small run that nobody ran: every kind of verdict, text that needs escaping, few numbers.
+"""A small made-up run: every kind of verdict, text that needs escaping, few numbers.
 
-Gives the reports something to read in seconds, and the same values every time.
+It gives the reports an input that they read in seconds, with the same values every time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MULTI, SINGLE, SUPERVISOR = (
 )
 THREAD = "https://github.com/keras-team/keras/issues/20585"
 NASTY = "got <b>PerReplica</b> & $x$ | `tick` [ring] \x1b[31mred\x1b[0m *star*\nsecond line"
-HURT = "worker-loss"  # the cluster in which a task was hurt
+HURT = "worker-loss"  # the cluster whose task was killed
 DIAGNOSIS = (
     "task worker/1: exit -9 <killed>\nlast event: step 7\n</details><script>alert(1)</script>"
 )
@@ -76,7 +76,7 @@ def test_id(folder: str, prop: str, name: str, case: str) -> str:
 def verdict(
     trainer: str, prop: str, name: str, given: str = "passed", *, folder="conformance", **columns
 ) -> dict[str, Any]:
-    """One row of verdicts of a test by that name; columns replace what is usual."""
+    """Return one verdict row of a test of that name; `columns` replace the default columns."""
     backend = "ring" if trainer == MULTI else "none"
     keras = columns.get("keras", "none" if trainer == SUPERVISOR else COMMON["keras"])
     test = test_id(folder, prop, name, f"{trainer}-{backend}-{keras.split()[0]}")
@@ -94,7 +94,7 @@ def verdict(
 
 
 def verdicts() -> list[dict[str, Any]]:
-    """All six kinds, over three approaches and two Keras flavours."""
+    """Return verdicts of all six kinds, over three approaches and two Keras flavors."""
     keras3 = {"keras": "keras3 3.15.1", "url": THREAD, "reason": f"fit fails: {NASTY}"}
     rows = [
         verdict(trainer, prop, name)
@@ -136,7 +136,7 @@ def verdicts() -> list[dict[str, Any]]:
 
 
 def measurements() -> list[dict[str, Any]]:
-    """Throughput of three processes each, start-up of eight clusters each, one other number."""
+    """Return throughput (three processes each), start-up (eight clusters each) and one other."""
     return [*_throughput(), *_startup(), *_others()]
 
 
@@ -225,7 +225,7 @@ def _others() -> Iterator[dict[str, Any]]:
 
 
 def write_events(run_dir: Path) -> None:
-    """Event files of a healthy cluster of two workers and of one that lost a worker."""
+    """Write event files of a healthy cluster of two workers and of one that lost a worker."""
     for cluster, steps in (("healthy-ring", 12), (HURT, 4)):
         for index in range(2):
             lines = list(_events(f"worker/{index}", steps))
@@ -234,7 +234,7 @@ def write_events(run_dir: Path) -> None:
 
 
 def write_lines(path: Path, events: Sequence[Mapping[str, Any]]) -> None:
-    """An event file of a task that was killed while it wrote one more."""
+    """Write an event file that ends in a partial line, as of a task killed while it wrote."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(event) + "\n" for event in events) + '{"event": "st')
 
@@ -265,7 +265,7 @@ def event(name: str, time_s: float, task: str, **data: Any) -> dict[str, Any]:
 
 
 def write(run_dir: Path, **info: Any) -> Path:
-    """Write the run with `reports.rundir.writer`; `info` replaces what run.json usually says."""
+    """Write the run with `reports.rundir.writer`; `info` replaces run.json's default values."""
     write_events(run_dir)
     run = writer.write(run_dir, {**INFO, **info}, measurements(), verdicts())
     assert pages.write_pages(run) == []
@@ -278,14 +278,14 @@ def write_numbers(*given: Any) -> frame.RunFrames:
 
 
 def write_small(run_dir: Path, **info: Any) -> Path:
-    """A green run of one test and one number."""
+    """Write a passing run of one test and one number."""
     verdict_row = verdict(SINGLE, "export", "loads")
     write_numbers(run_dir, {**INFO, "exit_code": 0, **info}, [*_others()], [verdict_row])
     return run_dir
 
 
 def measured(rows: Sequence[Mapping[str, Any]], **info: Any) -> frame.RunFrames:
-    """A run with these numbers and no verdict, not written anywhere."""
+    """Return a run with these numbers and no verdicts, without writing it."""
     facts = {**INFO, "exit_code": 0, **info}
     of_run = [frame.measurement_row(**{"run_id": facts["run_id"], **row}) for row in _timed(rows)]
     tables = frame.table(frame.MEASUREMENTS, of_run), frame.table(frame.VERDICTS, [])
@@ -293,7 +293,7 @@ def measured(rows: Sequence[Mapping[str, Any]], **info: Any) -> frame.RunFrames:
 
 
 def write_measured(run_dir: Path, rows: Sequence[Mapping[str, Any]], **info: Any) -> Path:
-    """A green run of one test with these numbers."""
+    """Write a passing run of one test with these numbers."""
     facts = {**INFO, "exit_code": 0, **info}
     write_numbers(run_dir, facts, _timed(rows), [verdict(SINGLE, "export", "loads")])
     return run_dir
@@ -312,5 +312,5 @@ def _written(directory: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def made_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The run's directory, written once: a test that changes it copies it."""
+    """Return the run's directory, which is written once. A test that changes it must copy it."""
     return _written(tmp_path_factory.getbasetemp())

@@ -1,8 +1,8 @@
-"""Sessions of pytest that SIGINT or SIGTERM meets in a known phase; see test_interrupts.py.
+"""Pytest sessions that get SIGINT or SIGTERM in a known phase; see test_interrupts.py.
 
-`python -m suite.meta.phases` is one process that has imported what a session needs and forks each
-session, so that a session costs little. A session marks each of its stops by a file, and stands
-still there; the signal is sent then.
+`python -m suite.meta.phases` is one process that imports what a session needs and forks each
+session, so that a session costs little. A session marks each of its stops by a file and blocks
+there until the signal is sent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from suite.harness.session import run_directory
 
 STOPS, REACHED = "PHASE_STOPS", "PHASE_REACHED"
 HANGS_S = 120
-# In this order: the fakes replace rows that the plug-in reads.
+# The order matters: the fakes replace rows that the plug-in reads.
 IMPORTED = (
     "suite.meta.fake_rows",
     "suite.harness.plugin",
@@ -79,10 +79,11 @@ def test_timed(launch):
 
 @dataclass(frozen=True)
 class Session:
-    """One session: a test after one that passes, its stops, and what has to come of it.
+    """One session: a test that runs after a passing one, its stops, and the expected result.
 
-    A signal is sent at each stop, of two joined by `+` when both are reached. `verdicts`: how many
-    are kept. `workers`: with `-n 2`, which takes three processes that import all.
+    A signal is sent at each stop. Two stops joined by `+` get one signal when both are reached.
+    `verdicts` is the number of verdicts that are kept. `workers` runs the session with `-n 2`,
+    which takes three processes that import everything.
     """
 
     test: str
@@ -111,7 +112,7 @@ def name_of(phase: str, number: signal.Signals) -> str:
 
 
 def reach(stop: str) -> bool:
-    """Mark a stop as reached; False where this session does not stop there, or did already."""
+    """Mark a stop as reached. Return False if the session does not stop there or already did."""
     path = Path(os.environ[REACHED]) / stop
     if stop not in os.environ[STOPS].split() or path.exists():
         return False
@@ -141,7 +142,7 @@ def run_session(stage: Path, name: str, session: Session) -> int:
     for descriptor in (1, 2):
         os.dup2(output, descriptor)
     run_directory.RUNS = directory / "runs"
-    timing_lock.NAME = lock_name(directory)  # the other session of this phase times as well
+    timing_lock.NAME = lock_name(directory)  # the phase's other session also takes the timing lock
 
     handlers: list[Interrupts] = []
     install = Interrupts.install
@@ -179,7 +180,7 @@ def run_session(stage: Path, name: str, session: Session) -> int:
 
 
 def meet(stage: Path, phase: str) -> dict[str, int]:
-    """Run the sessions of a phase, one for each signal, at once; return their exit codes."""
+    """Run a phase's sessions at once, one for each signal. Return their exit codes."""
     from suite.harness.core.deadlines import wait_until
 
     session = SESSIONS[phase]

@@ -1,4 +1,4 @@
-"""Sessions of pytest with the plug-in, on fake trainers and a TensorFlow that is only a name."""
+"""Pytest sessions with the plug-in, on fake trainers and a stub TensorFlow package."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ EXPECTED = {
 
 
 def set_stage(directory: Path) -> None:
-    """Fill it with tests, expectations, and packages that are called as the real ones are."""
+    """Fill the stage with tests, expectations and stub packages that have the real ones' names."""
     (directory / "test_verdicts.py").write_text(TESTS)
     (directory / "test_ahead.py").write_text(AHEAD)
     (directory / "test_failing.py").write_text(FAILING)
@@ -261,7 +261,7 @@ def run_pytest(
     before: Sequence[str] = (),
     **how: Any,
 ) -> Done:
-    """A session of its own over the stage's tests, nobody's worker."""
+    """Run pytest over the stage's tests in its own process, independent of any xdist worker."""
     plugins = ["-p", "suite.meta.fake_rows", "-p", "suite.harness.plugin", "-p", "no:cacheprovider"]
     return subprocess.run(
         [*before, sys.executable, "-m", "pytest", "--rootdir", str(stage), *plugins, test]
@@ -279,7 +279,7 @@ def run_pytest(
 def run_module(
     stage: Path, module: str, arguments: Sequence[str], hangs_s: float = HANGS_S
 ) -> Done:
-    """`python -m module`, where pytest, should it start one, finds the stage's packages."""
+    """Run `python -m module`. If it starts pytest, pytest finds the stage's packages."""
     return subprocess.run(
         [sys.executable, "-m", module, *arguments],
         env={**environment(stage), "PYTEST_ADDOPTS": "-p suite.meta.fake_rows"},
@@ -292,7 +292,7 @@ def run_module(
 
 
 def environment(stage: Path, root: Path = ROOT) -> dict[str, str]:
-    """What a session inherits: the project at `root`, the stage's packages, nothing of pytest's."""
+    """Return a session's environment: the project at `root`, the stage's packages, no PYTEST_*."""
     return {
         **{k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")},
         "PYTHONPATH": os.pathsep.join([str(root), str(stage / "site")]),
@@ -305,7 +305,7 @@ def environment(stage: Path, root: Path = ROOT) -> dict[str, str]:
 def listed(stage: Path, name: str, arguments: Sequence[str]) -> list[tuple[str, str]]:
     """Collect tests of the project itself; return the node id and the reproduce line of each.
 
-    Nothing may be written or downloaded then: caches and home are directories that do not exist.
+    Collection must not write or download: caches and home are directories that do not exist.
     """
     file, nowhere = stage / f"{name}.json", str(stage / "nowhere")
     inherited = environment(stage)
@@ -331,7 +331,7 @@ def listed(stage: Path, name: str, arguments: Sequence[str]) -> list[tuple[str, 
 
 
 def without_private_networks(stage: Path, *arguments: str) -> Done:
-    """Where the kernel allows no namespaces of one's own, and gives no rights over its firewall."""
+    """Run a session as if the kernel allowed no namespaces and no control of its firewall."""
     python = stage / "confined"
     python.write_text(
         "#!/bin/sh\n"
@@ -345,12 +345,12 @@ def without_private_networks(stage: Path, *arguments: str) -> Done:
 
 
 def lock_name(stage: Path) -> str:
-    """The name of the lock on timing among the sessions of this stage; a name has its limit."""
+    """Return the name of the timing lock of this stage's sessions; its length is limited."""
     return str(stage)[-100:]
 
 
 def beside_another_run(stage: Path, arguments: Sequence[str]) -> Done:
-    """A session that meets another run that times, which ends once the session waits for it."""
+    """Run a session while another run holds the timing lock until the session waits for it."""
     with socket.socket(socket.AF_UNIX) as other, ThreadPoolExecutor(1) as pool:
         other.bind(f"\0{lock_name(stage)}")
         other.listen()
@@ -363,7 +363,7 @@ def beside_another_run(stage: Path, arguments: Sequence[str]) -> Done:
         pool.submit(end_when_asked)
         done = run_pytest(stage, arguments)
         with contextlib.suppress(OSError):
-            other.shutdown(socket.SHUT_RDWR)  # of a session that asked nothing
+            other.shutdown(socket.SHUT_RDWR)  # if the session never asked for the lock
     return done
 
 
@@ -372,7 +372,7 @@ def small_files() -> None:
 
 
 def on_a_small_disk(stage: Path) -> Done:
-    """A real one, which only this session sees."""
+    """Run a session with its files on a real small disk that only this session sees."""
     small = stage / "small"
     small.mkdir()
     mount = f'mount -t tmpfs -o size=1m none {small} && exec "$@"'
@@ -383,7 +383,7 @@ def on_a_small_disk(stage: Path) -> Done:
     )
 
 
-# Runs a command on a terminal and copies its output; 60 columns are fewer than a line needs.
+# Run a command on a terminal and copy its output; 60 columns are fewer than a line needs.
 TERMINAL = """
 import fcntl, os, pty, struct, sys, termios
 os.environ["TERM"] = "xterm"
@@ -401,25 +401,25 @@ TWO_APPROACHES = ("--trainer", "single_process", "--trainer", "keras_multi_worke
 
 
 def ahead(tests: str, *arguments: str) -> Callable[[Path], Done]:
-    """A session over some of the tests in AHEAD."""
+    """Return a function that runs a session over some of the tests in AHEAD."""
     chosen = [*ONE_CASE, "-k", tests, *arguments]
     return lambda stage: run_pytest(stage, chosen, "test_ahead.py")
 
 
 def two_sides(stage: Path) -> Done:
-    """Two paired comparisons of a fake with itself, bound to all processors but one."""
+    """Run two paired comparisons of a fake with itself, bound to all processors but the first."""
     chosen = ["--base", "same", "--budget", "1", "--times", "2", *ONE_CASE, "--format", "json"]
     chosen += ["--cpus", ",".join(map(str, bound())), "--threads", "3", "--malloc", "default"]
     return run_module(stage, "reports", ["ab", *chosen, "--run-dir", str(stage / "ab")])
 
 
 def bound() -> list[int]:
-    """Our processors but the first, unless there is no other."""
+    """Return this process's processors without the first, or that one if it is the only one."""
     ours = sorted(os.sched_getaffinity(0))
     return ours[1:] or ours
 
 
-# What runs on a stage, by name. Each takes seconds, most of them on one core.
+# Sessions that run on a stage, by name. Each takes seconds, most of them on one core.
 SESSIONS: Mapping[str, Callable[[Path], Done]] = {
     "on two": lambda stage: run_pytest(stage, ["--run-dir", "run2", "-n", "2"]),
     "whole": lambda stage: beside_another_run(stage, ["--run-dir", "run", "--seed", "11"]),
@@ -449,7 +449,7 @@ SESSIONS: Mapping[str, Callable[[Path], Done]] = {
         stage, ["-k", "loud", *ONE_CASE, "--run-dir", "loud"], "test_failing.py"
     ),
     "two sides": two_sides,
-    # One after the other.
+    # This one runs its phases sequentially.
     "interrupted": lambda stage: run_module(stage, "suite.meta.phases", [], 4 * HANGS_S),
     "open ports": lambda stage: without_private_networks(stage, "--run-dir", "open"),
     "closed ports": lambda stage: without_private_networks(
@@ -463,7 +463,7 @@ SESSIONS: Mapping[str, Callable[[Path], Done]] = {
 
 
 class Background:
-    """Sessions that run one after the other in a thread: first the one that a test waits for.
+    """Sessions that run sequentially in a thread, first those that a test waits for.
 
     A session that no test has asked for when `stop` is called does not start.
     """

@@ -1,4 +1,4 @@
-"""The project's own source, read without importing it: for tests of rules that hold everywhere."""
+"""Read the project's own source without importing it, for tests of project-wide rules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTEST_SIDE = ("conftest.py", "suite/**/*.py", "reports/**/*.py")
-# Runs in a task, under whatever interpreter TensorFlow is installed for.
+# Code that runs in a task, under any interpreter that TensorFlow is installed for.
 WORKER_SIDE = (
     "reference_trainers/**/*.py",
     "suite/programs/**/*.py",
@@ -19,20 +19,20 @@ WORKER_SIDE = (
     "suite/harness/task_side/zygote.py",
     "suite/harness/task_side/namespaces.py",
 )
-# Stand in for trainers, so what holds for these holds for them.
+# Fakes replace trainers, so the trainers' rules also apply to them.
 FAKES = tuple(f"suite/meta/fake_{part}.py" for part in ("trainer", "cluster", "model", "servers"))
 TESTS = ("suite/conformance/**/*.py", "suite/faults/**/*.py", "suite/benchmarks/**/*.py")
 
 
 def files(*patterns: str, without: tuple[str, ...] = ()) -> list[Path]:
-    """Files of the checkout by pattern, in order; results of runs are no source."""
+    """Return files of the checkout by pattern, sorted, without the results of runs."""
     found = {path for pattern in patterns for path in ROOT.glob(pattern)}
     found -= {path for pattern in without for path in ROOT.glob(pattern)}
     return sorted(path for path in found if (ROOT / "reports" / "runs") not in path.parents)
 
 
 def name(path: Path) -> str:
-    """The path as a person would name it; also the id of a test."""
+    """Return the path relative to the project, which is also the id of a test."""
     return path.relative_to(ROOT).as_posix()
 
 
@@ -42,7 +42,7 @@ def tree(path: Path) -> ast.Module:
 
 
 def imports(path: Path) -> set[str]:
-    """Top-level names of all modules that the file imports, wherever in it."""
+    """Return top-level names of all modules that the file imports, anywhere in it."""
     found = set()
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
@@ -53,7 +53,7 @@ def imports(path: Path) -> set[str]:
 
 
 def calls(path: Path, function: str) -> Iterator[ast.Call]:
-    """Calls of `function` or of `anything.function`."""
+    """Yield calls of `function` or of `anything.function`."""
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Call):
             called = node.func
@@ -62,7 +62,7 @@ def calls(path: Path, function: str) -> Iterator[ast.Call]:
 
 
 def tests() -> set[str]:
-    """Names of all test functions that run trainers."""
+    """Return the names of all test functions that run trainers."""
     return {
         node.name
         for path in files(*TESTS)
@@ -72,7 +72,7 @@ def tests() -> set[str]:
 
 
 def claimed() -> set[str]:
-    """Ids in all `pytest.mark.claim(...)` of these tests."""
+    """Return the ids in all `pytest.mark.claim(...)` of these tests."""
     return {
         argument.value
         for path in files(*TESTS)

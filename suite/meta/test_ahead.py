@@ -1,4 +1,4 @@
-"""How many scenarios run at once follows from processors and memory, within a container too."""
+"""Tests that the number of scenarios at once fits processors and memory, also in a container."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What TensorFlow chose is read from its logs; GPUs are found and shared out, without any here."""
+"""Tests that the actual backend is read from TensorFlow's logs, and that GPUs are shared out.
+
+The tests replace `nvidia-smi` and need no GPU.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +44,10 @@ WORKERS = ("worker/0", "worker/1")
         ([RING + RING, RING], "ring"),
         ([NCCL, NCCL], "nccl"),
         ([ASKED + RING, ASKED + RING], "ring"),  # the request alone proves nothing
-        ([GATHER + BROADCAST + NCCL], "nccl"),  # only what reduces gradients counts
+        ([GATHER + BROADCAST + NCCL], "nccl"),  # only the reduction of gradients counts
         ([GATHER], "none"),
         ([], "none"),
-        ([RING, NCCL], "nccl+ring"),  # neither is true of both
+        ([RING, NCCL], "nccl+ring"),  # the workers differ
     ],
 )
 def test_actual_backend_is_what_the_log_names(tmp_path: Path, logs, expected):
@@ -52,7 +55,7 @@ def test_actual_backend_is_what_the_log_names(tmp_path: Path, logs, expected):
 
 
 def run_with_logs(directory: Path, texts: Sequence[str]) -> Run:
-    """A run whose workers have printed these texts."""
+    """Return a run whose workers have printed these texts."""
     directory.mkdir(exist_ok=True)
     logs = {(w, 0): directory / w.replace("/", "-") for w in WORKERS[: len(texts)]}
     for path, text in zip(logs.values(), texts, strict=True):
@@ -94,7 +97,7 @@ def test_collective_reads_each_log_once_until_it_grows(tmp_path: Path):
         ("ring", "nccl", True, "TensorFlow chose otherwise: ring was requested"),
         ("nccl", "nccl", True, ""),
         ("ring", "ring", False, ""),
-        ("auto", "ring", False, ""),  # AUTO is always right
+        ("auto", "ring", False, ""),  # AUTO accepts any backend
         ("auto", "nccl", True, ""),
         ("none", "none", False, ""),
     ],
@@ -107,7 +110,7 @@ def test_unmet_says_why_the_request_was_not_followed(backend, collective, gpus, 
 
 @pytest.fixture
 def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """`nvidia_smi(script)`: a shell script in the place of the driver's program."""
+    """Return `nvidia_smi(script)`, which replaces the driver's program by a shell script."""
 
     def install(script: str) -> None:
         program = tmp_path / "nvidia-smi"
@@ -119,7 +122,10 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def listing(*models: str) -> str:
-    """`nvidia-smi -L` with the GPUs of these models; the last one has MIG instances."""
+    """Return a script that prints the list of `nvidia-smi -L` for these models.
+
+    The last GPU has MIG instances.
+    """
     lines = [f"GPU {i}: {model} (UUID: {GPUS[i]})" for i, model in enumerate(models)]
     lines += [f"  MIG 3g.20gb     Device  {i}: (UUID: {u})" for i, u in enumerate(MIGS)]
     return '[ "$*" = -L ] && cat <<END\n' + "\n".join(lines) + "\nEND"
@@ -135,11 +141,11 @@ def discover(visible: str | None = None, order: str | None = None) -> tuple[str,
     [
         (None, GPUS),
         ("0,2", (GPUS[0], GPUS[2])),
-        ("2,1", (GPUS[2], GPUS[1])),  # CUDA numbers them as the list does
+        ("2,1", (GPUS[2], GPUS[1])),  # CUDA numbers GPUs as the list does
         ("1", (GPUS[1],)),
         (GPUS[1], (GPUS[1],)),
         ("GPU-2,GPU-11", (GPUS[1], GPUS[0])),
-        ("GPU-3,GPU,GPU-1", (GPUS[2],)),  # the second entry could mean each of them
+        ("GPU-3,GPU,GPU-1", (GPUS[2],)),  # the second entry is ambiguous
         (" 0 , 1 ", GPUS[:2]),
         ("0,2,-1,1", (GPUS[0], GPUS[2])),
         ("0,7,1", GPUS[:1]),
@@ -225,7 +231,7 @@ def test_tasks_see_the_gpu_that_they_were_assigned(fake_engine: Engine, name, gp
     ("backend", "gpus", "clusters"),
     [
         ("nccl", GPUS[:2], [2]),
-        ("nccl", (), [2, 4]),  # that it is not NCCL then is for the test to say
+        ("nccl", (), [2, 4]),  # the test itself reports that it is not NCCL
         ("ring", GPUS[:1], [2, 4]),
     ],
 )
@@ -265,9 +271,9 @@ def test_tensorflow_s_pools_have_as_many_threads_as_asked_for(
     assert [told.get(name) for name in THREADS] == ["7", None]
 
 
-# 80 MiB in pieces, in a thread, often: more than one heap of a thread holds. One thread does
-# all of it: another might start before the first has given back its arena, and would fault in
-# memory of its own, since threading's join() does not wait for the system's thread.
+# Allocate 80 MiB in pieces, repeatedly, in a thread: more than a thread's heap holds. A single
+# thread allocates everything, because join() does not wait for the system's thread: a second
+# thread might start before the first has returned its arena, and fault in its own memory.
 ALLOCATING = """
 import resource, threading
 def faults():

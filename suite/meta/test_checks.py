@@ -1,4 +1,4 @@
-"""Each check goes red for one planted defect, alone, and for a healthy trainer none does."""
+"""Tests that each check fails for exactly one injected defect, and passes a healthy trainer."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from suite.harness.core.outcomes import Misconfigured
 from suite.meta import fakes, histories
 from suite.meta.groups import BY_NAME, CHECKS, LIMIT_S, Stage, judge, judge_all
 
-AT_ONCE = 4  # scenarios; mostly they wait
+AT_ONCE = 4  # scenarios, which mostly wait
 
-# What looks odd, and is allowed: (group, "defect").
+# Unusual behavior that is allowed: (group, "defect").
 ALLOWED = [
-    # It has failed in time, and closing its data set takes longer than that.
+    # It fails in time, although closing its data set takes longer than that.
     ("interrupted", "takes_its_time_to_leave"),
     ("struck", "takes_its_time_to_leave"),
 ]
 
-# check -> (group, defect): the defect makes exactly this one of the group's checks red.
+# check -> (group, defect): with the defect, this is the only one of the group's checks to fail.
 RED = {
-    # the two that take a while, so that the others go on meanwhile
+    # the two slowest ones first, so that the others run meanwhile
     "peers_fail_in_time": ("interrupted", "hangs_when_a_peer_dies"),
     "survivors_keep_training": ("worker-back", "pauses_without_its_peers"),
-    # in step
+    # synchronous training
     "finishes_requested_steps": ("healthy", "finishes_early"),
     "steps_accounted": ("healthy", "counts_a_step_twice"),
     "epochs_accounted": ("healthy", "counts_other_steps_in_its_epochs"),
@@ -85,7 +85,7 @@ RED = {
     "chief_restores_the_latest": ("chief-back", "resumes_from_scratch"),
     "cluster_restores_the_latest": ("server-back", "restores_an_older_step"),
     "no_finish_without_parameter_server": ("server-back", "ignores_a_lost_server"),
-    # the fault table
+    # the fault matrix
     "peers_continue": ("struck-servers", "pauses_without_its_peers"),
     "peers_wait": ("struck-forming", "starts_alone"),
     "peers_finish": ("struck-ending", "lingers_at_the_end"),
@@ -94,13 +94,13 @@ RED = {
     "loses_at_most_one_save_interval": ("struck", "resumes_from_scratch"),
     "damage_is_detected": ("struck-damaged", "trusts_a_damaged_save"),
     "smaller_cluster_continues": ("struck-fewer", "resumes_from_scratch"),
-    # made-up histories, of a coordinator
+    # hand-written histories of a coordinator
     "shards_on_every_server": ("coordinated", "keeps_all_parts_together"),
     "functions_run_at_least_once": ("coordinated", "repeats_a_round"),
     "executed_as_scheduled": ("coordinated", "takes_what_another_left"),
     "coordinator_continues": ("coordinated-fit", "waits_for_the_lost_worker"),
     "lost_server_raises": ("coordinated-server", "dies_of_something_else"),
-    # and for programs
+    # hand-written histories of programs
     "files_sharded": ("files_sharded", "reads_a_neighbours_file"),
     "too_few_files_refused": ("too_few_files_refused", "does_not_say_why"),
     "outside_scope_is_not_synchronized": (
@@ -140,9 +140,9 @@ RED = {
     "tensors_are_packed": ("tensors_are_packed", "heeds_no_options"),
 }
 
-# (group, defect) -> checks: what is wrong in several ways is found in several ways.
+# (group, defect) -> checks: several checks find a defect with several effects.
 SEVERAL = {
-    # Nothing that agrees or is equal passes when nothing was updated at all.
+    # Checks of agreement and equality fail if no weights were updated.
     ("healthy", "never_learns"): {"loss_falls", "accuracy_rises", "workers_agree_on_weights"},
     ("large", "never_learns"): {"equals_large_batch"},
     ("large", "is_apart_early"): {"equals_large_batch"},
@@ -159,7 +159,7 @@ SEVERAL = {
     ("interrupted", "ignores_a_lost_peer"): {"peers_fail_in_time"},
     ("interrupted", "gets_an_internal_error_when_a_peer_dies"): {"peers_fail_in_time"},
     ("fresh_gradients_are_averaged", "takes_stale_ones"): {"fresh_gradients_are_averaged"},
-    # What is told by the coordinator alone, of itself and of its workers.
+    # Events that the coordinator alone reports, of itself and of its workers.
     ("coordinated", "fails_at_the_end"): {"finishes_requested_steps"},
     ("coordinated", "two_chiefs"): {"one_chief"},
     ("coordinated", "counts_itself"): {"cluster_as_given"},
@@ -187,14 +187,14 @@ def stage(
     fake_engine: Engine,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Stage]:
-    """All scenarios that the selected tests ask for, played several at a time."""
+    """Run all scenarios that the selected tests need, several at a time."""
     directory = tmp_path_factory.mktemp("checks")
     engine = fakes.toy_engine(fake_engine, directory, LIMIT_S)
     specs = (getattr(item, "callspec", None) for item in request.session.items)
     asked = [spec.params for spec in specs if spec is not None]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         found = Stage(engine, directory, pool)
-        if not hasattr(request.config, "workerinput"):  # which would play what others are asked
+        if not hasattr(request.config, "workerinput"):  # a worker would run others' scenarios
             for params in asked:
                 if params.keys() >= {"group", "defect"}:
                     found.play(params["group"], params["defect"])
@@ -234,7 +234,7 @@ def test_a_defect_in_several_ways_is_found_in_all(group: str, defect: str, stage
     ],
 )
 def test_what_chance_gives_is_not_learning(check: str, metric: str, values: tuple[float, ...]):
-    """Each epoch is better than the one before, as one run in six is that learns nothing."""
+    """Each epoch is better than the one before, as in one of six runs that learn nothing."""
     epochs = tuple(
         Event("epoch", float(i), "worker/0", 0, {"metrics": {metric: value}})
         for i, value in enumerate(values)

@@ -1,4 +1,4 @@
-"""Tests of suite/claims.toml and its reader: no promise is misread, misspelt or forgotten."""
+"""Tests of suite/claims.toml and its reader: no claim is misread, misspelled or missing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_the_page_of_claims_is_up_to_date():
 
 def test_every_test_makes_a_check_or_says_what_else_it_does():
     idle = {test.name for test in claims_page.tests() if test.claims and not test.checks}
-    assert idle == {"test_scaling_over_devices"}  # measured, by its claim
+    assert idle == {"test_scaling_over_devices"}  # its claim says that it only measures
 
 
 def test_every_claim_that_a_test_names_exists():

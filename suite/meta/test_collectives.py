@@ -1,4 +1,4 @@
-"""Numbers of collectives, from times that are known; and links found too fast or too slow."""
+"""Tests of the metrics of collectives for known times, and of links that are too fast or slow."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from suite.harness.metrics.collective_bandwidth import (
 )
 from suite.meta.fakes import WORKERS
 
-TWELVE = [0.5 * i for i in range(12)]  # when iterations began, s
+TWELVE = [0.5 * i for i in range(12)]  # start times of iterations, s
 GIGABYTE = 10**9
 LINK = Rate(8e9, burst_bytes=10**6, limit_bytes=10**7)  # 1 GB/s
 
 
 def made_up(times: Sequence[tuple[Sequence[float], Sequence[float]]], op="all_reduce") -> Run:
-    """A run whose ranks began and ended operations on a gigabyte at these times."""
+    """Return a run whose ranks began and ended operations on a gigabyte at these times."""
     tasks = tuple(f"worker/{i}" for i in range(len(times)))
     events = [
         Event("collective", 0.0, task, 0, collective(op, list(begins), list(ends)))
@@ -90,7 +90,7 @@ def test_ranks_that_timed_different_things_are_no_measurement():
 
 
 def test_the_implementation_is_that_of_the_operation(tmp_path: Path):
-    """Each run reduces as well, to set out together."""
+    """Each run also has a reduction, which makes its ranks start together."""
     log = tmp_path / "log"
     names = ("HierarchicalTreeBroadcast", "RingReduce")
     log.write_text("\n".join(f"AssignCollectiveType {name}" for name in names))
@@ -107,7 +107,7 @@ def limits_run(*told: tuple[str, list[int], list[float], list[float]]) -> Run:
 
 
 def test_limits_are_of_the_steady_stream():
-    begins = [0.0, *(1.0 + 0.01 * i for i in range(20))]  # it takes a second to begin
+    begins = [0.0, *(1.0 + 0.01 * i for i in range(20))]  # the stream starts after a second
     stream = ("tcp_stream", [10**7] * 21, begins, later(begins[1:], 0.0) + [1.2])
     ping = ("tcp_ping", [1, 1, 1], [0.0, 1.0, 2.0], [0.1, 1.2, 2.3])
     copy = ("memcpy", [GIGABYTE] * 3, [0.0, 1.0, 2.0], [0.5, 1.25, 2.8])
@@ -130,7 +130,7 @@ def test_nccl_is_held_against_a_copy_between_gpus_and_the_ring_against_tcp():
         "collective_share_of_gpu_copy": pytest.approx(1 / 30)
     }
     assert list(dict(found.shares(took(2.0), "ring"))) == ["collective_share_of_tcp"]
-    # What was copied between logical CPUs is no limit, and nothing stands in for it.
+    # A copy between logical CPUs is no limit, and nothing replaces the GPU copy.
     for other in (None, limits_run(("cpu_copy", [GIGABYTE], [0.0], [0.1]))):
         without = limits(limits_run(*told), other)
         assert without.gpu_copy_gb_per_s is None
@@ -149,11 +149,11 @@ def test_a_link_that_is_too_fast_or_too_slow_is_found():
         link_is_as_fast_as_asked(reached(0.85), reached(3.0), LINK)
     with pytest.raises(CheckFailed, match=r"reached 0\.850"):
         link_is_as_fast_as_asked(reached(0.95, quick=0.85), reached(3.0), LINK)
-    link_is_as_fast_as_asked(reached(0.85), reached(1.2), LINK)  # the machine is no faster
+    link_is_as_fast_as_asked(reached(0.85), reached(1.2), LINK)  # the machine itself is no faster
 
 
 def streamed(gb_per_s: float, stolen: Callable[[int], float] = lambda _: 0.0) -> Limits:
-    """What comes of a stream in stretches of 10 ms, from each of which a share was stolen."""
+    """Return the limits from a stream in stretches of 10 ms, each with a stolen share."""
     pieces = [int(gb_per_s * 1e7 * (1 - stolen(i))) for i in range(100)]
     begins = [0.01 * i for i in range(100)]
     told = [("tcp_stream", pieces, begins, [at + 0.01 for at in begins])]
@@ -177,7 +177,7 @@ def test_a_link_that_is_slow_all_the_time_is_slow():
     ("streams", "asked", "fastest_of_them"),
     [
         ((0.95, 1.2), 1, 0.95),
-        ((1.2, 0.95), 1, 1.2),  # and is found to be too fast
+        ((1.2, 0.95), 1, 1.2),  # the check then finds it too fast
         ((0.6, 0.95, 1.2), 2, 0.95),
         ((0.6, 0.85, 0.7, 0.95), TRIES, 0.85),
     ],
@@ -197,7 +197,7 @@ def took(seconds: float) -> Collective:
 
 
 def test_an_iteration_faster_than_the_link_is_found():
-    no_faster_than_the_link(took(0.999), LINK)  # less the burst, a gigabyte takes 0.999 s
+    no_faster_than_the_link(took(0.999), LINK)  # a gigabyte without the burst takes 0.999 s
     no_faster_than_the_link(took(0.96), LINK)
     with pytest.raises(CheckFailed, match=r"took 0\.94 s over links that need 0\.999 s"):
         no_faster_than_the_link(took(0.94), LINK)

@@ -1,4 +1,4 @@
-"""Connections to leased ports from outside of their cluster are no failure of TensorFlow's."""
+"""Tests that outside connections to leased ports are not blamed on TensorFlow."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from suite.harness.tables import verdicts
 from suite.meta import fakes
 
 LEASED = Network(LEASED_PORTS, "for this test")
-ELSEWHERE = "203.0.113.7"  # an address of documentation's (RFC 5737)
+ELSEWHERE = "203.0.113.7"  # an address for documentation (RFC 5737)
 
-# Tasks that are connected to each other, as TensorFlow's are, and tell when they are.
+# Tasks that connect to each other, as TensorFlow's do, and report when they are connected.
 CONNECTED = """
 import json, os, signal, socket, subprocess, sys, time
 config = json.loads(os.environ["TF_CONFIG"])
@@ -67,7 +67,7 @@ while True:
 
 @pytest.fixture
 def engine(fake_engine: Engine, tmp_path: Path) -> Iterator[Engine]:
-    """On leased ports, which nothing closes."""
+    """Yield an engine on leased ports without firewall rules."""
     made = replace(fake_engine, network=LEASED, zygotes={}, directory=tmp_path)
     yield made
     made.stop()
@@ -85,7 +85,7 @@ def port_of(cluster: Cluster, task: str = "worker/0") -> int:
 
 
 def test_foreign_connection_is_harness_error(engine, tmp_path):
-    """Of this very process, which is this user's and no part of the cluster."""
+    """The connection is from this process, which has the same user and is outside the cluster."""
     with launch(engine, tmp_path, WAITS) as cluster:
         cluster.start()
         cluster.wait_for("listening")
@@ -101,7 +101,7 @@ def test_foreign_connection_is_harness_error(engine, tmp_path):
 
 
 def test_failure_after_foreign_connection_is_harness_error(engine, tmp_path):
-    """Also where the task has ended of it before it was time to look."""
+    """This includes a task that the connection ended before the next scan."""
     with launch(engine, tmp_path, ENDS_OF_IT) as cluster:
         assert cluster.watch
         cluster.watch.next_s = float("inf")
@@ -132,7 +132,7 @@ def test_other_user_is_harness_error_by_uid(engine, tmp_path):
 
 
 def test_own_connections_raise_no_alarm(engine, tmp_path, monkeypatch):
-    """Of tasks, their children and tasks that were killed, at each of many looks."""
+    """Scan often, with connections of tasks, of their children and of tasks that were killed."""
     monkeypatch.setattr(connections, "MAX_CPU_SHARE", 1.0)
     monkeypatch.setattr(connections, "MIN_INTERVAL_S", 0.0)
     with launch(engine, tmp_path, RECONNECTS, workers=2) as cluster:
@@ -171,7 +171,7 @@ def test_connections_of_no_concern_raise_no_alarm(monkeypatch, end: End):
 
 
 def test_socket_of_an_ending_process_raises_no_alarm(monkeypatch):
-    """It holds sockets that it lists no more, for as long as it takes to end."""
+    """An ending process holds sockets that it no longer lists."""
     end = End("127.0.0.1", 50_000, "127.0.0.1", 2222, os.geteuid(), 7)
     monkeypatch.setattr(connections, "table", lambda _: iter([end]))
     monkeypatch.setattr(connections, "sockets", lambda _: None)
@@ -183,7 +183,7 @@ def test_socket_of_an_ending_process_raises_no_alarm(monkeypatch):
 
 
 def test_connection_seen_once_raises_no_alarm(monkeypatch):
-    """It was closed while its owner was looked for."""
+    """The connection was closed during the search for its owner."""
     end = End("127.0.0.1", 50_000, "127.0.0.1", 2222, os.geteuid() + 1, 7)
     tables = iter([[end], []])
     monkeypatch.setattr(connections, "table", lambda _: iter(next(tables)))
@@ -234,7 +234,7 @@ def test_connections_watched_only_on_leased_ports(monkeypatch):
 
 
 def test_tables_without_owners_are_not_relied_on(monkeypatch):
-    """As a sandbox's may be, where every connection would seem foreign."""
+    """In a sandbox with such tables, every connection would seem foreign."""
     assert connections.is_reliable.__wrapped__()
     whole = connections.table
 

@@ -1,4 +1,4 @@
-"""The worked example of CONTRIBUTING.md: one file and one row, and the suite examines it."""
+"""Tests of the worked example of CONTRIBUTING.md: the suite runs on its one file and one row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of `dataset`: which images are found, and that no broken file gets through."""
+"""Tests of `dataset`: it finds the images and accepts no broken file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOWHERE = "file:///no/such/place/mnist.npz"
 
 
 def images(train: int = 5, test: int = 3) -> dict[str, np.ndarray]:
-    """Small arrays in MNIST's form: image i is all i, with label i."""
+    """Return small arrays in MNIST's form: image i is all i, with label i."""
     return {
         "x_train": np.arange(train, dtype=np.uint8).repeat(784).reshape(train, 28, 28),
         "y_train": np.arange(train, dtype=np.uint8) % 10,
@@ -30,13 +30,13 @@ def images(train: int = 5, test: int = 3) -> dict[str, np.ndarray]:
 
 @pytest.fixture
 def home(tmp_path: Path) -> dict[str, str]:
-    """An environment in which nothing is cached and nothing can be downloaded."""
+    """Return an environment with an empty cache and without downloads."""
     return {"HOME": str(tmp_path), "TFDC_OFFLINE": "1"}
 
 
 @pytest.fixture
 def as_mnist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A small file that passes for the one that Keras downloads."""
+    """Write a small file that is accepted as the one that Keras downloads."""
     path = write(tmp_path / "real.npz", images())
     monkeypatch.setattr(data, "SHA256", data._sha256(path))
     return path
@@ -217,7 +217,7 @@ def test_text_file_is_refused_without_naming_pickle(tmp_path: Path):
 
 
 def header(shape: str, descr: str = "'|u1'") -> bytes:
-    """The header of an .npy, with texts of our own for its shape and type."""
+    """Return the header of an .npy with these texts for its shape and type."""
     text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}}}".encode()
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
 

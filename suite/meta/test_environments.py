@@ -1,4 +1,4 @@
-"""Tests of suite.harness.environment.interpreter: which Keras a version of TensorFlow can mean."""
+"""Tests of suite.harness.environment.interpreter: the Keras flavors of a TensorFlow version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OLD = Interpreter("python", "3.11.7", "2.15.1", keras="2.15.0")
 
 
 def fake_python(tmp_path: Path, **answer: str) -> str:
-    """A program that answers as an interpreter with these packages would."""
+    """Write a program that answers like an interpreter with these packages."""
     path = tmp_path / "python"
     path.write_text(f"#!/bin/sh\necho 'a warning'\necho '{json.dumps(answer)}'\n")
     path.chmod(0o755)
@@ -163,7 +163,7 @@ def test_interpreter_that_hangs_is_told_of_and_refused_and_its_children_end(
 
 
 def has_ended(pid: int) -> bool:
-    """Return True if a process is gone, or waits for its parent to take note."""
+    """Return True if a process is gone or is a zombie."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""The event writer: order, times and whole lines, whether written at once or soon."""
+"""Tests of the event writer: order, times and whole lines, written at once or soon."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from suite.harness.core.paths import ROOT
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a writer made from now on writes to."""
+    """Return the path to which new writers write."""
     monkeypatch.setenv("TRAINER_EVENTS", str(tmp_path / "events.jsonl"))
     monkeypatch.setenv("TRAINER_ATTEMPT", "2")
     return tmp_path / "events.jsonl"
@@ -79,7 +79,7 @@ def test_the_time_of_an_event_is_when_it_happened_not_when_it_was_written(path, 
 
 
 def test_a_process_that_ends_leaves_nothing_unwritten(path: Path):
-    """Also when an error ends it."""
+    """This includes a process that exits with an error."""
     program = (
         "from reference_trainers import events; events.SOON_S = 3600\n"
         "writer = events.EventWriter(); writer.flush()\n"
@@ -95,7 +95,7 @@ def test_a_process_that_ends_leaves_nothing_unwritten(path: Path):
 
 @pytest.fixture
 def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IO[str]]:
-    """A file that is locked, for which writers made from now on wait after step 2."""
+    """Yield a locked file that makes new writers wait after step 2."""
     with (tmp_path / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         monkeypatch.setenv("TRAINER_HOLD", f"step:2:{file.name}")
@@ -104,7 +104,7 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IO[str]]:
 
 @pytest.mark.parametrize("how", ["write", "write_soon"])
 def test_a_task_stands_still_after_the_step_for_which_it_is_held(path: Path, lock, how: str):
-    """Having told of it, and until it is let go."""
+    """The task has reported the step, and waits until it is released."""
     writer = EventWriter()
 
     def train() -> None:

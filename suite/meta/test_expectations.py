@@ -1,4 +1,4 @@
-"""Tests of suite/expectations.toml and its reader: a row covers what it names and nothing else."""
+"""Tests of suite/expectations.toml and its reader: a row covers exactly the cases that it names."""
 
 from __future__ import annotations
 

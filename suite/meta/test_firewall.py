@@ -1,4 +1,7 @@
-"""Leased ports are closed to other users, as long as their cluster lives, or the user is warned."""
+"""Tests that leased ports are closed to other users, or that the user is warned.
+
+They are closed as long as their cluster runs.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ TOOLS = {NFTABLES: ["nft"], IPTABLES: ["iptables", "ip6tables"]}
 
 
 def in_own_network(tool: str) -> list[str]:
-    """What a command starts with to set rules that the machine's other programs do not meet."""
+    """Return the first words of a command that sets rules in its own network namespace.
+
+    The machine's other programs are not affected by the rules.
+    """
     if os.geteuid():
         pytest.skip("firewall rules and a second user need root")
     missing = [name for name in TOOLS[tool] if not shutil.which(name, path=firewall.SYSTEM_PATH)]
@@ -43,7 +49,7 @@ def in_own_network(tool: str) -> list[str]:
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_ports_closed_to_another_user_until_released(tool: str):
-    """Released in order, and by the death of the process that held them."""
+    """Ports are released in order, and by the death of the process that held them."""
     tried = subprocess.run(
         [*in_own_network(tool), sys.executable, "-m", "suite.meta.closed_ports", tool],
         capture_output=True,
@@ -61,7 +67,7 @@ def test_ports_closed_to_another_user_until_released(tool: str):
 
 
 def fake_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> None:
-    """Programs in place of nft, iptables and ip6tables; without a script they have no rights."""
+    """Replace nft, iptables and ip6tables by scripts; without a script they have no rights."""
     for name in ("nft", "iptables", "ip6tables"):
         path = tmp_path / name
         path.write_text(f"#!/bin/sh\n{scripts.get(name, 'echo not permitted >&2; exit 1')}\n")
@@ -97,7 +103,7 @@ def test_private_networks_need_no_firewall(tmp_path, monkeypatch):
 
 
 def test_iptables_rules_removed_when_one_cannot_be_set(tmp_path, monkeypatch):
-    """As where there are no rights over IPv6: what is half closed is open."""
+    """A host without rights over IPv6 behaves like this: a half-closed port is open."""
     log = tmp_path / "log"
     fake_tools(tmp_path, monkeypatch, iptables=f'echo "$2 $3" >>{log}', ip6tables="exit 3")
     monkeypatch.setattr(firewall, "IPTABLES_RULES", tmp_path / "rules.py")
@@ -120,7 +126,7 @@ def test_firewall_that_ended_early_is_harness_error(tmp_path, monkeypatch):
 
 
 def test_leases_released_when_ports_cannot_be_closed(tmp_path, monkeypatch):
-    """Neither leases nor processes are left, and no cluster runs on open ports unnoticed."""
+    """Neither leases nor processes remain, and no cluster runs on open ports unnoticed."""
     fake_tools(tmp_path, monkeypatch)
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     (port, *_) = addresses.candidates()
@@ -133,7 +139,7 @@ def test_leases_released_when_ports_cannot_be_closed(tmp_path, monkeypatch):
 @pytest.mark.parametrize("program", [startup_ways.warm_runner, small_programs.local_server])
 @pytest.mark.parametrize("tool", ["", NFTABLES])
 def test_program_that_picks_its_ports_needs_namespaces(program, tool: str):
-    """No rule closes them, and who connects to them is not checked."""
+    """No rule closes these ports, and their connections are not checked."""
     engine = SimpleNamespace(network=replace(LEASED, firewall=tool), python="/no/python")
     with pytest.raises(Unsupported, match="needs namespaces"), ExitStack() as stack:
         stack.enter_context(program(SimpleNamespace(engine=engine)))

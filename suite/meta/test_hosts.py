@@ -1,4 +1,4 @@
-"""Hosts and disks of a cluster's own: what is done to a link or a disk is what its tasks meet."""
+"""Tests of a cluster's own hosts and disks: its tasks see what is done to a link or a disk."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def say(event, **data):
         data.update(event=event, time_s=time.monotonic(), task="worker/%d" % index, attempt=0)
         file.write(json.dumps(data) + "\\n")
 """
-# Datagrams, which nobody sends again: each of two tasks sends one every few milliseconds.
+# Datagrams are not retransmitted: each of two tasks sends one every few milliseconds.
 CHATTER = """
 own = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 own.bind(addresses[index])
@@ -71,7 +71,7 @@ else:
         peer.sendall(b"x" * size)
         peer.recv(1)
 """
-# It gives nothing back: what is free again after the disk was filled would be room for it.
+# It frees no space: space freed after the disk was filled could be written again.
 WRITING = """
 path = os.path.join(sys.argv[sys.argv.index("--model-dir") + 1], "file")
 while True:
@@ -83,7 +83,7 @@ while True:
         say("refused", error=errno.errorcode[error.errno])
     select.select([], [], [], 0.005)
 """
-ENOUGH = 20  # datagrams that would have come
+ENOUGH = 20  # datagrams, of which some would arrive
 
 
 def row(directory: Path, body: str, workers: int = 2) -> Trainer:
@@ -104,10 +104,10 @@ def start(engine: Engine, trainer: Trainer, **how: object) -> Cluster:
 
 
 def heard_from_now(cluster: Cluster, surely: set[str]) -> set[str]:
-    """Who gets anything sent from now on, when both have sent enough for it.
+    """Return the tasks that receive datagrams sent from now on.
 
-    By the numbers of what is sent: what was on its way may be read much later on a busy machine.
-    For those who surely get it, wait.
+    Datagrams are compared by number, because a busy machine may read old ones much later. Wait for
+    the tasks in `surely` to receive one, and for both tasks to have sent enough.
     """
     now_s, first = time.monotonic(), {}
     for task in cluster.tasks:
@@ -146,7 +146,7 @@ def test_each_state_of_a_link_stops_what_it_says(engine, tmp_path):
             assert heard_from_now(cluster, heard) == heard, state
             cluster.link("worker/1", "whole")
             healed = last_s(cluster.run())
-            for task in cluster.tasks:  # soon: whom a host could not find it asks for anew
+            for task in cluster.tasks:  # soon: a host asks again for a peer that it could not find
                 cluster.wait_for("got", task, where=lambda e, since=healed: e.time_s > since)
 
 
@@ -162,7 +162,7 @@ def test_a_narrow_link_takes_its_time(engine, tmp_path):
 
 
 def plain_tcp(engine: Engine, link: str) -> Limits:
-    """What the program of the benchmarks finds over links in this state."""
+    """Return the results of the benchmarks' TCP program over links in this state."""
     trainer = fakes.bare(ROOT / "suite/programs/tcp_limit.py", (("worker", 2),))
     flags = {"seconds": 0.3}
     with start(engine, trainer, on_hosts=True, flags=flags) as cluster:
@@ -172,7 +172,7 @@ def plain_tcp(engine: Engine, link: str) -> Limits:
 
 @needs_namespaces
 def test_a_link_is_as_fast_as_it_is_held_to(engine):
-    link = "200mbit"  # which any machine is faster than
+    link = "200mbit"  # slower than any machine
     whole = plain_tcp(engine, virtual_hosts.WHOLE)
     shaped = fastest(partial(plain_tcp, engine, link), RATES[link])
     link_is_as_fast_as_asked(shaped, whole, RATES[link])
@@ -218,7 +218,7 @@ def test_dead_network_helper_leaves_nothing_behind(engine, tmp_path):
             helper = cluster.hosts.process
             assert any(f"process {helper.pid} " in line for line in leaks.processes(engine.session))
             helper.kill()
-            helper.wait()  # or the request below may still find its reader, and break no pipe
+            helper.wait()  # or the request may still find its reader and not break a pipe
             cluster.link("worker/1", "cut")
 
     with pytest.raises(HarnessError, match=r"network helper .* was killed by signal 9"):

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM in each phase of a run: what is kept, what is left, how pytest ends."""
+"""Tests of SIGINT and SIGTERM in each phase of a run: kept results, leftovers, pytest's exit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reports.rundir import frame
 from suite.harness.cluster import leaks
 from suite.meta import phases
 
-pytestmark = pytest.mark.xdist_group("sessions")  # as test_sessions.py
+pytestmark = pytest.mark.xdist_group("sessions")  # like test_sessions.py
 
 
 @pytest.mark.parametrize(
@@ -49,5 +49,5 @@ def test_signal_keeps_verdicts_and_leaves_nothing(
 
     pages_are_cut = "data" in expected.stops or "pages" in expected.stops
     assert (written / "report.html").is_file() != pages_are_cut
-    assert main(["html", str(written)]) == 0  # as the last line says
+    assert main(["html", str(written)]) == 0  # the command that the last line names
     assert capsys.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""How undisturbed a measurement was: other work on our processors is told from our own."""
+"""Tests of measured interference: other work on our processors is separated from our own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENDS = SPINS.replace("60", "0.5")
 
 @pytest.fixture
 def busy() -> Iterator[int]:
-    """The pid of a process that uses a processor."""
+    """Yield the pid of a process that uses a processor."""
     process = subprocess.Popen([sys.executable, "-c", SPINS], stdout=subprocess.PIPE, text=True)
     assert process.stdout
     process.stdout.readline()
@@ -31,7 +31,7 @@ def busy() -> Iterator[int]:
 
 @pytest.fixture
 def idle() -> Iterator[int]:
-    """The pid of a process that waits."""
+    """Yield the pid of a process that waits."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         yield process.pid
         process.communicate(b"\n")
@@ -51,7 +51,7 @@ def test_other_work_is_foreign_and_our_own_is_not(busy: int, idle: int):
 
 
 def test_what_has_ended_was_our_own(idle: int):
-    """A child's child that ended, which nobody sees any more when the watch ends."""
+    """Count a grandchild that has ended by the end of the watch as our own work."""
     child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {ENDS!r}], check=True)"
     with Watch() as own, Watch(idle) as other:
         subprocess.run([sys.executable, "-c", child], check=True)

@@ -1,4 +1,4 @@
-"""The numbers, from histories whose numbers are known; and pytest-benchmark on recorded times."""
+"""Tests of metrics on histories with known numbers, and of pytest-benchmark on recorded times."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EACH_ON_ITS_OWN = BY_NAME["supervisor_parameter_server"]
 
 
 def made_up(times_s: Mapping[str, Sequence[float]], trainer=TOGETHER, examples: int = 64) -> Run:
-    """A run of workers whose steps ended at these times."""
+    """Return a run of workers whose steps ended at these times."""
     events = [
         Event("step", time_s, worker, 0, {"step": i, "examples": examples})
         for worker, ends in times_s.items()
@@ -78,7 +78,7 @@ def test_a_step_that_aggregates_the_gradients_of_all_counts_once():
 
 
 def test_clusters_side_by_side_are_timed_while_all_of_them_train():
-    """Alone on the machine each is three times as fast, before the other began and at the end."""
+    """Each cluster is three times as fast while it is alone, before the other and after it."""
     early = [*(i * 0.1 for i in range(20)), *(2 + i * 0.3 for i in range(21))]
     late = [*(2 + i * 0.3 for i in range(21)), *(8 + i * 0.1 for i in range(1, 20))]
     runs = [made_up({"worker/0": ends}, examples=3) for ends in (early, late)]
@@ -90,7 +90,7 @@ def test_clusters_side_by_side_are_timed_while_all_of_them_train():
 
 
 def test_who_is_slow_first_does_not_leave_another_without_steps():
-    """Half of the one's steps end when those of the other, which had the processors, are over."""
+    """The early run has the processors first: most of its steps end before those of the other."""
     late = [0.0, *(9.0 + 0.02 * i for i in range(40))]
     early = [*(0.02 * i for i in range(40)), 9.0, 9.9]
     runs = [made_up({"worker/0": ends}, EACH_ON_ITS_OWN) for ends in (late, early)]
@@ -102,7 +102,7 @@ def test_who_is_slow_first_does_not_leave_another_without_steps():
 def test_whoever_begins_early_goes_on_until_the_others_have_trained_beside_it(
     fake_engine, tmp_path: Path
 ):
-    """Five steps of a fake take no time: none would be left when the second cluster begins."""
+    """Five steps of a fake take so little time that none would be left for the second cluster."""
     engine = replace(fake_engine, defaults={"data": data_file(tmp_path)})
     made = training_runs.side_by_side(FakeCase(engine, tmp_path, SINGLE), 5, 2)
     runs = [one.run for one in made]
@@ -111,7 +111,7 @@ def test_whoever_begins_early_goes_on_until_the_others_have_trained_beside_it(
 
 
 def test_a_coordinator_s_rounds_are_timed_as_a_whole():
-    """It tells of all steps of a round at once, so that the times between steps mean nothing."""
+    """A coordinator reports all steps of a round at once, so times between steps mean nothing."""
     ends = {0.0: 20, 4.0: 20, 8.0: 20, 10.0: 20, 12.0: 20, 14.0: 20}
     told = [Event("executed", t, "chief/0", 0, {"steps": n, "by": {}}) for t, n in ends.items()]
     told += [Event("step", t, "chief/0", 0, {"examples": 64}) for t, n in ends.items() for _ in [n]]
@@ -137,7 +137,7 @@ def test_where_only_epochs_are_told_of_their_steps_are_timed():
 
 
 def test_what_a_worker_does_alone_does_not_count():
-    """Alone it makes 100 steps a second, beside the other 10; the mixture would be neither."""
+    """A worker makes 100 steps/s alone and 10 next to its peer. A mixture would be neither."""
     alone = [i * 0.01 for i in range(100)]
     beside = [1 + i * 0.1 for i in range(50)]
     after = [5.9 + i * 0.01 for i in range(1, 100)]
@@ -201,7 +201,7 @@ def test_bootstrap_gives_the_same_interval_for_the_same_input():
 
 
 def test_bootstrap_interval_is_95_percent():
-    """Of the mean of many values it is the one that theory gives."""
+    """The interval of the mean of many values agrees with theory."""
     values = list(range(400))
     found = bootstrap(lambda a, axis: a.mean(axis=axis), values)
     half = 1.96 * (400 / 12**0.5) / 400**0.5
@@ -245,11 +245,11 @@ def test_steps(benchmark, end):
 
 
 def benchmarked(directory: Path, times: list[float], *options: str) -> subprocess.CompletedProcess:
-    """Run the benchmark above on these times, in a pytest of its own."""
+    """Run the benchmark above on these times, in its own pytest process."""
     (directory / "test_steps.py").write_text(BENCHMARK.format(times=times))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     command += ["--rootdir", str(directory), "-c", os.devnull, str(directory / "test_steps.py")]
-    # Under pytest-xdist, whose worker this may be, pytest-benchmark measures nothing.
+    # pytest-benchmark measures nothing under pytest-xdist, and this may be an xdist worker.
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
     return subprocess.run(
         [*command, "--benchmark-storage", str(directory / "saved"), *options],
@@ -266,7 +266,7 @@ def test_pytest_benchmark_stores_and_compares_recorded_times(tmp_path: Path):
         tmp_path, [0.1, 0.3, 0.2], "--benchmark-json", str(path), "--benchmark-save=first"
     )
     stored = {b["name"]: b for b in json.loads(path.read_text())["benchmarks"]}
-    ended_unsupported = stored["test_steps[unsupported]"]  # what was measured before is kept
+    ended_unsupported = stored["test_steps[unsupported]"]  # the values measured before it are kept
     assert ended_unsupported["stats"]["median"] == pytest.approx(0.2), first.stdout
     assert ended_unsupported["stats"]["rounds"] == 3
     assert ended_unsupported["stats"]["max"] == pytest.approx(0.3)
@@ -289,10 +289,10 @@ def test_the_row_says_whether_steps_are_made_together():
     ("most", "budget_s", "took_s", "made"),
     [
         (3, 60, [10, 10, 10], 3),
-        (3, 60, [100], 1),  # the first whatever it takes
+        (3, 60, [100], 1),  # the first pass runs at any cost
         (3, 60, [25, 35], 2),
-        (3, 60, [35, 10], 1),  # another like the first would not be over in time
-        (5, 60, [10, 25, 10], 3),  # the longest counts, not the last
+        (3, 60, [35, 10], 1),  # a second pass of that length would exceed the budget
+        (5, 60, [10, 25, 10], 3),  # the longest pass counts, not the last
         (1, 60, [1], 1),
         (2, float("inf"), [1000, 1000], 2),
     ],
@@ -302,7 +302,7 @@ def test_passes_are_as_many_as_there_is_time_for(most, budget_s, took_s, made):
 
 
 def gone_through(most: int, budget_s: float, took_s: list[float], purse: Purse) -> int:
-    """How many passes were made, of which each took so long."""
+    """Return the number of passes that run when they take these times."""
     passed_s, numbers = [0.0], []
     for number in passes(most, budget_s, purse, lambda: sum(passed_s)):
         passed_s.append(took_s[number])
@@ -315,7 +315,7 @@ def test_what_one_benchmark_leaves_over_the_next_may_spend():
     purse = Purse()
     assert gone_through(1, 60, [10], purse) == 1
     assert gone_through(4, 20, [20, 20, 20, 20], purse) == 3  # of 70 s
-    assert gone_through(2, 15, [20, 20], purse) == 1  # 10 s were left, and a pass takes 20
+    assert gone_through(2, 15, [20, 20], purse) == 1  # 10 s were left, and a pass takes 20 s
 
 
 def test_what_one_benchmark_overran_is_not_taken_from_the_next():
@@ -377,7 +377,7 @@ def test_who_has_enough_or_fails_is_left_out_and_the_others_go_on():
 
 
 def test_the_backends_of_a_trainer_share_turns_and_the_state_of_the_machine(monkeypatch, tmp_path):
-    """What is measured by the first test that asks is there for the others, and nobody else's."""
+    """The first test measures for its trainer's other backends, and for no other test."""
     mwms = BY_NAME["keras_multi_worker_mirrored"]
     own = [Case(mwms, backend, "tf_keras") for backend in ("auto", "ring", "nccl")]
     others = [replace(own[0], keras="keras3"), Case(BY_NAME["single_process"], "none", "tf_keras")]
@@ -413,7 +413,7 @@ def test_the_backends_of_a_trainer_share_turns_and_the_state_of_the_machine(monk
 
     _, auto, ring, nccl, _ = tests
     taken = ask(ring)
-    # NCCL, which is the ring here, is measured often enough under that name.
+    # NCCL falls back to the ring here, and the ring is measured often enough under its own name.
     assert "".join(case.backend[0] for case in measured) == "arn" + "ra" + "ar"
     assert [len(taken[case].get()) for case in own] == [3, 3, 1]
     assert {case.keras for case in measured} == {"tf_keras"}

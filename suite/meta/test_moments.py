@@ -1,4 +1,4 @@
-"""Who is to be hurt at a moment within training is there when it is, however late that comes."""
+"""Tests that the target of a fault within training is still there when the fault arrives late."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from suite.harness.metrics import recovery
 from suite.harness.scenarios.base import give_time
 from suite.meta import fakes
 
-LATE_S = 0.5  # in which a toy makes all its steps
+LATE_S = 0.5  # a toy makes all its steps in that time
 WITHIN = [
     row
     for row in matrix.ROWS

@@ -1,4 +1,4 @@
-"""Tests of suite.harness.cluster.addresses: no two clusters ever have an address in common."""
+"""Tests of suite.harness.cluster.addresses: no two clusters ever share an address."""
 
 from __future__ import annotations
 

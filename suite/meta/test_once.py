@@ -1,4 +1,4 @@
-"""What many ask for is made once, by whoever asks first."""
+"""Tests of single flight: the first caller makes a value, and all callers get it."""
 
 from __future__ import annotations
 

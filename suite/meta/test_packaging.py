@@ -1,4 +1,4 @@
-"""What pip makes of the project: an editable install of a checkout, and nothing else."""
+"""Tests that pip makes an editable install of a checkout and refuses a plain install."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from suite.harness.core.paths import ROOT
 from suite.meta.sessions import HANGS_S, Done
 
-pytest.importorskip("setuptools", "64")  # what pip builds with; not every environment has it
+pytest.importorskip("setuptools", "64")  # pip builds with it; not every environment has it
 PACKAGES = ("reference_trainers", "reports", "suite")
 BUILD = """
 from setuptools import Distribution
@@ -25,7 +25,7 @@ distribution.run_command("build_py")
 
 
 def build(project: Path, editable: bool) -> Done:
-    """Do what a build does with the packages, without the network."""
+    """Build the packages as pip does, without the network."""
     for name in PACKAGES:
         (project / name).mkdir()
         (project / name / "__init__.py").touch()

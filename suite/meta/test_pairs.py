@@ -1,4 +1,4 @@
-"""Paired comparisons on fakes: who has the turn, what a slowdown does, what may be compared."""
+"""Tests of paired comparisons on fakes: turns, the effect of a slowdown, comparable sides."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SUPERVISOR = Case(BY_NAME["supervisor_parameter_server"], "none", "none")
 
 
 def take_turns(path: Path, firsts: int, seconds: int) -> tuple[str, dict[str, float]]:
-    """Who had each turn, of two that take so many, and what each heard last of the other."""
+    """Return the order of two sides' turns, and the time that each last heard from the other."""
     had: list[str] = []
     heard: dict[str, float] = {}
 
@@ -55,7 +55,7 @@ def take_turns(path: Path, firsts: int, seconds: int) -> tuple[str, dict[str, fl
     return "".join(had), heard
 
 
-# Who leaves tells nothing any more.
+# A side that has left reports no time.
 @pytest.mark.parametrize(
     ("count", "order", "heard"),
     [(1, "ab", (0.0, 0.0)), (2, "abba", (0.0, 1.5)), (5, "abbaabbaab", (2.5, 1.5))],
@@ -88,11 +88,11 @@ def test_warm_up_ends_when_steps_no_longer_become_faster():
 
 
 class Left(Exception):
-    """Whoever had all its turns would wait to be ended."""
+    """Raised on leaving, where a real side would wait to be ended."""
 
 
 class MadeUpTurns:
-    """All of them at once."""
+    """Turns that are granted at once."""
 
     taken = 0
     heard = 0.5  # seconds of the other's step
@@ -125,9 +125,9 @@ def test_of_long_steps_there_are_fewer_turns_which_end_when_as_many_steps_are_do
 
     with pytest.raises(Left):
         train()
-    # A step is of two or three seconds here, by a clock that goes on when it is looked at.
+    # A step takes two or three seconds on a clock that advances at each reading.
     assert told == ["warm", "flush", *["flush", "timed"] * (turns.taken - 1)]
-    assert steps[1:] == [6] * (turns.taken - 1)  # the other's, which is quicker
+    assert steps[1:] == [6] * (turns.taken - 1)  # as many as the other side's, which is quicker
     assert turns.taken == 1 + 10  # of 13 s, in the time of 40 of 3 s
 
 
@@ -143,7 +143,7 @@ def test_a_slowdown_is_in_the_ratio(fake_engine, tmp_path: Path):
     sides, turns = sides_of(fake_engine, tmp_path, SINGLE), interleaved.LEAST_TURNS
     found = interleaved.measured(sides, 1, slow_down=4.0, turns=turns)
     assert [len(found.times_s[name]) for name in ("base", "new")] == [turns, turns]
-    # A fake's step is so short that a busy machine stretches either side's.
+    # A fake's step is so short that a busy machine may stretch it on either side.
     assert np.median(found.log_ratios) > np.log(1 + 4.0 / 3)
     assert min(found.start_up_s.values()) > 0
 
@@ -362,7 +362,7 @@ def test_without_its_document_s_bare_calls_a_trainer_is_compared_with_nothing(
     assert cases.Needs().met_by(ALONE.trainer)
 
 
-# It tells of so many steps; if they are enough, it waits to be ended.
+# It reports `steps` steps. From five steps on, it then waits to be ended.
 DOCUMENTED = """
 import sys, threading
 sys.path.insert(0, {root!r})

@@ -1,4 +1,4 @@
-"""Which errors of TensorFlow mean a lost peer: messages that came, and messages of its source."""
+"""Tests of the TensorFlow errors that mean a lost peer, observed or taken from its source."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MISMATCH = "Collective instance 122 expected type 1 and data_type 9 but got type
 
 
 def aborted(reason: str) -> str:
-    """The text of whatever ends a collective."""
+    """Return TensorFlow's message for a collective that was aborted for this reason."""
     return f"Collective ops is aborted by: {reason}\nThe error could be from a previous operation."
 
 

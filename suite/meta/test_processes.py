@@ -1,4 +1,4 @@
-"""Tasks start, are watched, hurt and ended: with fakes, in real processes and namespaces."""
+"""Tests that start, watch, fault and end tasks: fakes in real processes and namespaces."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SAY = textwrap.dedent(
 
 @pytest.fixture
 def program(tmp_path):
-    """`program(body)`: a trainer row whose program is this text, after `say`."""
+    """Return `program(body)`, which makes a trainer row whose program is `body` after `say`."""
 
     def write(body: str, jobs: tuple[tuple[str, int], ...] = ()) -> Trainer:
         path = tmp_path / f"program{len(list(tmp_path.iterdir()))}.py"
@@ -64,7 +64,7 @@ def program(tmp_path):
 
 @pytest.fixture(params=["fork", "exec"])
 def engine(request, fake_engine, tmp_path):
-    """Both ways of starting tasks, which must give the same results."""
+    """Yield an engine for each way of starting tasks. Both must give the same results."""
     made = replace(fake_engine, spawn=request.param, zygotes={}, directory=tmp_path)
     yield made
     made.stop()
@@ -88,7 +88,7 @@ ENDS = [
 
 @pytest.mark.parametrize(("body", "code", "signum"), ENDS, ids=[row[0][:20] for row in ENDS])
 def test_exit_codes_and_signals_are_reported(engine, program, body, code, signum):
-    # Process 1 of a PID namespace would survive its own signals; a task must never be it.
+    # Process 1 of a PID namespace would survive its own signals, so a task must never be it.
     with launch(engine, program(body)) as cluster:
         cluster.start()
         run = cluster.finish()
@@ -108,7 +108,7 @@ def test_files_of_a_task_get_the_umask_of_the_user(engine, program, tmp_path):
 
 
 def test_a_traceback_is_the_program_s_alone(engine, program):
-    """No frame of what forks tasks: `python program` would print the same."""
+    """The traceback has no frame of the code that forks tasks, just as with `python program`."""
     with launch(engine, program("def train():\n    raise ValueError('no')\ntrain()")) as cluster:
         cluster.start()
         run = cluster.finish()
@@ -127,7 +127,7 @@ log_limits.KEPT_BYTES = 10_000
 
 @pytest.fixture
 def limited(engine, tmp_path):
-    """An engine whose logs are bounded at a thousandth of what they usually are."""
+    """Yield an engine whose logs are limited to a thousandth of the usual size."""
     (tmp_path / "site").mkdir()
     harness = str(TASK_SIDE)
     (tmp_path / "site" / "sitecustomize.py").write_text(LIMITS.format(harness=harness))
@@ -183,7 +183,7 @@ def test_a_long_log_is_cut_when_its_task_has_ended(limited, program):
 
 
 def test_a_start_is_over_when_the_history_has_it(engine, program):
-    """Or it might tell of a task that has trained before it was started."""
+    """The history must not report training before the start of its task."""
     body = "signal.pause()"
     with launch(engine, program(body, (("worker", 3),))) as cluster:
         for attempt in range(2):
@@ -218,7 +218,7 @@ def test_a_task_is_a_program_of_its_own(engine, program, monkeypatch):
 
 
 def test_a_task_inherits_what_pytest_began_with(fake_engine, monkeypatch):
-    """Not what tests set and remove while other threads play their scenarios."""
+    """A task does not inherit variables that tests set while other threads run scenarios."""
     monkeypatch.setenv("SET_LATER", "by a test")
     told = fake_engine.environment("none")
     assert "SET_LATER" not in told
@@ -241,7 +241,7 @@ def test_unseeded_numbers_differ_between_forked_tasks(fake_engine, program):
 
 
 def test_each_cluster_has_a_network_of_its_own(fake_engine, program):
-    """Two clusters listen on the same port, and nobody outside reaches either."""
+    """Two clusters listen on the same port, and no process outside reaches either."""
     body = """
         import socket
         server = socket.create_server(("127.0.0.1", 2222))
@@ -316,7 +316,7 @@ def test_cluster_that_cannot_begin_returns_its_ports(fake_engine, program, fails
 
 @pytest.mark.parametrize("wrapped", [(), ("unshare", "-rnpf")], ids=["host", "namespaces"])
 def test_leak_check_sees_a_stopped_process(wrapped):
-    """In namespaces of its own, too."""
+    """The check also sees a process in its own namespaces."""
     if wrapped and addresses.probe().kind != addresses.NAMESPACE:
         pytest.skip("this kernel allows no namespaces")
     session = f"stopped-{os.getpid()}"
@@ -392,7 +392,7 @@ def test_a_task_that_cannot_do_it_says_so_also_while_something_is_awaited(fake_e
 
 
 def test_wait_raises_unsupported_when_a_peer_reported_it(fake_engine, program):
-    """The peers of a task that has left may fail before they find out for themselves."""
+    """The peers of an `unsupported` task may fail before they find the reason themselves."""
     body = """
         if json.loads(os.environ["TF_CONFIG"])["task"]["index"]:
             sys.exit(1)
@@ -407,7 +407,7 @@ def test_wait_raises_unsupported_when_a_peer_reported_it(fake_engine, program):
 
 
 def test_a_held_task_is_still_there_however_late_the_harness(fake_engine, program):
-    """In its next life only, and until it is let go."""
+    """A hold applies to the task's next incarnation only, and until it is released."""
     body = f"""
         sys.path.insert(0, {str(ROOT)!r})
         from reference_trainers.events import EventWriter
@@ -472,7 +472,7 @@ def event_line(**changes: object) -> str:
 
 
 def garbage_line(kind: str) -> str:
-    """A line that is wrong in that way, whole or in one field of an event."""
+    """Return a line with this kind of garbage, as the whole line or in one field of an event."""
     if kind == "abyss":  # deeper than Python's own limit
         return event_line(loss=0).replace('"loss": 0', '"loss": ' + "[" * 10**5 + "]" * 10**5)
     text, _ = GARBAGE[kind]
@@ -543,7 +543,7 @@ def test_a_signal_is_sent_when_the_call_is_over(fake_engine, program):
 
 
 def test_waiting_neither_opens_nor_sorts_while_nothing_comes(fake_engine, program):
-    """Each look costs one read per event file: the machine may be timed meanwhile."""
+    """Each look costs one read per event file, because the machine may be timed meanwhile."""
     body = "[say('step', step=n) for n in range(50)]; say('ready'); signal.pause()"
     looks: list[Run] = []
 
@@ -563,7 +563,7 @@ def test_waiting_neither_opens_nor_sorts_while_nothing_comes(fake_engine, progra
 
 
 def test_the_history_can_be_read_from_the_run_directory(fake_engine, program):
-    """All of it and nothing twice, at any time: what comes next may end the session."""
+    """The files hold the whole history once at any time, because the session may end next."""
     body = "say('fault_started', fault='planted'); signal.pause()"
     with launch(fake_engine, program(body), name="told") as cluster:
         cluster.start()
@@ -640,13 +640,13 @@ def test_a_zygote_that_cannot_import_says_so(tmp_path):
 
 
 def with_zygotes_of_its_own(engine: Engine, directory: Path, **changes: object) -> Engine:
-    """An engine whose zygotes a test may kill."""
+    """Return an engine whose zygotes a test may kill."""
     own = {"zygotes": {}, "restarts": [], "lock": Lock(), "session": f"own-{os.getpid()}"}
     return replace(engine, directory=directory, **{**own, **changes})  # type: ignore[arg-type]
 
 
 def lose_a_zygote(engine: Engine, trainer: Trainer) -> None:
-    """While a cluster of it trains."""
+    """Kill the engine's zygote while its cluster trains."""
     with launch(engine, trainer) as cluster:
         cluster.start()
         engine.zygotes["none"].process.kill()
@@ -659,7 +659,7 @@ def test_dead_zygote_is_replaced_for_the_next_cluster(fake_engine, program, tmp_
     engine = with_zygotes_of_its_own(fake_engine, tmp_path, network=chosen)
     with pytest.raises(HarnessError, match=r"the zygote was killed by signal 9; see .*zygote-none"):
         lose_a_zygote(engine, program("signal.pause()"))
-    # Without a PID namespace, tasks end a moment later than the process that started them.
+    # Without a PID namespace, tasks end shortly after the process that started them.
     wait_until("all processes to end", lambda: not leaks.processes(engine.session), 5)
     with launch(engine, program("say('step')")) as cluster:
         cluster.start()
@@ -687,7 +687,7 @@ def test_stop_ends_a_zygote_that_is_just_being_started(fake_engine, tmp_path, mo
 
     def start(*given: Any, **how: Any) -> Zygote:
         stop.start()
-        stop.join(0.5)  # it must wait for what is being started
+        stop.join(0.5)  # it must wait for the zygote that is being started
         started.append(really_start(*given, **how))
         return started[0]
 
@@ -701,7 +701,7 @@ def test_stop_ends_a_zygote_that_is_just_being_started(fake_engine, tmp_path, mo
 
 
 def test_stop_does_not_wait_for_an_import(fake_engine, tmp_path):
-    """While another thread does."""
+    """Another thread waits for the import meanwhile."""
     (tmp_path / "hangs.py").write_text("import signal\nprint('hangs', flush=True)\nsignal.pause()")
     inherited = {**to_inherit(), "PYTHONPATH": str(tmp_path)}
     engine = with_zygotes_of_its_own(fake_engine, tmp_path, preload=("hangs",), inherited=inherited)
@@ -751,7 +751,7 @@ def test_no_short_directory_for_sockets_names_the_limit(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", [addresses.NAMESPACE, addresses.LEASED_PORTS])
 def test_killing_pytest_leaves_no_process_and_no_namespace(tmp_path, kind):
-    """SIGKILL, which nothing can catch, while a cluster runs; rules for its ports go, too."""
+    """Kill pytest by SIGKILL while a cluster runs. The rules for its ports are removed, too."""
     ready = tmp_path / "ready"
     target = subprocess.Popen(
         [sys.executable, "-m", "pytest", "-q", str(ROOT / "suite" / "meta" / "victim.py")],
@@ -767,7 +767,7 @@ def test_killing_pytest_leaves_no_process_and_no_namespace(tmp_path, kind):
     target.send_signal(signal.SIGKILL)
     killed_s = time.monotonic()
     target.wait()
-    # The zygote, two tasks, the cluster's init, and what holds its network: namespaces or rules.
+    # The zygote, two tasks, the cluster's init and the holder of its network or of its rules.
     assert len(running) >= 4 + (kind == addresses.NAMESPACE or tool != "")
     wait_until("everything to end", lambda: not leaks.processes(session), 5)
     assert time.monotonic() - killed_s < 5
@@ -779,7 +779,7 @@ def test_killing_pytest_leaves_no_process_and_no_namespace(tmp_path, kind):
 
 
 def living_networks() -> set[str]:
-    """Network namespaces that some process still holds."""
+    """Return the network namespaces that some process still holds."""
     found = set()
     for process in psutil.process_iter():
         try:

@@ -1,4 +1,4 @@
-"""The progress line: drawn and erased on a terminal, within its width; seldom in a file."""
+"""Tests of the progress line: redrawn within a terminal's width, written seldom to a file."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ DRAWN = re.compile(f"{re.escape(START)}(.*?){re.escape(END)}")
 
 
 def show(shown: Progress, label: str, after_s: float, step: object = 7) -> None:
-    """Report a step as if the last line were that old."""
+    """Report a step as if the last line were `after_s` seconds older."""
     shown.last_s -= after_s
     shown(label, Event("step", 1.0, "worker/0", 0, {"global_step": step}))
 
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
-    """Progress on a terminal of COLUMNS, and `read`, which returns what was written to it."""
+    """Yield a Progress on a terminal of COLUMNS, and `read`, which returns its output."""
     monkeypatch.setenv("TERM", "xterm")
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, COLUMNS, 0, 0))
@@ -38,7 +38,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     shown.open(os.fdopen(theirs, "w"))
 
     def read() -> str:
-        # The kernel hands over what was written a piece at a time: read up to a mark.
+        # The kernel returns the output in pieces, so read up to a mark.
         os.write(theirs, b"\0")
         found = b""
         while not found.endswith(b"\0"):

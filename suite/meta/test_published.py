@@ -1,4 +1,4 @@
-"""The range of published figures: it holds what the documents print, and not much more."""
+"""Tests that the range of published figures holds the documents' figures and little more."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from suite.published import (
 )
 
 FIGURES = figures()
-NOTHING, TEN_TIMES = (2.3026, 0.1), (0.5, 0.87)  # loss and accuracy of who learns so fast
+NOTHING, TEN_TIMES = (2.3026, 0.1), (0.5, 0.87)  # (loss, accuracy)
 SHORT = ("single", "two-workers")
 
 
@@ -29,7 +29,7 @@ def test_the_documents_figures_are_in_the_range_of_our_seeds(figure):
 
 
 def test_no_figure_has_the_name_of_another_set_up():
-    """A set-up of which nothing is printed stands under its own name in the report."""
+    """A set-up without a published figure has its own name in the report."""
     assert len({figure.name for figure in FIGURES}) == len(FIGURES)
     assert [f.name for f in FIGURES if f.name in BY_SETUP and f.name != f.setup] == []
 
@@ -45,7 +45,7 @@ def test_figures_of_a_few_epochs_lie_between_the_least_and_the_most_of_ours(setu
 def test_too_good_is_as_wrong_as_too_bad(setup, learnt):
     allowed = list(predicted(setup, draws()))
     wrong = {r.quantity: learnt["accuracy" in r.quantity] for r in allowed}
-    assert len(outside(wrong, allowed)) >= 4  # the first epoch has hardly begun
+    assert len(outside(wrong, allowed)) >= 4  # the first epoch's values are near the start
 
 
 @pytest.mark.parametrize("setup", BY_SETUP)

@@ -1,4 +1,4 @@
-"""Numbers about losses, on histories made by hand."""
+"""Tests of metrics of lost tasks, on hand-written histories."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_who_tells_of_its_error_has_noticed_then_however_long_it_takes_to_leave(
     too_late = Event("peer_lost", 20.0, "worker/2", 0, {"error": "UnavailableError"})
     run = lived(told, too_late, *LOSS.events)
     assert dict(recovery.detection_s(run)) == {"worker/0": pytest.approx(0.2)}
-    assert recovery.hung(run) == ["worker/2"]  # it had to be ended after all
+    assert recovery.hung(run) == ["worker/2"]  # the harness had to end it
 
 
 def test_training_is_back_when_all_have_made_a_step():
@@ -90,7 +90,7 @@ def test_lost_is_what_was_told_until_somebody_was_started_again_and_lies_behind_
     told = [
         step("worker/0", 9.0, 21),
         Event("fault_started", 10.0, "worker/1", 0, {"fault": "disk-full"}),
-        step("worker/0", 11.0, 25),  # of a full disk nobody hears before the next save
+        step("worker/0", 11.0, 25),  # a full disk has no effect before the next save
         Event("spawned", 51.0, "worker/0", 1),
         Event("restored", 52.0, "worker/0", 1, {"global_step": 20}),
         step("worker/0", 53.0, 40, attempt=1),

@@ -1,4 +1,4 @@
-"""`python -m reports ab`: judging what was measured in turns, confirming it, what it passes on."""
+"""Tests of `python -m reports ab`: it judges interleaved runs, confirms them, passes options on."""
 
 from __future__ import annotations
 
@@ -24,14 +24,17 @@ from suite.meta.test_reports_paired import TEST, turns
 
 @pytest.fixture(autouse=True)
 def wide(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal in which no answer is broken over two lines."""
+    """Widen the terminal, so that every answer fits on one line."""
     monkeypatch.setenv("COLUMNS", "200")
 
 
 def run_of(
     directory: Path, ratio: float, pairs: int = 12, broken: str = "", verdict: str = "failed"
 ) -> frame.RunFrames:
-    """A run in which the new side takes `ratio` times as long; `broken`: then failed, so."""
+    """Write a run whose new side takes `ratio` times as long.
+
+    With `broken`, its test ends in `verdict` for that reason.
+    """
     info = {**made_up_run.INFO, "run_id": directory.name, "exit_code": 1 if broken else 0}
     rows = [{**row, "run_id": directory.name} for row in turns(ratio, pairs)]
     given = {"run_id": directory.name, "test": TEST, "reason": broken}
@@ -42,7 +45,7 @@ def run_of(
 
 
 def test_a_comparison_that_broke_is_told_of_and_its_pairs_are_none(tmp_path: Path, capsys: Any):
-    """Half of its pairs say that nothing changed: they are what was left when NEW died."""
+    """Half of the pairs are left when NEW dies. They say "no change" and must not count."""
     run_of(tmp_path / "run", 1.0, broken="worker/0 was killed")
     run_of(tmp_path / "whole", 1.0)
     for runs, compared in (([tmp_path / "run"], 0), ([tmp_path / "run", tmp_path / "whole"], 1)):
@@ -57,7 +60,7 @@ def test_a_comparison_that_broke_is_told_of_and_its_pairs_are_none(tmp_path: Pat
 
 
 def test_what_this_set_up_cannot_do_is_told_of_and_is_no_failure(tmp_path: Path, capsys: Any):
-    """Where there is nothing else, nothing was compared, and that is not to be taken for green."""
+    """Unsupported tests alone compare nothing, and must not pass as success."""
     run_of(tmp_path / "run", 1.0, broken="no Estimator", verdict="unsupported")
     run_of(tmp_path / "whole", 1.0)
     for others, code in (((), 2), ((str(tmp_path / "whole"),), 0)):
@@ -112,7 +115,7 @@ Measure = Callable[..., frame.RunFrames]
 
 @pytest.fixture
 def measure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Sequence[float]], list]:
-    """Measures these ratios, one after the other; gives what it was asked for."""
+    """Fake the measurement of these ratios in order; return the recorded requests."""
 
     def with_ratios(ratios: Sequence[float]) -> list:
         asked: list[tuple[Sequence[str], list[str]]] = []
@@ -191,12 +194,12 @@ def test_when_pytest_measures_nothing_there_is_nothing_to_judge(monkeypatch: Any
 
 @pytest.mark.xdist_group("sessions")
 def test_it_measures_and_judges(plugin_stage: Path, sessions: Any):
-    """The whole of it, on a fake trainer, twice: too few pairs for anything to be told."""
+    """Run the whole command on a fake trainer, twice, with too few pairs for an answer."""
     done = sessions["two sides"].result()
     assert done.returncode == 0, done.stderr
     first, second = json.loads(done.stdout)
     assert [one["answer"] for one in (first, second)] == ["cannot tell"] * 2
-    assert first["ratio"] != second["ratio"]  # each has measured for itself
+    assert first["ratio"] != second["ratio"]  # each comparison has its own measurement
     run = frame.load(plugin_stage / "ab")
     assert run.counts["passed"] == 2
     assert run.info["machine"]["processors"] == bound()

@@ -1,4 +1,4 @@
-"""A change point is told where a series changed for good, and seldom where there is noise alone."""
+"""Tests that a lasting change of a series is reported, and that noise alone seldom is."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import pytest
 
 from reports.stats import changepoints
 
-SERIES = 200  # simulated ones of each kind
+SERIES = 200  # simulated series of each kind
 
 
 def simulated(runs: int, noise: float, step: float = 0, place: int = 0) -> list[list[float]]:
-    """Series of log-normal noise around 100, times 1 + step from a place on."""
+    """Return series of log-normal noise around 100, times 1 + step from index `place` on."""
     draw = np.random.default_rng(20260102).normal(0, noise, (SERIES, runs))
     draw[:, place:] += np.log1p(step)
     return (100 * np.exp(draw)).tolist()

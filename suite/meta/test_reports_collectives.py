@@ -1,4 +1,4 @@
-"""The report of collectives: a made-up run stands in its tables and pictures, whole and once."""
+"""Tests of the collectives report: its tables and charts hold a made-up run completely and once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIZES = tuple(1024 * 4**k for k in range(9))  # bytes
 LINKS = {"10gbit": 1.25, "1gbit": 0.125, "200mbit": 0.025}  # GB/s
 ASKED = {"auto": "ring", "ring": "ring"}
 UNITS = {"p50_s": "s", "p99_s": "s", "skew_s": "s", "algbw": "GB/s", "busbw": "GB/s"}
-# Times the default, of each round.
+# Ratio to the default, of each round.
 SETTINGS = {"a": (1.20, 1.22, 1.18, 1.21, 1.19), "b": (1.00, 1.02, 0.98, 1.01, 0.99)}
 
 
@@ -35,7 +35,7 @@ def row(metric: str, value: float, unit: str, **columns: Any) -> dict[str, Any]:
 
 
 def timed(op: str, size: int, link: str = "", **columns: Any) -> Iterator[dict[str, Any]]:
-    """One operation on one size that takes 100 µs and 1 ns a byte."""
+    """Yield rows of one operation on one size, which takes 100 µs plus 1 ns for each byte."""
     p50_s = 1e-4 + 1e-9 * size
     busbw = size / p50_s / 1e9
     values = {"p50_s": p50_s, "p99_s": 2 * p50_s, "cv": 0.05, "skew_s": 1e-5}
@@ -79,7 +79,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> frame.RunFrames:
 
 
 def cells(table: Table, group: str, first: str) -> dict[str, str]:
-    """The cells of a row, by their column."""
+    """Return the cells of a row, by column name."""
     found = [r.cells for r in table.rows if r.group == group and r.cells[0] == first]
     return dict(zip((c.name for c in table.columns), found[0], strict=True))
 
@@ -118,13 +118,13 @@ def test_nccl_stands_beside_a_copy_between_gpus(run, tmp_path):
     assert collectives.table(on_gpus).columns[-1].name == "of GPU copy %"
     assert collectives.limits(on_gpus).columns[-1].name == "GPU copy GB/s"
     assert "GPU copy 20.0" in next(svg for _, svg in collective_charts.drawn(on_gpus))
-    # Without any GPU nobody is asked to read empty columns.
+    # A run without a GPU has no empty GPU columns.
     assert not [c for c in collectives.limits(run).columns if "GPU" in c.name]
 
 
 def test_the_summary_has_the_largest_sizes_only(run):
     table = collectives.brief(run)
-    assert {row.cells[0] for row in table.rows} == {"1 MiB", "64 MiB"}  # of the links one size
+    assert {row.cells[0] for row in table.rows} == {"1 MiB", "64 MiB"}  # the links have one size
     assert len(table.rows) == 2 * 2 * 2 + len(LINKS)
 
 

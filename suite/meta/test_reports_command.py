@@ -1,4 +1,4 @@
-"""`python -m reports`: what it prints, what it writes, and one clear line for what it refuses."""
+"""Tests of `python -m reports`: its output, its files and its one-line refusals."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def broken(*_: Any) -> Any:
     raise KeyError("<a bug> of *ours*")
 
 
-# What renders a part of the pages -> the part's title, the pages that have it.
+# Function that renders a part of the pages -> the part's title, the pages that have it.
 PARTS = {
     "sections.collectives.tables": ("Collectives", "text md html"),
     "charts.section_charts.throughput_chart": ("Throughput", "html"),
@@ -167,7 +167,7 @@ def test_broken_section_becomes_a_note_beside_others(
     title, pages = PARTS[name]
     module, _, function = name.rpartition(".")
     monkeypatch.setattr(importlib.import_module(f"reports.{module}"), function, broken)
-    if name == "sections.collectives.tables":  # the registry took the function when it was imported
+    if name == "sections.collectives.tables":  # the registry holds the function since its import
         rows = [
             replace(row, tables=broken) if row.title == title else row for row in registry.SECTIONS
         ]

@@ -1,4 +1,4 @@
-"""What the gate says of made-up runs whose difference is known."""
+"""Tests of the gate's answers for made-up runs with a known difference."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def judged(name: str, **series: Sequence[float]) -> run_groups.Side:
 
 
 def answers(found: Comparison) -> dict[str, str]:
-    """Answer by the step time's name."""
+    """Return the answers by name of the step time."""
     return {str(s.key["metric"]).split("_")[2]: s.answer.value for s in found.series}
 
 
@@ -187,7 +187,7 @@ def test_a_confirming_run_without_the_series_confirms_nothing():
 
 
 def test_where_no_number_can_be_judged_nothing_was_compared():
-    """Verdicts alone would be green, and numbers were asked for."""
+    """The verdicts alone would pass, but the caller asked for numbers."""
     one, red = list(step_times({"a": [0.1]})), told(loads="failed")
     base = side("base", one, told(loads="passed"))
     found = compared(base, side("new", one, told(loads="passed")))
@@ -245,7 +245,7 @@ def test_a_test_that_flickers_between_runs_of_a_side_cannot_be_told():
 
 
 def drifting(levels: Sequence[float]) -> run_groups.Side:
-    """A run at each level."""
+    """Return a side with one run at each level."""
     return run_groups.of(
         [run(f"run-{n}", step_times({"a": times(level)})) for n, level in enumerate(levels)]
     )
@@ -350,7 +350,7 @@ def test_numbers_that_were_measured_otherwise_are_not_judged(info: dict[str, Any
     found = reason(compared(base, new))
     assert found.startswith("measured otherwise: ")
     assert told in found
-    older = side("older", step_times({"a": times(1.1)}))  # tells of neither threads nor malloc
+    older = side("older", step_times({"a": times(1.1)}))  # it records neither threads nor malloc
     assert answers(compared(base, older)) == {"a": REGRESSION}
 
 

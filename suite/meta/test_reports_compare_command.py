@@ -1,4 +1,4 @@
-"""`python -m reports compare`: its exit codes, what it prints for whom, and what it refuses."""
+"""Tests of `python -m reports compare`: exit codes, output formats and refusals."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Runs = dict[str, str]
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """Run directories by what they are, beside a base with two series and two tests."""
+    """Return run directories by name: a base with two series and two tests, and variants of it."""
     root = tmp_path_factory.mktemp("runs")
     made = {
         "base": write(root / "base"),
@@ -42,7 +42,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 def called(runs: Runs, line: str) -> int:
-    """The exit code for words of which some are names of runs."""
+    """Return the exit code of a command line in which names of runs become their paths."""
     return command.main(["compare", *(runs.get(word, word) for word in line.split())])
 
 

@@ -1,4 +1,4 @@
-"""Ratios, intervals and p-values are as sure as they say, and the four answers follow from them."""
+"""Tests that intervals and p-values hold their level, and that the four answers follow."""
 
 from __future__ import annotations
 
@@ -22,23 +22,26 @@ from reports.stats.ratio_tests import (
 )
 
 SERIES = 300
-# Of 300 at 5 %, all but once in 10,000 times: 3 to 33 misses.
+# Of 300 at 5 %: 3 to 33 misses, except once in 10,000 times.
 FALSE = (3 / SERIES, 33 / SERIES)
 
 
 def pairs(rng: np.random.Generator, count: int, change: float = 0.0, turns: int = 20) -> np.ndarray:
-    """Log ratios: pairs differ by 2 %, turns by heavy-tailed noise of 3 %."""
+    """Return log ratios: pairs differ by 2 %, turns by heavy-tailed noise of 3 %."""
     own = rng.normal(change, 0.02, (count, 1))
     return own + 0.03 * rng.standard_t(3, (count, turns))
 
 
 def run(rng: np.random.Generator, count: int, drift: float = 0.0, spread: float = 0.03):
-    """One value a process of a run whose level has drifted."""
+    """Return one value for each process of a run whose level has drifted."""
     return 10 * np.exp(rng.normal(rng.normal(0, drift), spread, count))
 
 
 def misses(effects: list[Effect]) -> tuple[float, float]:
-    """Of effects of identical code: the part with p below 5 %, and with an interval without 1."""
+    """Return the share of effects with p below 5 %, and the share whose interval excludes 1.
+
+    The effects must be of identical code.
+    """
     small = sum(effect.p < 0.05 for effect in effects)
     outside = sum(not effect.low <= 1 <= effect.high for effect in effects)
     return small / len(effects), outside / len(effects)
@@ -49,7 +52,7 @@ def test_pairs_of_identical_code_are_told_apart_as_seldom_as_they_should(count: 
     rng = np.random.default_rng(count)
     small, outside = misses([paired(pairs(rng, count)) for _ in range(SERIES)])
     assert FALSE[0] <= small <= FALSE[1]
-    assert 0 < outside <= FALSE[1]  # an interval may be too wide, but not without end
+    assert 0 < outside <= FALSE[1]  # an interval may be too wide, within limits
 
 
 @pytest.mark.parametrize(
@@ -99,7 +102,7 @@ def test_turned_round_the_effect_is_the_inverse():
     for there, back in ((paired(turns), paired(-turns)), (unpaired(was, now), unpaired(now, was))):
         assert there.ratio * back.ratio == pytest.approx(1)
         assert there.p == pytest.approx(back.p)
-        assert there.low * back.high == pytest.approx(1, abs=0.02)  # its ends are drawn
+        assert there.low * back.high == pytest.approx(1, abs=0.02)  # its ends come from resampling
 
 
 def test_a_burst_in_some_turns_moves_nothing():
@@ -112,7 +115,7 @@ def test_a_burst_in_some_turns_moves_nothing():
 def test_the_interval_counts_processes_and_not_turns():
     rng = np.random.default_rng(5)
     widths = [np.ptp([e.low, e.high]) for e in (paired(pairs(rng, 8, turns=n)) for n in (20, 2000))]
-    assert widths[1] > widths[0] / 4  # by turns it would be a tenth
+    assert widths[1] > widths[0] / 4  # resampling of turns would give a tenth
 
 
 def test_one_process_tells_a_ratio_and_no_more():
@@ -174,7 +177,7 @@ ANSWERS = [
     (Effect(1.10, 1.08, 1.12, 1e-4, 10), "lower", 1, Answer.REGRESSION),
     (Effect(1.10, 0.99, 1.21, 1e-6, 10), "lower", 1, Answer.CANNOT_TELL),  # the interval has 1
     (Effect(1.019, 1.012, 1.03, 1e-6, 10), "lower", 1, Answer.CANNOT_TELL),  # below the floor
-    (Effect(1.01, 1.005, 1.015, 1e-9, 10), "lower", 1, Answer.NO_CHANGE),  # sure, and too small
+    (Effect(1.01, 1.005, 1.015, 1e-9, 10), "lower", 1, Answer.NO_CHANGE),  # certain, and too small
     (Effect(1.00, 0.985, 1.015, 0.9, 10), "none", 1600, Answer.NO_CHANGE),
     (Effect(1.00, 0.975, 1.015, 0.9, 10), "lower", 1, Answer.CANNOT_TELL),
     (Effect(1.00, 0.985, 1.025, 0.9, 10), "lower", 1, Answer.CANNOT_TELL),
@@ -210,6 +213,6 @@ def test_pairs_are_far_apart_only_where_their_turns_do_not_explain_it():
         return far_apart([rng.normal(side * processes, 0.08, 60) for side in sides])
 
     assert not any(found(0.0, 20) for _ in range(200))
-    assert not any(found(0.01, 20) for _ in range(200))  # as much as their turns
+    assert not any(found(0.01, 20) for _ in range(200))  # a change of the size of the turns' noise
     assert all(found(0.08, 20) for _ in range(200))
     assert not found(0.08, LEAST_PAIRS - 1)

@@ -1,4 +1,4 @@
-"""The fault table of several runs: verdicts, median and range, and what is not merged."""
+"""Tests of the fault table of several runs: verdicts, median, range, and runs kept separate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run_of(
     cluster: str = "001-fault_matrix",
     **columns: Any,
 ) -> frame.RunFrames:
-    """A run in which a worker was killed, and all were well again after so many seconds."""
+    """Write a run in which a worker was killed and the cluster recovered after `seconds`."""
     judged = made_up_run.verdict(
         *(made_up_run.MULTI, "fault_matrix", "fault_matrix", given),
         **{"folder": "faults", "fault": "sigkill", "variant": "worker, mid-epoch", **columns},

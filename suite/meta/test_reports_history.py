@@ -1,4 +1,4 @@
-"""Series over runs, what changed with a change, and one line for what cannot be followed."""
+"""Tests of series over runs: what changed with a change, and one-line refusals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOAD, SAVE = "load_s", "save_s"
 
 
 def at(day: int, tensorflow: str = NEW, keras: str = NEW, commit: str = "a" * 40) -> dict[str, Any]:
-    """What run.json says of the run of that day."""
+    """Return run.json's facts of the run of that day."""
     versions = {**INFO["versions"], "tensorflow": tensorflow, "keras": {"tf_keras": keras}}
     day_of_run = f"2026-02-{day + 1:02}"
     return {
@@ -49,7 +49,7 @@ def wobbling(day: int) -> float:
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve runs, nested, and one that was interrupted: loading got slower, saving did not."""
+    """Write twelve nested runs and an interrupted one: loading got slower, saving did not."""
     directory = tmp_path_factory.mktemp("runs")
     for day in range(RUNS):
         later = day >= UPGRADE
@@ -269,7 +269,7 @@ def one_interrupted(runs: Path, tmp_path: Path) -> list[Any]:
 
 
 def damage(runs: Path, tmp_path: Path, *names: str) -> Path:
-    """Copy the runs, and damage those of these names."""
+    """Copy the runs, and damage those with these names."""
     copy = shutil.copytree(runs, tmp_path / "runs")
     for name in names:
         (copy / name / "measurements.parquet").write_text("")

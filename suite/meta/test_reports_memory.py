@@ -1,4 +1,4 @@
-"""The memory of each task: a job's tasks side by side, in the order of their numbers."""
+"""Tests of the memory table: a job's tasks share a line, in the order of their numbers."""
 
 from __future__ import annotations
 

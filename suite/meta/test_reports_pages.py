@@ -1,4 +1,4 @@
-"""The pages say all that the run holds, keep the verdicts apart, and let nothing else through."""
+"""Tests that pages show the whole run, keep verdicts apart and escape everything else."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from suite.meta import made_up_run
 
 made_up = made_up_run.made_up
 REASONS = {row["reason"] for row in made_up_run.verdicts() if "reason" in row}
-SMALLEST = 9.0  # points of a chart, 11.5 pixels where the page draws it at its smallest
+SMALLEST = 9.0  # font size in points of a chart, 11.5 pixels at the page's smallest scale
 VOID = {"meta", "input", "wbr", "link", "br", "img"}
 
 
 class Page(HTMLParser):
-    """Elements, text and addresses of a page; `problems` when tags do not match."""
+    """Elements, text and addresses of a page; `problems` lists tags that do not match."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Page(HTMLParser):
         self.within_word = False
 
     def values(self, *names: str) -> list[tuple[str, str]]:
-        """(element, value) of every attribute by these names."""
+        """Return (element, value) of every attribute with one of these names."""
         found = [(tag, attrs.get(name)) for tag, attrs in self.elements for name in names]
         return [(tag, value) for tag, value in found if value is not None]
 
@@ -75,7 +75,7 @@ def page(made_up: Path) -> Page:
 
 
 def unmeasured(run: frame.RunFrames, directory: Path, **info: Any) -> frame.RunFrames:
-    """The run without numbers and events, so without charts, which take their time."""
+    """Return the run without numbers and events, and so without charts, which take time."""
     empty = run.measurements.iloc[:0]
     return frame.RunFrames(directory, {**run.info, **info}, empty, run.verdicts)
 
@@ -205,7 +205,7 @@ def test_code_may_hold_back_ticks():
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
 def test_the_summary_fits(run: frame.RunFrames, width: int, encoding: str):
     lines = printed(run, width, encoding).splitlines()
-    # What a person copies stays in one piece, whatever the width.
+    # Text to copy stays in one piece at any width.
     whole = re.compile(r"  pytest '|  https://|Report: ")
     assert [line for line in lines if len(line) > width and not whole.match(line)] == []
     assert "\x1b" not in "".join(lines)
@@ -325,7 +325,7 @@ def test_a_finding_of_several_approaches_names_them_everywhere(run: frame.RunFra
     same = run.verdicts.assign(reason="same", url="", verdict="unsupported")
     other = frame.RunFrames(run.directory, run.info, run.measurements.iloc[:0], same)
     for text in (printed(other, 140), flat(" ".join(Page(html.render(other)).text))):
-        assert text.count("same") in (1, 1 + len(same))  # and beside each verdict
+        assert text.count("same") in (1, 1 + len(same))  # and next to each verdict
         for name in conformance.findings(same)[0].approaches:
             assert f"{name}: " in text
     assert "19 tests of 4 approaches" in markdown.render(other)

@@ -1,4 +1,4 @@
-"""Two sides in turns: the ratio, its answer, what sides are called, what is not in pairs."""
+"""Tests of interleaved sides: the ratio, its answer, the sides' names, unpaired numbers."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def row(metric: str, value: float, **columns: Any) -> dict[str, Any]:
 
 
 def turns(ratio: float, pairs: int = 12, **new: Any) -> Iterator[dict[str, Any]]:
-    """Steps of 10 ms, and of `ratio` times that, with the noise of a shared machine."""
+    """Yield steps of 10 ms, and of `ratio` times that, with the noise of a shared machine."""
     draw = random.Random(5)
     for pair in range(pairs):
         own = draw.gauss(0, 0.005)
         for _ in range(10):
-            speed = draw.uniform(0.9, 1.3)  # what disturbs both alike
+            speed = draw.uniform(0.9, 1.3)  # noise that affects both sides equally
             sides = {"base": 1.0, "new": ratio * (1 + own)}
             for side, times in sides.items():
                 time_s = 0.010 * speed * times * draw.gauss(1, 0.01)

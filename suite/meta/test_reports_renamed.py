@@ -1,4 +1,4 @@
-"""Tests of names in older records: every reader sees the present names."""
+"""Tests of renamed identifiers in older records: every reader sees the present names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scaling: speed-up over one process alone, efficiency, and the share of communication."""
+"""Tests of the scaling report: speed-up over one process, efficiency, communication share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many runs in a row count as one soak only when nothing flaked, leaked or was made easier."""
+"""Tests that several runs count as one soak only without flakes, leaks and eased options."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ GREEN: dict[str, Any] = {
 
 
 def runs(**of_the_last: Any) -> list[dict[str, Any]]:
-    """Three runs, the last of them changed."""
+    """Return three runs, the last one with these changes."""
     made = [{**copy.deepcopy(GREEN), "run_id": f"run-{i}", "seed": i} for i in range(3)]
     made[-1].update(of_the_last)
     return made

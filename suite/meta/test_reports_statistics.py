@@ -1,4 +1,4 @@
-"""The figures in the reports: their intervals, their digits, and what stands where none is."""
+"""Tests of figures in the reports: intervals, digits and the text for a missing figure."""
 
 from __future__ import annotations
 

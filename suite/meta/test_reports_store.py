@@ -1,4 +1,4 @@
-"""A run directory holds what was written, or does not look like a run at all."""
+"""Tests that a run directory holds the complete run, or is not recognized as a run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def write_small(directory: Path, **row: Any) -> None:
 
 @contextmanager
 def files_limited_to(size: int) -> Iterator[None]:
-    """What a full disk does, without a disk: a write beyond the size raises OSError."""
+    """Simulate a full disk: a write beyond the size raises OSError."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -125,7 +125,7 @@ def test_a_text_is_bounded_in_every_file(tmp_path: Path):
 
 
 def test_facts_of_a_run_are_bounded(tmp_path: Path):
-    """A process that was left behind may have a command line of any length."""
+    """A leaked process may have a command line of any length."""
     info = {**made_up_run.INFO, "leaks": ["process 7: <" * 1_000_000], "seed": 7}
     pages.write_pages(made_up_run.write_numbers(tmp_path, info, [], []))
     assert max(path.stat().st_size for path in tmp_path.iterdir()) < 400_000
@@ -199,7 +199,7 @@ def test_a_run_without_what_reports_need_is_refused(tmp_path: Path):
 
 @pytest.fixture(params=[*FILES, *PAGES])
 def unwritable(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A file of the run directory that the disk has no room for."""
+    """Make writing one file of the run directory fail for lack of space; return its name."""
 
     def replace(source: Path, target: Path) -> None:
         if Path(target).name == request.param:

@@ -1,4 +1,4 @@
-"""Text of a trainer is shown and not obeyed, and takes no more room than it is given."""
+"""Tests that a trainer's text is shown without effect and within its length limit."""
 
 from __future__ import annotations
 

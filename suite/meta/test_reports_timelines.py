@@ -1,4 +1,4 @@
-"""Timelines: what a history says, told by lane, and drawn small whatever happened in it."""
+"""Tests of timelines: a history's events by lane, in a small picture for any history."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENDED: dict[str, Any] = {"code": 0, "signal": None, "ended_by_harness": False}
 
 
 def written(directory: Path, *events: dict[str, Any]) -> fault_timelines.Timeline:
-    """The timeline of these events, which tasks and harness wrote to one file or other."""
+    """Return the timeline of these events, which are divided between two files."""
     for number, half in enumerate((events[::2], events[1::2])):
         write_lines(directory / f"{number}.jsonl", half)
     found = fault_timelines.read(directory)
@@ -90,7 +90,7 @@ def test_a_fault_that_is_no_task_s_has_no_lane_and_is_drawn(tmp_path: Path):
     line = written(tmp_path, task, fault(task="link", name="partition"), healed)
     assert [lane.task for lane in line.lanes] == ["worker/0"]
     assert [what for what, _, _ in line.faults] == ["fault_started", "fault_ended"]
-    assert fault_timelines.draw(line, "x").count(fault_timelines.RED) == 2  # the two upright lines
+    assert fault_timelines.draw(line, "x").count(fault_timelines.RED) == 2  # the two vertical lines
 
 
 def test_steps_that_are_far_apart_stay_apart(tmp_path: Path):
@@ -105,7 +105,7 @@ def test_steps_that_are_far_apart_stay_apart(tmp_path: Path):
 def test_thousands_of_events_make_a_small_picture(tmp_path: Path):
     tasks = ("worker/0", "worker/1", "ps/0", "ps/1")
     made = [spawned(task, 0.0) for task in tasks]
-    # Groups of steps, so that there are as many strokes as can be.
+    # Groups of steps, for the largest possible number of strokes.
     made += [event("step", i // 8 + i % 8 / 100, task) for task in tasks[:2] for i in range(2000)]
     made += [
         event(name, i / 2, tasks[0]) for name in ("epoch", "checkpoint_saved") for i in range(500)

@@ -1,4 +1,4 @@
-"""The trials of the gate find what is in made-up records, and go red when the gate is broken."""
+"""Tests that the gate's trials find known effects in made-up records and fail a broken gate."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from reports.stats.ratio_tests import Answer
 from suite.meta import made_up_pair, made_up_run
 
 COMPARISONS = 20
-LATER = "2026-01-02T05:34:05Z"  # than the others by 2.5 hours
+LATER = "2026-01-02T05:34:05Z"  # 2.5 hours after the others
 
 
 def turns(own: float, burst: float, count: int = 12, length: int = 40) -> Iterator[dict[str, Any]]:
-    """Turns of pairs of processes that differ by `own`, one in twenty struck by `burst`."""
+    """Yield turns of pairs of processes that differ by `own`; one turn in twenty has a `burst`."""
     rng = np.random.default_rng(7)
     for repeat in range(count):
         for variant in pairs.SIDES:
@@ -211,7 +211,7 @@ def test_it_tells_what_differs_from_process_to_process_and_what_from_turn_to_tur
     every, of_turns = told(own=0.0)
     assert 0.7 < every / of_turns < 1.4
     every, of_turns_too = told(own=0.04)
-    assert 0.7 < every / (4.0 * 2**0.5) < 1.4  # per cent, of both sides
+    assert 0.7 < every / (4.0 * 2**0.5) < 1.4  # percent, of both sides
     assert of_turns_too == of_turns
 
 

@@ -1,4 +1,4 @@
-"""Whether a run says that the machine was disturbed while it timed."""
+"""Tests that a run reports interference on the machine while it was timed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from suite.meta.test_reports_paired import row
 def run_of(
     directory: Path, steals: list[float], load_1m: float = 0.1, foreign: float = 0.0123
 ) -> frame.RunFrames:
-    """One timed test for each share that was stolen; `foreign`: what others used, of the last."""
+    """Write a run with one timed test for each steal share.
+
+    `foreign` is the share that other processes used during the last one.
+    """
     info = {**made_up_run.INFO, "exit_code": 0}
     info["machine"] = {**info["machine"], "load_1m": load_1m}
     rows: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""The command that a report prints for a test selects exactly that test."""
+"""Tests that the reproduce command that a report prints selects exactly its test."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from suite.harness.session import run_directory
 from suite.meta import listed as plugin
 from suite.meta.sessions import listed
 
-# What `pytest suite/` runs with everything taken in, and a part of it with what narrows cases:
-# tests that take the first backend or Keras flavor take the first of those that are asked for.
+# All tests that `pytest suite/` can run, and a part of them with options that narrow cases: tests
+# that take the first backend or Keras flavor take the first of those that are asked for.
 WHOLE = ("suite/", "--ignore=suite/meta", "--fault-matrix", "--full", "--long")
 NARROWING = ("--backend", "nccl", "--keras", "keras3", "--deadline-scale", "2.5")
 NARROWED = ("suite/conformance/test_placement.py", *NARROWING)
 PAIRS = ("--base", "same", "--budget", "30", "--times", "2", "--slow-down", "5")
 PAIRED = ("suite/benchmarks/test_paired.py", "--trainer", "single_process", *PAIRS)
-# What is run -> the options in the lines of its tests.
+# Arguments of a run -> the options in the reproduce lines of its tests.
 OPTIONS: Mapping[tuple[str, ...], set[tuple[str, ...]]] = {
     WHOLE: {(), ("--fault-matrix",), ("--full",), ("--long",)},
     NARROWED: {NARROWING},
@@ -32,8 +32,8 @@ OPTIONS: Mapping[tuple[str, ...], set[tuple[str, ...]]] = {
 def test_reproduce_line_selects_exactly_its_test(plugin_stage: Path, arguments: tuple[str, ...]):
     before = sorted(run_directory.RUNS.glob("*"))
     found = listed(plugin_stage, "all", [*arguments, "--run-dir", str(plugin_stage / "nowhere")])
-    # All tests with the same options are named to one session: collecting takes a second. Those of
-    # benchmarks by themselves: only then are they a benchmark run.
+    # One session selects all tests with the same options, because collecting takes a second. Those
+    # of benchmarks have their own: only then are they a benchmark run.
     groups: dict[tuple[bool, tuple[str, ...]], list[str]] = {}
     for test, line in found:
         program, named, *rest = shlex.split(line)

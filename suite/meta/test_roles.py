@@ -1,4 +1,4 @@
-"""A client of a mesh reads its role from DTENSOR_*, and refuses what does not make sense."""
+"""Tests that a mesh client reads its role from DTENSOR_* and refuses inconsistent values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ADDRESSES = {"worker/0": "localhost:1", "worker/1": "localhost:2"}
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch):
-    """`told(**changes)`: the variables of worker/1, changed; None leaves one out."""
+    """Return `told(**changes)`, which sets worker/1's variables, changed; None unsets one."""
 
     def tell(**changes: str | None) -> None:
         for name in ROLE_VARIABLES:

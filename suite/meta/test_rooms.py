@@ -1,4 +1,4 @@
-"""The order of subpackages: imports point downwards, from one room to rooms that lie below it."""
+"""Tests of the order of subpackages: a room imports only from rooms below it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from suite.meta.sources import ROOT, files, name, tree
 
-# A row per subpackage: what it may import from, besides itself. Standard library and packages are
-# free. `reports` (with its rooms) is free for the harness; `suite` is free for nothing in reports.
+# The rooms from which each subpackage may import, besides itself. Standard library and packages
+# are free. The harness may import `reports` and its rooms; `reports` may not import `suite`.
 HARNESS = {
     "plugin": {"pytest_plugin"},
     "pytest_plugin": {"ab", "faults", "metrics"},
@@ -44,7 +44,7 @@ REPORTS = {
 
 
 def closure(rows: dict[str, set[str]]) -> dict[str, set[str]]:
-    """Return for each room all rooms that lie below it."""
+    """Return all rooms below each room."""
 
     def below(room: str) -> set[str]:
         return rows[room].union(*(below(other) for other in rows[room]))
@@ -53,7 +53,7 @@ def closure(rows: dict[str, set[str]]) -> dict[str, set[str]]:
 
 
 def imported(path: Path) -> Iterator[str]:
-    """Yield dotted names of all modules of the project that a file imports, wherever in it."""
+    """Yield dotted names of all project modules that a file imports, anywhere in it."""
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -66,7 +66,7 @@ def arrows_up(
 ) -> list[str]:
     """Return each import that does not point downwards, as `file: module`.
 
-    `folder`: of the package, where that is not in the checkout.
+    `folder` is the package's folder if it is not in the checkout.
     """
     folder = folder or ROOT / package.replace(".", "/")
     allowed = closure(rows)

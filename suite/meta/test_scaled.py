@@ -1,4 +1,4 @@
-"""Scaling's numbers, from clusters whose numbers are known."""
+"""Tests of scaling's numbers, from clusters with known numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ EACH = 0.5  # seconds of a warm step
 
 
 def cluster(memories_mib: dict[str, float], joined_s: float, cpu_s: float = 3.0) -> Trained:
-    """The second worker does everything 0.1 s later; the first step ends 2 s after the joining."""
+    """Return a cluster whose first step ends 2 s after the workers join.
+
+    Each worker's events are 0.1 s after those of the worker before it.
+    """
     events = []
     for late, task in enumerate(memories_mib):
         moments_s = {"spawned": 0.0, "joined": joined_s}

@@ -1,4 +1,4 @@
-"""Seconds of self-check: clusters form, faults arrive, and checks tell right from wrong here.
+"""Self-check in seconds: clusters form, faults arrive, and checks tell right from wrong here.
 
 `pytest suite/` runs this file of suite/meta and no other.
 """
@@ -15,7 +15,7 @@ from suite.meta import fakes
 from suite.meta.groups import BY_NAME, LIMIT_S, Stage, judge, judge_all
 from suite.meta.test_checks import RED
 
-# One check of a run without a fault, one of a restarted cluster, one of a parameter-server fault.
+# A check of a fault-free run, of a restarted cluster and of a fault with parameter servers.
 CHECKS = ("workers_agree_on_weights", "final_weights_equal_uninterrupted", "training_resumes")
 
 

@@ -1,4 +1,4 @@
-"""What a session holds for all its tests: outcomes by function, and whose time a scenario's is."""
+"""Tests of a session's shared state: outcomes by function, and scenario times by test."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_scenario_knows_the_scenarios_that_it_needs(session: Session):
 
 
 def both() -> tuple[Timing, Timing]:
-    """A scenario of 5 s, 2 of which it waits for another one, which takes 3."""
+    """Return timings of a 5 s scenario that waits 2 s for another, and of that one of 3 s."""
     inner = Timing("inner", took_s=3.0)
     return Timing("outer", took_s=5.0, waited_s=2.0, needs=[inner]), inner
 

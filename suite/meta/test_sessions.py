@@ -1,4 +1,4 @@
-"""Whole sessions of the plug-in, on fake trainers and a TensorFlow that is only a name."""
+"""Tests of whole sessions of the plug-in, on fake trainers and a stub TensorFlow package."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from suite.harness.pytest_plugin import options
 from suite.harness.session import run_directory, setup
 from suite.meta.sessions import ONE_CASE, run_pytest
 
-pytestmark = pytest.mark.xdist_group("sessions")  # they share what the first one gave
+pytestmark = pytest.mark.xdist_group("sessions")  # they share the first one's results
 
 VERDICTS = {
     "test_holds": {"passed"},
@@ -49,7 +49,7 @@ def by_name(verdicts: pd.DataFrame) -> dict[str, set[str]]:
 
 @pytest.fixture(scope="module")
 def ended(plugin_stage, sessions) -> SimpleNamespace:
-    """One session with every verdict in it."""
+    """Return the results of one session that has every verdict."""
     done = sessions["whole"].result()
     run = plugin_stage / "run"
     return SimpleNamespace(
@@ -66,7 +66,7 @@ def test_the_six_verdicts_stay_apart(ended):
     assert ended.done.returncode == 1
     assert ended.info["counts"]["failed"] == 3
     assert ended.info["counts"]["harness_error"] == 1
-    # pytest's own words for them
+    # pytest's own terms
     assert "1 xfailed" in ended.done.stdout
     assert "1 skipped" in ended.done.stdout
     assert "1 error" in ended.done.stdout
@@ -92,7 +92,7 @@ def test_a_failure_brings_its_evidence(ended):
 
 
 def test_one_cause_is_shown_once(plugin_stage, sessions):
-    """In two processes of pytest, which run four tests each on a scenario that fails."""
+    """Two pytest processes run four tests each on a scenario that fails."""
     done = sessions["failing"].result()
     run = plugin_stage / "failing"
     verdicts = pd.read_parquet(run / "verdicts.parquet")
@@ -124,7 +124,7 @@ OBEYED = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u202e]")
 
 
 def test_reports_stay_small_and_inert_whatever_is_printed(plugin_stage, sessions):
-    """100 MB, one line of 50 MB, NUL, bytes that are no UTF-8, escape sequences and HTML."""
+    """The output is 100 MB with a 50 MB line, NUL, invalid UTF-8, escape sequences and HTML."""
     done = sessions["loud"].result()
     run = plugin_stage / "loud"
     files = {path for path in run.rglob("*") if path.is_file()}
@@ -207,7 +207,7 @@ def test_timed_test_waits_for_another_run_that_times(ended):
 
 @pytest.mark.parametrize("name", ["whole", "on two"])
 def test_each_test_names_the_clusters_that_it_judged(plugin_stage, sessions, name: str):
-    """Also when it failed, and when another process of pytest ran it."""
+    """This includes tests that failed and tests of another pytest process."""
     sessions[name].result()
     run = plugin_stage / {"whole": "run", "on two": "run2"}[name]
     named = json.loads((run / "histories.json").read_text())
@@ -326,7 +326,7 @@ def test_a_disk_that_fills_up_ends_the_run(sessions):
     done = sessions["small disk"].result()
     assert done.returncode == 4, done.stdout
     assert "the disk is full: no report" in done.stdout
-    assert done.stdout.count("HARNESS ERROR") == 1  # the first test that met it was the last
+    assert done.stdout.count("HARNESS ERROR") == 1  # the session ends after that
 
 
 def options_with(**given) -> argparse.Namespace:

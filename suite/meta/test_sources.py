@@ -1,4 +1,4 @@
-"""Rules that hold for the source itself: who may import what, and which syntax runs where."""
+"""Tests of rules for the source itself: allowed imports and syntax of each part."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from suite.meta.sources import (
 )
 
 EXAMINED = {"tensorflow", "keras", "tf_keras"}
-# The table of trainers and the vocabulary of events are read by pytest too.
+# Pytest also reads the table of trainers and the vocabulary of events.
 WORKERS_MAY_IMPORT = {*EXAMINED, "numpy", "reference_trainers", *sys.stdlib_module_names}
 LATER_GENERICS = {"dict", "frozenset", "list", "set", "tuple", "type"}  # subscripted since 3.9
 
-Rule = Callable[[Path], object]  # gives something true where the file breaks it
+Rule = Callable[[Path], object]  # returns a true value if the file breaks it
 
 
 def newer_than_3_8(path: Path) -> str:
-    """Syntax that Python 3.8 does not read, or annotations that it cannot evaluate."""
+    """Return syntax that Python 3.8 cannot parse, or annotations that it cannot evaluate."""
     try:
         ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
     except SyntaxError as error:
@@ -46,7 +46,7 @@ def newer_than_3_8(path: Path) -> str:
 
 
 def imports_what_a_task_may_lack(path: Path) -> set[str]:
-    """Modules that are not everywhere where TensorFlow is, and do not lie beside the file."""
+    """Return imported modules that a TensorFlow environment may lack, without local files."""
     foreign = imports(path) - WORKERS_MAY_IMPORT
     return {module for module in foreign if not lies_beside(path, module)}
 
@@ -68,7 +68,7 @@ def sleeps(path: Path) -> list[int]:
 
 
 def says_nothing(path: Path) -> bool:
-    """No docstring; an empty __init__.py has nothing to say."""
+    """Return True if the file has code without a docstring; an empty __init__.py needs none."""
     return bool(tree(path).body) and not ast.get_docstring(tree(path))
 
 
@@ -107,7 +107,7 @@ def test_every_module_says_why_it_exists():
 
 
 def test_what_forks_tasks_runs_without_any_package():
-    """`-S` leaves out site-packages, so that pytest, pandas and TensorFlow are all absent."""
+    """`-S` excludes site-packages, so that pytest, pandas and TensorFlow are all absent."""
     table = "import sys; sys.path.insert(0, sys.argv[1]); import reference_trainers.events"
     zygote = ROOT / "suite" / "harness" / "task_side" / "zygote.py"
     for arguments in (["-c", table, ROOT], [zygote, "--help"]):

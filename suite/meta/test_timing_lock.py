@@ -1,4 +1,4 @@
-"""Of several runs on one machine one times at a time, and none waits for ever."""
+"""Tests that one of several runs on a machine times at a time, and that none waits forever."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ input()
 
 @pytest.fixture(autouse=True)
 def own_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock that no real run asks for."""
+    """Use a lock name that no real run requests."""
     monkeypatch.setattr(timing_lock, "NAME", f"test-{uuid.uuid4().hex}")
 
 
 @pytest.fixture(params=["lock.listen()", ""], ids=["a run", "a program that took the name"])
 def holder(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
-    """Another process that holds the lock."""
+    """Yield another process that holds the lock."""
     program = HOLD.format(address=TimingLock(0).address, listen=request.param)
     command = [sys.executable, "-c", program]
     pipe = subprocess.PIPE
@@ -63,7 +63,7 @@ def test_lock_passes_to_the_run_that_waits():
     with ThreadPoolExecutor(1) as pool:
         said: list[str] = []
         waiting = pool.submit(other.acquire, said.append)
-        connections = [one.socket.accept() for _ in range(2)]  # who holds it; when it ends
+        connections = [one.socket.accept() for _ in range(2)]  # for its holder; for its end
         one.release()
         for connection, _ in connections:
             connection.close()
@@ -92,7 +92,7 @@ def test_patience_is_bounded_for_a_whole_run():
 
 
 def test_forbidden_names_are_not_waited_for(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(timing_lock, "NAME", "x" * 200)  # the system refuses that, too
+    monkeypatch.setattr(timing_lock, "NAME", "x" * 200)  # the system also refuses an overlong name
     own = TimingLock(PATIENCE_S)
     own.acquire(pytest.fail)
     assert not own.held

@@ -1,4 +1,4 @@
-"""Tests of `topology`: every task of a cluster is told the same, and its own place."""
+"""Tests of `topology`: all tasks get the same cluster specification, and each its own place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of suite.harness.tables.verdicts: each way in which a test can end has its one verdict."""
+"""Tests of suite.harness.tables.verdicts: each way in which a test can end has one verdict."""
 
 from __future__ import annotations
 

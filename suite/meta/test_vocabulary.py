@@ -1,4 +1,7 @@
-"""Misspelled names in `@pytest.mark.cases` and in trainer rows are errors, not deselected tests."""
+"""Tests that misspelled names in `@pytest.mark.cases` and in trainer rows are errors.
+
+Without the error, a misspelled name would deselect tests.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What test_processes.py kills in the middle; named so that nobody collects it by itself."""
+"""A test that test_processes.py kills while it runs. Its file name keeps it out of collection."""
 
 from __future__ import annotations
 
