@@ -1,4 +1,4 @@
-"""Which cases a test has, of the rows that can give what it needs."""
+"""Tests of the cases of a test: those of the rows that meet its needs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The local engine: clusters of processes on this machine, each in a network of its own.
+"""The local engine: clusters of processes on this machine, each with its own network.
 
-Tests, checks and reports know only `launch`, which gives a Cluster; where and how its tasks run is
-settled here, so that another engine can take this one's place.
+Tests, checks and reports use only `launch`, which returns a Cluster. This module alone decides
+where and how its tasks run, so that another engine can replace this one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from suite.harness.core.single_flight import SingleFlight
 from suite.harness.core.topology import ROLE_VARIABLES, Topology
 from suite.harness.environment.gpus import assign_gpus
 
-# The environment variables by which TensorFlow sizes its pools (intra-op, inter-op).
+# Environment variables that set the sizes of TensorFlow's thread pools (intra-op, inter-op).
 THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 # What pytest's own environment happens to hold must not reach a task.
 NOT_INHERITED = (
@@ -41,10 +41,10 @@ NOT_INHERITED = (
 
 
 def to_inherit() -> dict[str, str]:
-    """This process's environment, less what must not reach a task.
+    """Return this process's environment without the variables that must not reach a task.
 
-    To be asked for before tests begin: each sets and removes PYTEST_CURRENT_TEST, and os.environ
-    cannot be gone through while another thread does that (KeyError).
+    Call it before tests begin: each test sets and removes PYTEST_CURRENT_TEST, and iterating over
+    os.environ while another thread does that raises KeyError.
     """
     return {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
 
@@ -57,45 +57,45 @@ class Engine:
     flavours: Mapping[str, Mapping[str, str]]  # Keras flavour -> its environment variables
     network: network.Network
     deadlines: Deadlines
-    directory: Path  # the run directory: events/ and logs/ go there
+    directory: Path  # the run directory; holds events/ and logs/
     progress: Progress
     session: str
-    defaults: Mapping[str, Any] = field(default_factory=dict)  # flags that every trainer gets
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # flags for every trainer
     spawn: str = "fork"
     preload: Sequence[str] = ("tensorflow",)
     workers: int | None = None  # --workers, for topologies that have any
-    threads: int | None = None  # of each of TensorFlow's pools; None: as many as it wants
+    threads: int | None = None  # in each of TensorFlow's pools; None: TensorFlow's default
     malloc: str = "default"  # a row of MALLOC
     gpus: Sequence[str] = ()
     prefix: str = ""
     inherited: Mapping[str, str] = field(default_factory=to_inherit)
     zygotes: dict[str, Zygote] = field(default_factory=dict)
-    restarts: list[str] = field(default_factory=list)  # zygotes that died and were started anew
+    restarts: list[str] = field(default_factory=list)  # how each restarted zygote died
     clusters: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     references: SingleFlight = field(
         default_factory=SingleFlight
-    )  # runs that others are compared with
+    )  # reference runs with which other runs are compared
     stopped: bool = False
-    lock: Lock = field(default_factory=Lock)  # scenarios are played by several threads
+    lock: Lock = field(default_factory=Lock)  # several threads run scenarios
 
     def apart(self, name: str, **changes: Any) -> Engine:
-        """Another engine of the same session, with zygotes of its own; stop it.
+        """Return another engine of the same session with zygotes of its own; the caller stops it.
 
-        It goes on with the numbers of this one's clusters, so that no two have the same files.
+        Both engines share one counter of clusters, so that no two clusters use the same files.
         """
         fresh: dict[str, Any] = {"zygotes": {}, "lock": Lock()}
         return replace(self, prefix=self.prefix + name, **fresh, **changes)
 
     def warm(self, *flavours: str) -> None:
-        """Start the zygotes of these flavours, so that they import while other work goes on."""
+        """Start the zygotes of these flavours, so that they import TensorFlow in the background."""
         for flavour in flavours:
             self._zygote(flavour)
 
     def _zygote(self, flavour: str) -> Zygote:
-        """The zygote of this flavour, started now or before.
+        """Return the zygote of this flavour; start it if needed.
 
-        One that died is started anew. HarnessError when that one dies before a cluster has ended:
-        it would end so each time.
+        Restart a zygote that died. Raise HarnessError if a restarted zygote dies before one of its
+        clusters has ended, since each further restart would fail the same way.
         """
         with self.lock:
             if self.stopped:
@@ -122,7 +122,7 @@ class Engine:
             return zygote
 
     def environment(self, flavour: str) -> dict[str, str]:
-        """What a task of that flavour inherits: what pytest began with, and what is set here."""
+        """Return the environment of a task of that flavour: pytest's at startup plus settings."""
         return {
             **self.inherited,
             **backends.LOG_ENVIRONMENT,
@@ -143,7 +143,7 @@ class Engine:
             try:
                 return self._zygote(flavour).connect(self.deadlines, isolate=isolate)
             except ZygoteDied:
-                continue  # nothing of the cluster has begun; `_zygote` starts another, or raises
+                continue  # no task has started yet; `_zygote` restarts or raises
 
     def topology(
         self,
@@ -151,7 +151,7 @@ class Engine:
         jobs: Sequence[tuple[str, int]] | None = None,
         workers: int | None = None,
     ) -> Topology:
-        """The trainer's cluster, or `jobs`; --workers counts where the test names no number."""
+        """Return the trainer's topology, or `jobs`; --workers applies if no number is given."""
         topology = Topology(tuple(trainer.jobs if jobs is None else jobs))
         count = workers or (self.workers if jobs is None else None)
         return topology.with_workers(count) if count else topology
@@ -171,12 +171,12 @@ class Engine:
         on_hosts: bool = False,
         on_disk: str = "",
     ) -> Cluster:
-        """A cluster that has not started yet; enter it, then `start`.
+        """Return a cluster that has not started; enter it, then call `start`.
 
         `jobs` replaces the trainer's topology, `workers` only its number of training workers.
-        `name` says in file names and on the terminal what it is for. `flags` are the trainer's, by
-        name without dashes: True is a switch, None leaves one out. `on_hosts`: each task on a host
-        of its own; `on_disk`: a disk of that size for `model_dir`. Unsupported, both, where
+        `name` is its purpose in file names and on the terminal. `flags` are the trainer's, by name
+        without dashes: True is a switch, None omits a flag. `on_hosts`: each task gets its own
+        virtual host. `on_disk`: a disk of that size for `model_dir`. Both raise Unsupported where
         clusters have no namespaces of their own.
         """
         topology = self.topology(trainer, jobs, workers)
@@ -216,7 +216,7 @@ class Engine:
         )
 
     def stop(self) -> None:
-        """End all zygotes and what they forked, for good."""
+        """End all zygotes and their forks, and refuse new clusters."""
         with self.lock:
             self.stopped = True
             zygotes = list(self.zygotes.values())

@@ -1,4 +1,4 @@
-"""Turns the outcome of a test into one of the six verdicts, for pytest and the run directory."""
+"""Turn the outcome of a test into one of the six verdicts, for pytest and the run directory."""
 
 from __future__ import annotations
 
@@ -33,21 +33,22 @@ from suite.harness.tables import verdicts
 
 # The attribute of a report that carries rows from pytest-xdist's workers to the controller.
 CARRIED = "tf_distribute_conformance"
-# Causes that lie in what was examined: where the harness noticed does not matter to a reader.
+# Errors of the software under test: the place in the harness that detected them is irrelevant to a
+# reader.
 EXAMINED = (TrainerFailed, CheckFailed, Unsupported)
-# Seconds of a test's set-up, which have no verdict of their own unless the set-up fails.
+# Seconds of a test's setup, which has no verdict of its own unless it fails.
 SET_UP = pytest.StashKey[float]()
 
 
 def claims_of(item: pytest.Item, session: Session, case: Case) -> list[str]:
-    """The claims that this test shows for this case's trainer."""
+    """Return the claims that this test verifies for this case's trainer."""
     named = [claim for mark in item.iter_markers("claim") for claim in mark.args]
     shown = {row.id for row in session.claims.of(case.trainer)}
     return [claim for claim in named if claim in shown]
 
 
 def reproduce(item: pytest.Item, session: Session) -> str:
-    """The command that runs this test alone, on the same data, with the same seed."""
+    """Return the command that runs this test alone, on the same data, with the same seed."""
     settings = replace(session.settings, data=str(session.dataset.path))
     paired = item.get_closest_marker("paired") is not None
     marks = [mark for mark in TAKEN_IN_BY if item.get_closest_marker(mark)]
@@ -56,7 +57,7 @@ def reproduce(item: pytest.Item, session: Session) -> str:
 
 
 def common(session: Session, case: Case, test: str) -> dict[str, Any]:
-    """The columns that verdicts and measurements share."""
+    """Return the columns that verdicts and measurements share."""
     topology = session.engine.topology(case.trainer)
     return {
         "test": test,
@@ -72,13 +73,13 @@ def common(session: Session, case: Case, test: str) -> dict[str, Any]:
 
 
 def faulted_task(item: pytest.Item, case: Case) -> dict[str, str]:
-    """The columns that say what was hurt how and when, for a row of the fault table."""
+    """Return the columns of fault and variant, for a row of the fault matrix."""
     row = getattr(scenario_of(item), "row", None)
     return {"fault": row.fault, "variant": row.told(case.trainer)} if row else {}
 
 
 def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestReport) -> None:
-    """Give the phase its verdict, and make pytest's own outcome agree with it."""
+    """Set the verdict of the phase, and make pytest's own outcome agree with it."""
     session = item.config.stash.get(SESSION, None)
     case = case_of(item)
     error = call.excinfo.value if call.excinfo else None
@@ -96,7 +97,7 @@ def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRepo
     test = item.nodeid.split("@")[0]
     row = session.expectation(case, getattr(item, "originalname", item.name), scenario_name(item))
     if report.when == "teardown":
-        row = None  # a row speaks of the approach, not of what is left to clean up
+        row = None  # a row is about the approach, and teardown only cleans up
     judgement = verdicts.decide(error, row, phase=report.when)
     apply(report, judgement)
     again = reproduce(item, session)
@@ -129,14 +130,14 @@ def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRepo
     }
     item.stash[SET_UP] = 0.0
     setattr(report, CARRIED, carried)
-    # Of the item: junit.xml takes the properties that are there at its teardown.
+    # Set on the item: junit.xml takes the properties that exist at its teardown.
     item.user_properties.append(("verdict", judgement.verdict))
     if judgement.reason:
         item.user_properties.append(("reason", judgement.reason))
 
 
 def add_state(item: pytest.Item, watch: interference.Watch) -> None:
-    """Rows of the machine's state while a test measured; none where it did not come to that."""
+    """Add rows of the machine's state during a measurement; none if nothing was measured."""
     rows = item.stash.get(MEASURED, [])
     if not rows:
         return
@@ -151,7 +152,7 @@ def add_state(item: pytest.Item, watch: interference.Watch) -> None:
 
 
 def histories(item: pytest.Item, session: Session, case: Case) -> list[str]:
-    """Where the events of the clusters lie that this test judged or started."""
+    """Return the paths of the events of the clusters that this test judged or started."""
     needed = needed_scenario(item, session)
     functions = [needed[1]] if needed else []
     functions += [getattr(item, "function", None)]
@@ -159,7 +160,7 @@ def histories(item: pytest.Item, session: Session, case: Case) -> list[str]:
 
 
 def timing_of(item: pytest.Item, session: Session) -> dict[str, Any]:
-    """Return the columns that say when the scenario ran that this test judged, and for how long."""
+    """Return the columns of the judged scenario: its name, start and duration."""
     needed = needed_scenario(item, session)
     timing = session.timings.get((needed[0].id, needed[1])) if needed else None
     if timing is None:
@@ -169,7 +170,10 @@ def timing_of(item: pytest.Item, session: Session) -> dict[str, Any]:
 
 
 def apply(report: pytest.TestReport, judgement: verdicts.Judgement) -> None:
-    """What pytest shows for a verdict: a deviation is an xfail, unsupported a skip, red is red."""
+    """Set pytest's outcome: a known deviation is an xfail, an unsupported case is a skip.
+
+    Other bad verdicts are failures.
+    """
     reason = f"{judgement.verdict}: {judgement.reason} {judgement.url}".strip()
     if judgement.verdict == "known_deviation":
         report.outcome = "skipped"
@@ -188,9 +192,9 @@ def apply(report: pytest.TestReport, judgement: verdicts.Judgement) -> None:
 
 
 def failure(item: pytest.Item, call: pytest.CallInfo[Any], judgement: verdicts.Judgement) -> str:
-    """Return the message of a cause that lies in what was examined, with the test's own line.
+    """Return the message of an error of the software under test, with the test's own line.
 
-    A traceback through the harness would say nothing of it. "" for any other cause.
+    A traceback through the harness would not explain it. Return "" for any other cause.
     """
     if call.excinfo is None or not isinstance(call.excinfo.value, EXAMINED):
         return ""
@@ -198,7 +202,7 @@ def failure(item: pytest.Item, call: pytest.CallInfo[Any], judgement: verdicts.J
     lines = [entry for entry in call.excinfo.traceback if entry.frame.code.raw is own]
     parts = [f"{type(call.excinfo.value).__name__}: {call.excinfo.value}"]
     if verdicts.first_line(str(call.excinfo.value)) != judgement.reason:
-        parts.insert(0, judgement.reason)  # as, that another message was expected
+        parts.insert(0, judgement.reason)  # such as that another message was expected
     if lines:
         path = item.nodeid.split("::")[0]
         parts.append(f"{path}:{lines[-1].lineno + 1}: {text.one_line(str(lines[-1].statement))}")
@@ -206,7 +210,7 @@ def failure(item: pytest.Item, call: pytest.CallInfo[Any], judgement: verdicts.J
 
 
 def cause_of(item: pytest.Item, session: Session, case: Case, error: BaseException | None) -> str:
-    """Return what tells the cause of a failure from all others, the same in each pytest process.
+    """Return a digest that identifies the cause of a failure, the same in each pytest process.
 
     A scenario's error is one object for all tests that ask for its outcome, also through another
     scenario. Checks that fail with one message on one scenario have one cause as well.
@@ -225,9 +229,9 @@ def cause_of(item: pytest.Item, session: Session, case: Case, error: BaseExcepti
 
 @dataclass(frozen=True)
 class Message:
-    """What pytest needs of a failure's representation: the text, and its first line by itself.
+    """A failure's representation for pytest: the text, with a first line of its own.
 
-    Of a plain string, pytest's short summary prints all lines again where CI is set.
+    For a plain string, pytest's short summary prints all lines again where CI is set.
     """
 
     text: str
@@ -244,7 +248,7 @@ class Message:
 
 
 def summarize_in_one_line(report: pytest.TestReport) -> None:
-    """Make pytest's short summary one line. To be called where all reports arrive.
+    """Make pytest's short summary one line. Call this where all reports arrive.
 
     An earlier call would be lost: a worker of pytest-xdist sends this representation as a string.
     """
@@ -253,9 +257,9 @@ def summarize_in_one_line(report: pytest.TestReport) -> None:
 
 
 def refer_to_first(report: pytest.TestReport, first: dict[str, str]) -> None:
-    """Replace what would be shown twice: the first test that meets a cause shows it in full.
+    """Refer to the first test with the same cause, which shows the cause in full.
 
-    `first`: the test of each cause so far. To be called where all reports arrive.
+    `first`: the test of each cause so far. Call this where all reports arrive.
     """
     carried = getattr(report, CARRIED, None)
     if not carried or not carried["cause"]:
@@ -268,7 +272,7 @@ def refer_to_first(report: pytest.TestReport, first: dict[str, str]) -> None:
 
 
 def explain(item: pytest.Item, error: BaseException | None) -> str:
-    """What was seen while the tasks lived, or what their histories still tell."""
+    """Return the diagnosis of the live tasks, or else a description of their histories."""
     seen = getattr(error, "diagnosis", "")
     if seen:
         return seen
@@ -276,12 +280,12 @@ def explain(item: pytest.Item, error: BaseException | None) -> str:
 
 
 def hangs(item: pytest.Item) -> str:
-    """Who hung in which call, where that is known and expected of this approach."""
+    """Return the hung tasks and their calls, where this approach is known to hang."""
     return "\n\n".join(filter(None, map(diagnostics.hangs, item.stash.get(RUNS, []))))
 
 
 def status(report: pytest.TestReport) -> tuple[str, str, str] | None:
-    """A harness error is an error to pytest, in whichever phase it came."""
+    """Return pytest's status of a harness error, an error in any phase; None for other reports."""
     carried = getattr(report, CARRIED, None)
     if carried and report.failed and carried["row"]["verdict"] == "harness_error":
         return "error", "E", "HARNESS ERROR"
