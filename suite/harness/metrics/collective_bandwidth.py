@@ -220,6 +220,3 @@ def implementation(run: Run, op: str) -> str:
     """
     found = (n.removesuffix(NAMES[op]) for n in run.assigned if n.endswith(NAMES[op]))
     return "+".join(sorted(IMPLEMENTATIONS.get(name, name.lower()) for name in found)) or "none"
-
-
-# --- links of a known speed -------------------------------------------------------------------
