@@ -38,7 +38,7 @@ def main():
         "started", pid=os.getpid(), trainer=NAME, seed=args.seed, **keras_support.versions()
     )
     data = workload.load_data(args.data)
-    with multi_worker.telling_of_lost_peers(events, role):
+    with multi_worker.reporting_lost_peers(events, role):
         run(args, role, events, data)
 
 

@@ -212,7 +212,7 @@ class EventReporter(object):
             return
         extra = {}
         if self._args.dump_weights:
-            extra["npz"] = self._events.beside("%s-%d.npz" % (when, self.global_step))
+            extra["npz"] = self._events.sibling("%s-%d.npz" % (when, self.global_step))
             np.savez(extra["npz"], *values(self._model.weights))
         found = state(self._model, self._optimizer)
         found["copies"] = copies(self._model)

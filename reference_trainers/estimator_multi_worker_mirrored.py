@@ -68,7 +68,7 @@ def run(args, role, events, data):
             eval_spec=tf.estimator.EvalSpec(
                 input_fn=input_fn,
                 steps=None,  # the whole test set
-                exporters=estimator_support.telling_exporter(reporter),
+                exporters=estimator_support.reporting_exporter(reporter),
                 # The defaults delay the first evaluation by 2 minutes and later ones by 10 minutes.
                 start_delay_secs=0,
                 throttle_secs=estimator_support.THROTTLE_S,

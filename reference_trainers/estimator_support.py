@@ -189,7 +189,7 @@ class EventsHook(tf1.train.SessionRunHook):
         They are losses float32 [batch], logits [batch, 10], labels and rows int64 [batch]. For a
         model function without them, the mean loss of all workers serves as the loss of each.
         """
-        self._teller, self._events, self._args = reporter, reporter.events, reporter.args
+        self._reporter, self._events, self._args = reporter, reporter.events, reporter.args
         # Fetch only tensors that the graph has anyway: one more op per step takes longer than
         # numpy.
         self._fetched, self._accuracy = {}, None
@@ -230,7 +230,7 @@ class EventsHook(tf1.train.SessionRunHook):
         self._restored = {"path": save_path, "seconds": seconds}
 
     def after_create_session(self, session, coord):  # noqa: ARG002 (the hook's signature)
-        reporter = self._teller
+        reporter = self._reporter
         reporter.global_step = int(session.run(self.global_step))
         self._events.write(
             "joined",
@@ -252,20 +252,20 @@ class EventsHook(tf1.train.SessionRunHook):
         return tf1.train.SessionRunArgs(self._fetched)
 
     def after_run(self, run_context, run_values):
-        reporter = self._teller
+        reporter = self._reporter
         reporter.steps += 1
         reporter.global_step += 1
         if not self._events.enabled:
             return
         found = run_values.results
         where = {"step": reporter.steps, "global_step": reporter.global_step}
-        self._events.write_soon("step", later=lambda: self._told(found), **where)
+        self._events.write_soon("step", later=lambda: self._values(found), **where)
         if self._args.audit_input:
             self._events.write("input", ids=found["rows"].tolist(), **where)
         if reporter.global_step % self._args.steps_per_epoch == 0:
             self._end_of_epoch(run_context.session)
 
-    def _told(self, found):
+    def _values(self, found):
         """Return the fields of a step event, and count the step for its epoch."""
         self._losses.append(float(found["loss"]))
         if "losses" not in found:
@@ -277,7 +277,7 @@ class EventsHook(tf1.train.SessionRunHook):
 
     def _end_of_epoch(self, session):
         self._events.flush()  # pending step events have not been counted yet
-        step = self._teller.global_step
+        step = self._reporter.global_step
         metrics = {"loss": float(np.mean(self._losses))}
         if self._accuracy is not None:
             own = [self._right / self._examples, self._examples]
@@ -301,9 +301,9 @@ class EventsHook(tf1.train.SessionRunHook):
     def _report_weights(self, when, session):
         if not self._events.enabled:
             return
-        extra, step = {}, self._teller.global_step
+        extra, step = {}, self._reporter.global_step
         if self._args.dump_weights:
-            extra["npz"] = self._events.beside("%s-%d.npz" % (when, step))
+            extra["npz"] = self._events.sibling("%s-%d.npz" % (when, step))
             np.savez(extra["npz"], *session.run(self.weights))
         state = self._state(session)
         self._events.write("weights", when=when, global_step=step, **state, **extra)
@@ -314,10 +314,10 @@ def metrics_of(result):
     return {k: float(v) for k, v in result.items() if k != "global_step"}
 
 
-def telling_exporter(reporter):
+def reporting_exporter(reporter):
     """Return an exporter that exports nothing and reports the result of each evaluation."""
 
-    class TellingExporter(tf.estimator.Exporter):
+    class ReportingExporter(tf.estimator.Exporter):
         name = "events"
 
         def export(self, estimator, export_path, checkpoint_path, eval_result, *_, **__):  # noqa: ARG002
@@ -329,4 +329,4 @@ def telling_exporter(reporter):
                 metrics=metrics_of(eval_result),
             )
 
-    return TellingExporter()
+    return ReportingExporter()

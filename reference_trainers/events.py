@@ -49,7 +49,12 @@ SCHEMA = {
     "served": ("clusters", "values"),  # number of clusters so far, values from the last one's tasks
     "contributed": ("gradient", "local_step"),  # one gradient, and the global step it is for
     "applied": ("global_step", "value"),  # a variable after an aggregate was applied to it
-    "timed": ("told", "steps", "wall_s", "cpu_s"),  # consecutive steps, with events or without
+    "timed": (
+        "with_events",
+        "steps",
+        "wall_s",
+        "cpu_s",
+    ),  # consecutive steps, with events or without
     "warm": ("steps",),  # step time has stabilized after this number of steps
     # repeated operation on tensors of this size: start and end times of each repetition
     "collective": ("op", "bytes", "begins_s", "ends_s", "wrong"),  # wrong: None if right
@@ -170,7 +175,7 @@ class EventWriter(object):
         record.update(fields)
         return json.dumps(record) + "\n"
 
-    def beside(self, suffix):
+    def sibling(self, suffix):
         """Return the path of another file next to the event file, unique per incarnation."""
         return "%s.%d.%s" % (self.path, self.attempt, suffix)
 

@@ -220,7 +220,7 @@ def report_weights(events, when, global_step, model, strategy, optimizer=None, d
     if keras_support.local_replicas(strategy) > 1:
         extra["copies"] = keras_support.copies(model, strategy)
     if dump:
-        extra["npz"] = events.beside("%s-%d.npz" % (when, global_step))
+        extra["npz"] = events.sibling("%s-%d.npz" % (when, global_step))
         np.savez(extra["npz"], *keras_support.weights(model))
     state = keras_support.state(model, optimizer)
     events.write("weights", when=when, global_step=global_step, **state, **extra)

@@ -42,7 +42,7 @@ def main():
         "started", pid=os.getpid(), trainer=NAME, seed=args.seed, **keras_support.versions()
     )
     data = workload.load_data(args.data)
-    with multi_worker.telling_of_lost_peers(events, role):
+    with multi_worker.reporting_lost_peers(events, role):
         run(args, role, events, data)
 
 
@@ -84,7 +84,7 @@ def run(args, role, events, data):
     test, test_steps = keras_support.test_dataset(data, global_batch)
     test = multi_worker.sharded(test, args.autoshard)
     train = keras_support.training_dataset(data, args, global_batch, start.epoch, start.step)
-    with telling_of_preemption(events, model):
+    with reporting_preemption(events, model):
         model.fit(
             multi_worker.sharded(train, args.autoshard),
             epochs=args.epochs,
@@ -129,7 +129,7 @@ class NeedsNotice(tf.keras.callbacks.Callback):
 
 
 @contextlib.contextmanager
-def telling_of_preemption(events, model):
+def reporting_preemption(events, model):
     """Write `preempted` when BackupAndRestore exits from `fit`, after its save."""
     try:
         yield

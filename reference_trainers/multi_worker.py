@@ -80,7 +80,7 @@ def wait_for_all(strategy):
 
 
 @contextlib.contextmanager
-def telling_of_lost_peers(events, role):
+def reporting_lost_peers(events, role):
     """Write `peer_lost` for an error that a lost worker causes, and let the error end the task."""
     try:
         yield

@@ -189,7 +189,7 @@ class Training(object):
         self.task, self.model, self.events = task, model, task.events
         self.limit = task.args.epochs * task.args.steps_per_epoch
         self.chief, self.directory = task.role.chief, None
-        self.saver, self._initial = TellingSaver(model, task.events), None
+        self.saver, self._initial = ReportingSaver(model, task.events), None
         if self.chief and task.args.model_dir:
             self.directory = task.args.model_dir
             check_model_dir(self.directory, model)
@@ -202,7 +202,7 @@ class Training(object):
         """Return Supervisor arguments that report events or are not in the guide."""
         return {
             "init_fn": self._keep_initial if self.events.enabled else None,
-            "summary_writer": self.directory and TellingWriter(self.directory, self.events),
+            "summary_writer": self.directory and ReportingWriter(self.directory, self.events),
             "saver": self.saver,
             "save_model_secs": self.task.args.save_model_secs,
             "save_summaries_secs": self.task.args.save_summaries_secs,
@@ -281,7 +281,7 @@ class Training(object):
     def _report_weights(self, when, session, state):
         extra = {}
         if self.task.args.dump_weights:
-            extra["npz"] = self.events.beside("%s-%d.npz" % (when, state["global_step"]))
+            extra["npz"] = self.events.sibling("%s-%d.npz" % (when, state["global_step"]))
             np.savez(extra["npz"], *session.run(self.model.weights))
         told = ("global_step", "iterations", "digest", "slots_digest")
         self.events.write("weights", when=when, **{key: state[key] for key in told}, **extra)
@@ -292,7 +292,7 @@ def ending_at_lost_servers(events):
     return workload.ending_at(PEER_ERRORS, events)
 
 
-class TellingSaver(tf1.train.Saver):
+class ReportingSaver(tf1.train.Saver):
     """A thread-safe Saver that reports every save and restore.
 
     The Supervisor saves from its own thread, and the training loop may save as well.
@@ -331,7 +331,7 @@ class TellingSaver(tf1.train.Saver):
             self.restored = dict(self._model.state(sess), path=save_path, seconds=seconds)
 
 
-class TellingWriter(tf1.summary.FileWriter):
+class ReportingWriter(tf1.summary.FileWriter):
     """A FileWriter that reports every summary that the Supervisor's thread has computed."""
 
     def __init__(self, directory, events):

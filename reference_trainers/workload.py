@@ -23,7 +23,7 @@ BAD_INPUT = 2
 PREEMPTED = 42  # exits after a preemption notice and a save; TensorFlow's default
 UNSUPPORTED = 77  # only together with an `unsupported` event, which has the reason
 # Parts of an error about a lost task that its one-line reason quotes.
-TELLING = re.compile("aborted by|reset by peer|[Ss]ocket closed|refused|remote target|^RPC: ")
+INFORMATIVE = re.compile("aborted by|reset by peer|[Ss]ocket closed|refused|remote target|^RPC: ")
 # See keras_support.
 MODELS = ("cnn", "small-cnn", "pooled-cnn", "deep-cnn", "mlp", "mlp-10m", "mlp-50m")
 KERAS_DATA = "~/.keras/datasets/mnist.npz"
@@ -77,8 +77,8 @@ def ending_at(errors, events):
 def reason(error):
     """Return one line about a TensorFlow error: its type and the most informative lines."""
     lines = [line.strip() for line in str(error).split("\n") if line.strip()] or [""]
-    telling = [line for line in lines if TELLING.search(line)]
-    return "%s: %s" % (type(error).__name__, "; ".join(telling[:2] or lines[:1]))
+    informative = [line for line in lines if INFORMATIVE.search(line)]
+    return "%s: %s" % (type(error).__name__, "; ".join(informative[:2] or lines[:1]))
 
 
 # --- flags -----------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ def _report(failures: Failures) -> int:
     return BAD_INPUT if failures else 0
 
 
-def hurt(runs: list[RunFrames], options: argparse.Namespace) -> int:
+def fault_table(runs: list[RunFrames], options: argparse.Namespace) -> int:
     """Print the fault matrix over all runs, and its summary; return 1 for a red verdict or leak."""
     table = fault_matrix.spread(runs)
     told, stands = fault_matrix.tally(runs)
@@ -228,7 +228,7 @@ COMMANDS = (
     Command(
         "faults",
         "the fault table over several runs: median and range",
-        hurt,
+        fault_table,
         (FORMAT,),
         codes={1: "a red verdict, or a leak"},
     ),

@@ -177,12 +177,12 @@ class Drawn:
 def scene(setup: Setup) -> Callable[[Launch], Drawn]:
     """Return the scenario of a setup, which applies to one trainer only."""
 
-    def play(launch: Launch) -> Drawn:
+    def run(launch: Launch) -> Drawn:
         return Drawn(setup, run_of(launch, setup, seed=SEED))
 
-    play.__name__ = setup.name
-    play.means = lambda case: case.trainer.name == setup.trainer  # type: ignore[attr-defined]
-    return play
+    run.__name__ = setup.name
+    run.means = lambda case: case.trainer.name == setup.trainer  # type: ignore[attr-defined]
+    return run
 
 
 # --- figures and ranges --------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from reports.stats.intervals import CONFIDENCE
 from reports.stats.ratio_tests import CHANGED, Answer
 
 # Injected slowdown of NEW -> required detection rate.
-PLANTED: Mapping[float, float] = {0.05: 0.80, 0.10: 0.95}
+INJECTED: Mapping[float, float] = {0.05: 0.80, 0.10: 0.95}
 KEYS = ("run_id", "test", "trainer", "keras", "backend", "workers", "tensorflow", "python")
 SLOWER = " % slower"  # suffix in the column `fault` of a side with an injected slowdown
 COLUMNS = (
@@ -41,7 +41,7 @@ COLUMNS = (
     Column("in hours", right=True),
     Column("resampled", right=True),
     Column("alarms", right=True),
-    *(Column(f"{100 * slowdown:.0f} % found", right=True) for slowdown in PLANTED),
+    *(Column(f"{100 * slowdown:.0f} % found", right=True) for slowdown in INJECTED),
 )
 NOTE = (
     "comparisons, pairs: of identical code, as recorded. pairs differ by: standard deviation of "
@@ -58,13 +58,13 @@ class Recorded:
     """One comparison as measured: log ratios (new to base) of the turns of each pair.
 
     `name`: the compared case and the machine; `measured`: conditions (see rundir.conditions).
-    Comparisons that differ in either have different noise, and are resampled separately. `planted`:
-    slowdown of the new side as a fraction of a step; 0 for identical code.
+    Comparisons that differ in either have different noise, and are resampled separately.
+    `injected`: slowdown of the new side as a fraction of a step; 0 for identical code.
     """
 
     name: str
     measured: tuple[tuple[str, str], ...]
-    planted: float
+    injected: float
     pairs: tuple[np.ndarray, ...]
     level_s: float  # of the base's steps, median over all turns
     time: pd.Timestamp
@@ -147,7 +147,7 @@ def recorded(runs: Sequence[RunFrames]) -> list[Recorded]:
                 Recorded(
                     name,
                     tuple(conditions.of(run.info).items()),
-                    _planted(part["fault"]),
+                    _injected(part["fault"]),
                     pairs,
                     level_s,
                     part["time"].min(),
@@ -169,7 +169,7 @@ def _called(key: Mapping[str, Any], info: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _planted(faults: Iterable[str]) -> float:
+def _injected(faults: Iterable[str]) -> float:
     told = {fault for fault in faults if fault.endswith(SLOWER)}
     return float(told.pop().removesuffix(SLOWER)) / 100 if told else 0.0
 
@@ -181,7 +181,7 @@ def pools(found: Iterable[Recorded]) -> list[Pool]:
     for one in found:
         set_up = one.name, one.measured
         every.setdefault(set_up, []).append(one)
-        if not one.planted:
+        if not one.injected:
             alike.setdefault(set_up, []).append(one)
     if not alike:
         raise BadInput("no comparison of identical code is among the records")
@@ -222,7 +222,7 @@ def _trials(pool: Pool, comparisons: int, rng: np.random.Generator) -> Trials:
         return [_answer(pool.resampled(rng, shift)) for _ in range(comparisons)]
 
     alarms = sum(answer in CHANGED for answer in answers(0.0))
-    found = {slowdown: answers(slowdown).count(Answer.REGRESSION) for slowdown in PLANTED}
+    found = {slowdown: answers(slowdown).count(Answer.REGRESSION) for slowdown in INJECTED}
     return Trials(pool, comparisons, alarms, found)
 
 
@@ -247,7 +247,7 @@ def table(trials: Sequence[Trials]) -> Table:
             figure(one.pool.hours),
             str(one.comparisons),
             str(one.alarms),
-            *(str(one.found[slowdown]) for slowdown in PLANTED),
+            *(str(one.found[slowdown]) for slowdown in INJECTED),
         )
         rows.append(Row("", cells))
     return Table("Trials of the gate", COLUMNS, tuple(rows), NOTE)
@@ -267,15 +267,15 @@ def summary(found: Sequence[Recorded], trials: Sequence[Trials]) -> tuple[list[s
     The rates of the comparisons as measured come first, then those of the resampled ones.
     """
     lines, stands = [], True
-    for how, same, planted in (
+    for how, same, injected in (
         ("As measured", *_as_measured(found)),
         ("Resampled", *_resampled(trials)),
     ):
         alarms, count = same
         stands &= not alarms
         lines.append(f"{how}: alarms in {_rate(alarms, count)}; none is allowed.")
-        for slowdown, (hits, of) in sorted(planted.items()):
-            needed = PLANTED.get(slowdown, 0.0)
+        for slowdown, (hits, of) in sorted(injected.items()):
+            needed = INJECTED.get(slowdown, 0.0)
             stands &= hits >= needed * of
             wanted = f"; {100 * needed:.0f} % are needed." if needed else "."
             told = f"slower by {100 * slowdown:g} % found in {_rate(hits, of)}{wanted}"
@@ -291,21 +291,21 @@ Rate = tuple[int, int]  # count, total
 
 
 def _as_measured(found: Sequence[Recorded]) -> tuple[Rate, dict[float, Rate]]:
-    by_planted: dict[float, list[Answer]] = {}
+    by_slowdown: dict[float, list[Answer]] = {}
     for one in found:
-        by_planted.setdefault(one.planted, []).append(one.answer)
-    same = by_planted.pop(0.0, [])
+        by_slowdown.setdefault(one.injected, []).append(one.answer)
+    same = by_slowdown.pop(0.0, [])
     alarms = sum(answer in CHANGED for answer in same), len(same)
-    planted = {
+    injected = {
         slowdown: (answers.count(Answer.REGRESSION), len(answers))
-        for slowdown, answers in by_planted.items()
+        for slowdown, answers in by_slowdown.items()
     }
-    return alarms, planted
+    return alarms, injected
 
 
 def _resampled(trials: Sequence[Trials]) -> tuple[Rate, dict[float, Rate]]:
     count = sum(one.comparisons for one in trials)
-    found = {s: (sum(one.found[s] for one in trials), count) for s in PLANTED}
+    found = {s: (sum(one.found[s] for one in trials), count) for s in INJECTED}
     return (sum(one.alarms for one in trials), count), found
 
 

@@ -21,7 +21,7 @@ from reports.core.labels import approach
 from reports.core.verdicts import BY_NAME, Verdict
 from reports.rundir import event_files
 from reports.rundir.frame import RunFrames
-from reports.sections import fault_matrix as faults
+from reports.sections import fault_matrix
 
 # Strokes that fit in a picture: closer ones in a lane are merged. A mark takes four.
 STROKES, FEWEST_LANES, OF_A_MARK = 1200, 4, 4
@@ -108,17 +108,17 @@ def read(directory: Path) -> Timeline | None:
         events = event_files.of_cluster(directory)
         zero_s = next(float(e["time_s"]) for e in events if e["event"] == "fault_started")
         lanes: dict[str, Lane] = {}
-        hurt = []
+        faults = []
         for event in events:
             time_s = float(event["time_s"]) - zero_s
             if event["event"].startswith("fault_"):
-                hurt.append((event["event"], str(event["fault"]), time_s))
+                faults.append((event["event"], str(event["fault"]), time_s))
             _add(lanes, event, time_s)
         times = [float(e["time_s"]) - zero_s for e in (events[0], events[-1])]
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
         return None
     listed = sorted((lane for lane in lanes.values() if lane.began_s), key=lambda lane: lane.place)
-    return Timeline(tuple(listed), tuple(hurt), *times) if listed else None
+    return Timeline(tuple(listed), tuple(faults), *times) if listed else None
 
 
 def _add(lanes: dict[str, Lane], event: Mapping[str, Any], time_s: float) -> None:
@@ -254,7 +254,7 @@ def legend() -> str:
 
 def of(run: RunFrames) -> list[Picture]:
     """Return a picture for each row of the fault matrix and cluster that has a fault."""
-    judged = faults.struck(run.verdicts)
+    judged = fault_matrix.fault_rows(run.verdicts)
     clusters = run.histories() if len(judged) else {}
     found = []
     for row in judged.to_dict("records"):

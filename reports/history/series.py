@@ -221,7 +221,7 @@ def _check_metrics(metrics: Sequence[str], followed: pd.DataFrame) -> None:
 
 
 def started(run: RunFrames) -> datetime:
-    return frame.moment(run.info["start"])
+    return frame.timestamp(run.info["start"])
 
 
 def versions(info: Mapping[str, Any]) -> Versions:

@@ -9,7 +9,7 @@ from reports.core.text import one_line, plural
 from reports.core.verdicts import VERDICTS, is_red
 from reports.rundir import conditions, frame
 from reports.rundir.conditions import MALLOC, SPAWN, THREADS
-from reports.rundir.frame import RunFrames, duration_s, moment
+from reports.rundir.frame import RunFrames, duration_s, timestamp
 
 MISSING = "not recorded"
 # The examined environment and run; the page lists the other facts at its end.
@@ -64,7 +64,7 @@ def facts(run: RunFrames) -> list[tuple[str, str]]:
         ("pytest workers (-n)", _text(info, "xdist_workers")),
         ("Leaks", _list(info, "leaks")),
         ("Commit", _commit(info.get("git"))),
-        ("Started", f"{moment(info['start']):%Y-%m-%d %H:%M:%S} UTC"),
+        ("Started", f"{timestamp(info['start']):%Y-%m-%d %H:%M:%S} UTC"),
         ("Took", took(info)),
         ("Exit code", str(info["exit_code"])),
         ("Command", info["command"]),

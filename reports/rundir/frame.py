@@ -181,11 +181,11 @@ def _value(field: pa.Field, value: Any) -> Any:
     if value is None or value == "":
         return None
     if field.type == TIME:
-        return moment(value.isoformat() if isinstance(value, datetime) else str(value))
+        return timestamp(value.isoformat() if isinstance(value, datetime) else str(value))
     return int(value) if field.type == INTEGER else float(value)
 
 
-def moment(written: str) -> datetime:
+def timestamp(written: str) -> datetime:
     """Parse a time in ISO 8601 with its zone, as UTC; raise ValueError for any other text."""
     # Python 3.10 does not read the Z that ISO 8601 allows.
     iso = written[:-1] + "+00:00" if written.endswith("Z") else written
@@ -215,7 +215,7 @@ def checked_info(info: Any) -> dict[str, Any]:
         if not isinstance(info[key], kind) or isinstance(info[key], bool):
             raise ValueError(f"has a {key!r} that is not {_called(kind)}")
     for key in ("start", "end"):
-        moment(info[key])
+        timestamp(info[key])
     if info.get("status", COMPLETE) not in (COMPLETE, INTERRUPTED):
         raise ValueError(f"has a 'status' that is neither {COMPLETE} nor {INTERRUPTED}")
     missing = [name for name in verdicts.NAMES if not isinstance(info["counts"].get(name), int)]
@@ -235,7 +235,7 @@ def _called(kind: type) -> str:
 
 def duration_s(info: Mapping[str, Any]) -> float:
     """Return the seconds from the run's start to its end."""
-    return (moment(info["end"]) - moment(info["start"])).total_seconds()
+    return (timestamp(info["end"]) - timestamp(info["start"])).total_seconds()
 
 
 def load(directory: Path | str) -> RunFrames:

@@ -59,7 +59,7 @@ def rows(measurements: pd.DataFrame) -> pd.DataFrame:
     return measurements.loc[measurements["metric"].isin(tuple(METRICS))]
 
 
-def struck(verdicts: pd.DataFrame) -> pd.DataFrame:
+def fault_rows(verdicts: pd.DataFrame) -> pd.DataFrame:
     """Return the verdicts on rows of the fault matrix."""
     return verdicts.loc[verdicts["fault"].fillna("").ne("")]
 
@@ -68,7 +68,7 @@ def table(run: RunFrames) -> Table:
     """Return one line per row of the fault matrix and approach, in the order of the tests."""
     values = _values(run.measurements)
     lines = []
-    for row in struck(run.verdicts).to_dict("records"):
+    for row in fault_rows(run.verdicts).to_dict("records"):
         cells = (row["fault"], row["variant"], WORDS[row["verdict"]])
         told = (_spread(metric, _of([row], metric, values)) for metric in METRICS)
         lines.append(Row(approach(row["trainer"], row["keras"]), (*cells, *told)))
@@ -82,7 +82,7 @@ def spread(runs: Iterable[RunFrames]) -> Table:
     Raise BadInput if the runs have no verdict on a fault or one run occurs twice.
     """
     numbers, verdicts = frame.tidy(runs)
-    rows = struck(verdicts).to_dict("records")
+    rows = fault_rows(verdicts).to_dict("records")
     if not rows:
         raise BadInput("no task was hurt by rows of the fault table in these runs")
     # Only columns whose values differ between rows distinguish approaches.
@@ -127,7 +127,7 @@ def _judged(counts: Mapping[str, int]) -> str:
 def _played(run: RunFrames) -> Iterator[dict[str, Any]]:
     """Yield verdicts of tests with a cluster named after their row: "077-sigkill-chief-saving"."""
     clusters = run.histories()
-    for row in struck(run.verdicts).to_dict("records"):
+    for row in fault_rows(run.verdicts).to_dict("records"):
         names = (re.sub(r"^.*?\d{3,}-", "", name) for name in clusters.get(row["test"], ()))
         if any(renamed.scenario(name) in row["test"] for name in names):
             yield row

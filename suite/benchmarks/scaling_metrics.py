@@ -18,8 +18,8 @@ PHASES = (("formation", "spawned", "joined"), ("first_step", "joined", "step"))
 
 def took(run: Run, begins: str, ends: str) -> float:
     """Return the seconds between two events, each taken when the last worker first wrote it."""
-    moments = [max(run.of(name, task)[0].time_s for task in run.workers) for name in (begins, ends)]
-    return moments[1] - moments[0]
+    ends_s = [max(run.of(name, task)[0].time_s for task in run.workers) for name in (begins, ends)]
+    return ends_s[1] - ends_s[0]
 
 
 def numbers(clusters: Sequence[Trained]) -> Iterator[tuple[str, float, str, str]]:

@@ -35,21 +35,21 @@ def pair(launch: Launch, number: int) -> tuple[Run, Run]:
     work = base.work(launch, model=trainer.model or None, **size)
     turns = launch.directory / f"turns-{number}"
     how = {**work, "program": trainer.program, "stretch": steps, "turns": turns}
-    telling, silent = (
+    reporting, silent = (
         launch(timed, workers=1, flags={**how, "silent": quiet, "first": first})
         for quiet, first in ((False, number % 2 == 0), (True, number % 2 == 1))
     )
-    with telling, silent:
-        telling.start()
+    with reporting, silent:
+        reporting.start()
         silent.start()
         # The silent one first: reading the other's events while they come would take its CPU.
-        told_nothing = silent.complete()
-        return telling.complete(), told_nothing
+        without_events = silent.complete()
+        return reporting.complete(), without_events
 
 
-def per_step(run: Run, told: bool, clock: str) -> np.ndarray:
+def per_step(run: Run, with_events: bool, clock: str) -> np.ndarray:
     """Return the seconds per step of every stretch, in order."""
-    times = [e[clock] / e["steps"] for e in run.of("timed") if e["told"] is told]
+    times = [e[clock] / e["steps"] for e in run.of("timed") if e["with_events"] is with_events]
     assert len(times) >= STRETCHES - 1, f"only {len(times)} stretches were timed"
     return np.array(times[: STRETCHES - 1])
 
@@ -64,10 +64,10 @@ def test_events_cost_at_most_one_percent(launch: Launch, record) -> None:
     found = {}
     for clock in ("wall_s", "cpu_s"):
         ratios = []
-        for repeat, (telling, silent) in enumerate(pairs):
-            told, untold = per_step(telling, True, clock), per_step(silent, False, clock)
-            ratios.append(median(told / untold))
-            for variant, times in (("with", told), ("without", untold)):
+        for repeat, (reporting, silent) in enumerate(pairs):
+            with_events, without = per_step(reporting, True, clock), per_step(silent, False, clock)
+            ratios.append(median(with_events / without))
+            for variant, times in (("with", with_events), ("without", without)):
                 columns = {"variant": f"{variant} events", "repeat": repeat, "workers": 1}
                 record(f"event_cost_step_{clock}", median(times), "s", "lower", **columns)
         found[clock] = mean_ratio(ratios)

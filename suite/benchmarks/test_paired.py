@@ -21,7 +21,7 @@ from suite.harness.session.session import Launch, Session
 def test_paired(case: Case, launch: Launch, session: Session, record, time: int) -> None:
     settings = session.settings
     assert settings.base is not None, f"comparison {time} of nothing"
-    planted = f"{100 * settings.slow_down:g} % slower" if settings.slow_down else ""
+    injected = f"{100 * settings.slow_down:g} % slower" if settings.slow_down else ""
     interpreter = session.interpreter
     base = base_of(settings.base, case, interpreter_of(settings.base, interpreter))
     sides = (base, Side("new", case, interpreter))
@@ -37,7 +37,7 @@ def test_paired(case: Case, launch: Launch, session: Session, record, time: int)
                     "backend": side.case.backend,
                     "collective": pair.collective[side.name],
                     "workers": pair.workers[side.name],
-                    "fault": planted if side.name == "new" else "",
+                    "fault": injected if side.name == "new" else "",
                     **side.versions,
                 }
                 for time_s in pair.times_s[side.name]:

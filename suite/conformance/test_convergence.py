@@ -34,7 +34,7 @@ def test_losses_of_steps_fall(healthy):
 
 @pytest.mark.claim("mwms/converges", "mirrored/converges", "dtensor/converges")
 @pytest.mark.cases(several=True, synchronous=True, events=("epoch",))
-@scenario(fault_free.beside_baseline)
+@scenario(fault_free.with_baseline)
 def test_converges_like_single_process(outcome):
     convergence.converges_to_baseline(outcome.run, outcome.reference)
 

@@ -45,7 +45,7 @@ def test_each_task_logs_its_target(healthy):
 @pytest.mark.cases(distributed=True, flavours="first")
 @scenario(fault_free.unexpected_task)
 def test_unexpected_worker_cannot_join(outcome):
-    startup.unexpected_task_changes_nothing(outcome.run, outcome.stranger)
+    startup.unexpected_task_changes_nothing(outcome.run, outcome.unexpected)
 
 
 @pytest.mark.claim("cluster/no-tf-config")

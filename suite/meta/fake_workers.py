@@ -163,7 +163,7 @@ class Worker:
 
     def _state(self, event, **fields):
         if self.options.dump_weights and event == "weights":
-            fields["npz"] = self.events.beside(f"{fields['when']}-{self.model.iterations}.npz")
+            fields["npz"] = self.events.sibling(f"{fields['when']}-{self.model.iterations}.npz")
             fake_model.write_npz(fields["npz"], [[w] for w in self._weights_told(fields["when"])])
         digest = fake_model.digest(self.model.weights)
         if self.options.devices > 1 and event == "weights":

@@ -104,7 +104,7 @@ class FakeCase:
     directory: Path
     trainer: Trainer
     defect: str = ""
-    moment: str = ""  # the row's injection point, in a scenario of the fault matrix
+    injection_point: str = ""  # the row's injection point, in a scenario of the fault matrix
 
     @property
     def case(self) -> Case:
@@ -119,7 +119,7 @@ class FakeCase:
             how["env"]["FAKE_AGGREGATES"] = "1"
         interrupted = how.get("model_dir", self.directory).name == crashes.INTERRUPTED
         # Delay the next epoch's first step until after the save, except in a smaller cluster.
-        if self.moment == "saving" and interrupted and "workers" not in how:
+        if self.injection_point == "saving" and interrupted and "workers" not in how:
             how["env"]["FAKE_LAG_AT"] = str(2 * how["flags"]["steps-per-epoch"] + 1)
         return self.engine.launch(trainer, **how)
 

@@ -53,14 +53,14 @@ def equal_elsewhere(launch: Launch) -> Compared:
     return Compared(found.then, found.reference)
 
 
-def struck(name: str) -> Callable[[FakeCase], injection.FaultOutcome]:
+def fault_of(name: str) -> Callable[[FakeCase], injection.FaultOutcome]:
     """Return a scenario that runs the named row of the fault matrix."""
     (row,) = (row for row in matrix.ROWS if row.name == name)
 
-    def play(launch: FakeCase) -> injection.FaultOutcome:
-        return injection.scene(row)(replace(launch, moment=row.moment))
+    def run(launch: FakeCase) -> injection.FaultOutcome:
+        return injection.scene(row)(replace(launch, injection_point=row.injection_point))
 
-    return play
+    return run
 
 
 FINISHED = ("finishes_requested_steps", "steps_accounted", "examples_accounted")
@@ -94,7 +94,7 @@ GROUPS = (
             "exports_identical",
         ),
     ),
-    Group("baseline", WORKERS, fault_free.beside_baseline, ("converges_to_baseline",)),
+    Group("baseline", WORKERS, fault_free.with_baseline, ("converges_to_baseline",)),
     Group("chief-job", WORKERS, fault_free.chief_job, (*FINISHED, *START, *IN_STEP)),
     Group("late", WORKERS, fault_free.late_worker, (*START, "waits_for_all")),
     Group("alone", WORKERS, fault_free.alone, ("trains_as_a_cluster_of_one",)),
@@ -235,7 +235,12 @@ GROUPS = (
         histories.refusals,
         ("indivisible_batch_refused", "sharded_export_refused"),
     ),
-    Group("mistaken", SINGLE, histories.mistaken, ("refused_in_one_line", "nothing_overwritten")),
+    Group(
+        "misconfigured",
+        SINGLE,
+        histories.misconfigured,
+        ("refused_in_one_line", "nothing_overwritten"),
+    ),
     Group(
         "callbacks",
         MIRRORED,
@@ -274,9 +279,9 @@ GROUPS = (
         ("peers_fail_in_time", "no_finish_without_parameter_server", "lost_server_raises"),
     ),
     Group(
-        "struck",
+        "fault",
         WORKERS,
-        struck("sigkill-worker-mid-epoch"),
+        fault_of("sigkill-worker-mid-epoch"),
         (
             "peers_fail_in_time",
             "no_premature_success",
@@ -285,34 +290,36 @@ GROUPS = (
         ),
     ),
     Group(
-        "struck-damaged",
+        "fault-damaged",
         WORKERS,
-        struck("bit-flip-chief-mid-epoch"),
+        fault_of("bit-flip-chief-mid-epoch"),
         ("damage_is_detected", "no_premature_success", "final_weights_equal_uninterrupted"),
     ),
     Group(
-        "struck-fewer",
+        "fault-fewer",
         WORKERS,
-        struck("sigkill-worker-mid-epoch-all_but_the_lost_one"),
+        fault_of("sigkill-worker-mid-epoch-all_but_the_lost_one"),
         ("smaller_cluster_continues",),
     ),
     Group(
-        "struck-saving",
+        "fault-saving",
         WORKERS,
-        struck("sigkill-chief-saving"),
+        fault_of("sigkill-chief-saving"),
         (
             "peers_fail_in_time",
             "loses_at_most_one_save_interval",
             "final_weights_equal_uninterrupted",
         ),
     ),
-    Group("struck-pretending", WORKERS, struck("exit-worker-mid-epoch"), ("no_premature_success",)),
-    Group("struck-forming", WORKERS, struck("sigkill-worker-forming"), ("peers_wait",)),
-    Group("struck-ending", WORKERS, struck("sigkill-worker-shutting_down"), ("peers_finish",)),
     Group(
-        "struck-servers",
+        "fault-pretending", WORKERS, fault_of("exit-worker-mid-epoch"), ("no_premature_success",)
+    ),
+    Group("fault-forming", WORKERS, fault_of("sigkill-worker-forming"), ("peers_wait",)),
+    Group("fault-ending", WORKERS, fault_of("sigkill-worker-shutting_down"), ("peers_finish",)),
+    Group(
+        "fault-servers",
         SERVERS,
-        struck("sigkill-worker-mid-epoch"),
+        fault_of("sigkill-worker-mid-epoch"),
         ("peers_continue", "training_resumes"),
     ),
     *(Group(name, WORKERS, make, (name,)) for name, make in histories.MADE_UP.items()),
@@ -347,13 +354,13 @@ class Stage:
     pool: Executor
     scenario: dict[tuple[str, str], Future[Any]] = field(default_factory=dict)
 
-    def play(self, group: str, defect: str = "") -> Future[Any]:
+    def run(self, group: str, defect: str = "") -> Future[Any]:
         """Return a future of the group's outcome with a fake that has the defect."""
         if (group, defect) not in self.scenario:
-            self.scenario[group, defect] = self.pool.submit(self._play, BY_NAME[group], defect)
+            self.scenario[group, defect] = self.pool.submit(self._run, BY_NAME[group], defect)
         return self.scenario[group, defect]
 
-    def _play(self, group: Group, defect: str) -> Any:
+    def _run(self, group: Group, defect: str) -> Any:
         name = f"{group.name}-{defect or 'healthy'}"
         directory = self.directory / name
         directory.mkdir()

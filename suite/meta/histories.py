@@ -161,10 +161,10 @@ class OnDirectory:
     """A run and its directory's contents before and after, under the checks' argument names."""
 
     run: Run
-    mistaken: Misconfigured
+    misconfigured: Misconfigured
 
 
-def mistaken(launch: FakeCase) -> OnDirectory:
+def misconfigured(launch: FakeCase) -> OnDirectory:
     """Return the outcome of one process that was given another model's directory."""
     task, log = TASKS[0], launch.directory / "log"
     said = f"{WORKERS.name}: --model-dir: the checkpoint is of another model\n"

@@ -25,7 +25,7 @@ MULTI, SINGLE, SUPERVISOR = (
 )
 THREAD = "https://github.com/keras-team/keras/issues/20585"
 NASTY = "got <b>PerReplica</b> & $x$ | `tick` [ring] \x1b[31mred\x1b[0m *star*\nsecond line"
-HURT = "worker-loss"  # the cluster whose task was killed
+FAULTED = "worker-loss"  # the cluster whose task was killed
 DIAGNOSIS = (
     "task worker/1: exit -9 <killed>\nlast event: step 7\n</details><script>alert(1)</script>"
 )
@@ -129,7 +129,7 @@ def verdicts() -> list[dict[str, Any]]:
             folder="faults",
             fault="sigkill",
             variant="worker, mid-epoch",
-            events=[HURT],
+            events=[FAULTED],
         ),
     ]
     return rows
@@ -226,11 +226,11 @@ def _others() -> Iterator[dict[str, Any]]:
 
 def write_events(run_dir: Path) -> None:
     """Write event files of a healthy cluster of two workers and of one that lost a worker."""
-    for cluster, steps in (("healthy-ring", 12), (HURT, 4)):
+    for cluster, steps in (("healthy-ring", 12), (FAULTED, 4)):
         for index in range(2):
             lines = list(_events(f"worker/{index}", steps))
             write_lines(run_dir / "events" / cluster / f"worker-{index}.jsonl", lines)
-    write_lines(run_dir / "events" / HURT / "harness.jsonl", list(_harness_events()))
+    write_lines(run_dir / "events" / FAULTED / "harness.jsonl", list(_harness_events()))
 
 
 def write_lines(path: Path, events: Sequence[Mapping[str, Any]]) -> None:

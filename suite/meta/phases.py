@@ -205,10 +205,10 @@ def meet(stage: Path, phase: str) -> dict[str, int]:
             for number, pid in pids.items():
                 markers = [stage / name_of(phase, number) / mark for mark in stop.split("+")]
 
-                def stands(markers: Any = markers, number: Any = number) -> bool:
+                def positions(markers: Any = markers, number: Any = number) -> bool:
                     return all(m.exists() for m in markers) or ended(number)
 
-                wait_until(f"{phase} to stand still", stands, HANGS_S)
+                wait_until(f"{phase} to stand still", positions, HANGS_S)
                 if not ended(number):
                     send = os.killpg if number == signal.SIGINT else os.kill
                     send(pid, number)

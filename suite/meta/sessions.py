@@ -110,7 +110,7 @@ def test_takes_minutes(case):
     pass
 
 def test_of_the_harness_goes_before_all_that_meet(session):
-    assert not session.ahead.playing
+    assert not session.ahead.running
 
 @scenario(one)
 @pytest.mark.cases(families=("single",))

@@ -22,7 +22,7 @@ AT_ONCE = 4  # scenarios, which mostly wait
 ALLOWED = [
     # It fails in time, although closing its data set takes longer than that.
     ("interrupted", "takes_its_time_to_leave"),
-    ("struck", "takes_its_time_to_leave"),
+    ("fault", "takes_its_time_to_leave"),
 ]
 
 # check -> (group, defect): with the defect, this is the only one of the group's checks to fail.
@@ -86,14 +86,14 @@ RED = {
     "cluster_restores_the_latest": ("server-back", "restores_an_older_step"),
     "no_finish_without_parameter_server": ("server-back", "ignores_a_lost_server"),
     # the fault matrix
-    "peers_continue": ("struck-servers", "pauses_without_its_peers"),
-    "peers_wait": ("struck-forming", "starts_alone"),
-    "peers_finish": ("struck-ending", "lingers_at_the_end"),
-    "no_premature_success": ("struck-pretending", "exits_0_when_a_peer_dies"),
-    "training_resumes": ("struck-servers", "leaves_again"),
-    "loses_at_most_one_save_interval": ("struck", "resumes_from_scratch"),
-    "damage_is_detected": ("struck-damaged", "trusts_a_damaged_save"),
-    "smaller_cluster_continues": ("struck-fewer", "resumes_from_scratch"),
+    "peers_continue": ("fault-servers", "pauses_without_its_peers"),
+    "peers_wait": ("fault-forming", "starts_alone"),
+    "peers_finish": ("fault-ending", "lingers_at_the_end"),
+    "no_premature_success": ("fault-pretending", "exits_0_when_a_peer_dies"),
+    "training_resumes": ("fault-servers", "leaves_again"),
+    "loses_at_most_one_save_interval": ("fault", "resumes_from_scratch"),
+    "damage_is_detected": ("fault-damaged", "trusts_a_damaged_save"),
+    "smaller_cluster_continues": ("fault-fewer", "resumes_from_scratch"),
     # hand-written histories of a coordinator
     "shards_on_every_server": ("coordinated", "keeps_all_parts_together"),
     "functions_run_at_least_once": ("coordinated", "repeats_a_round"),
@@ -123,8 +123,8 @@ RED = {
     "gradients_reduced": ("layouts", "keeps_its_own_gradient"),
     "indivisible_batch_refused": ("refusals", "drops_the_rest"),
     "sharded_export_refused": ("refusals", "exports_shards"),
-    "refused_in_one_line": ("mistaken", "explains_at_length"),
-    "nothing_overwritten": ("mistaken", "starts_anew"),
+    "refused_in_one_line": ("misconfigured", "explains_at_length"),
+    "nothing_overwritten": ("misconfigured", "starts_anew"),
     "learning_rate_follows_schedule": ("callbacks", "keeps_its_learning_rate"),
     "every_epoch_is_saved": ("callbacks", "saves_every_other_epoch"),
     "event_files_hold_the_metrics": ("callbacks", "writes_other_event_files"),
@@ -197,32 +197,32 @@ def stage(
         if not hasattr(request.config, "workerinput"):  # a worker would run others' scenarios
             for params in asked:
                 if params.keys() >= {"group", "defect"}:
-                    found.play(params["group"], params["defect"])
+                    found.run(params["group"], params["defect"])
         yield found
     engine.stop()
 
 
 @pytest.mark.parametrize(("group", "defect"), [(name, "") for name in BY_NAME], ids=BY_NAME)
 def test_a_healthy_trainer_passes_all_checks(group: str, defect: str, stage: Stage) -> None:
-    assert judge_all(BY_NAME[group], stage.play(group, defect).result()) == {}
+    assert judge_all(BY_NAME[group], stage.run(group, defect).result()) == {}
 
 
 @pytest.mark.parametrize(("group", "defect"), ALLOWED)
 def test_what_is_allowed_passes_all_checks(group: str, defect: str, stage: Stage) -> None:
-    assert judge_all(BY_NAME[group], stage.play(group, defect).result()) == {}
+    assert judge_all(BY_NAME[group], stage.run(group, defect).result()) == {}
 
 
 @pytest.mark.parametrize(("check", "group", "defect"), [(c, *r) for c, r in RED.items()], ids=RED)
 def test_a_defect_makes_exactly_this_check_red(
     check: str, group: str, defect: str, stage: Stage
 ) -> None:
-    complaints = judge_all(BY_NAME[group], stage.play(group, defect).result())
+    complaints = judge_all(BY_NAME[group], stage.run(group, defect).result())
     assert list(complaints) == [check], complaints
 
 
 @pytest.mark.parametrize(("group", "defect"), SEVERAL)
 def test_a_defect_in_several_ways_is_found_in_all(group: str, defect: str, stage: Stage) -> None:
-    complaints = judge_all(BY_NAME[group], stage.play(group, defect).result())
+    complaints = judge_all(BY_NAME[group], stage.run(group, defect).result())
     assert set(complaints) == SEVERAL[group, defect], complaints
 
 
@@ -273,14 +273,19 @@ def test_a_peer_fails_when_it_tells_of_it_and_must_leave_by_itself(
 def test_no_check_is_content_with_nothing(check: str) -> None:
     nothing = Run(fakes.WORKERS, histories.TASKS, histories.TASKS, "ring", "none", ())
     outcome = SimpleNamespace(
-        run=nothing, reference=nothing, then=nothing, fewer=nothing, stranger="worker/2", gone=True
+        run=nothing,
+        reference=nothing,
+        then=nothing,
+        fewer=nothing,
+        unexpected="worker/2",
+        gone=True,
     )
-    outcome.mistaken = Misconfigured(nothing, {}, {})
+    outcome.misconfigured = Misconfigured(nothing, {}, {})
     assert judge(check, outcome)
 
 
 def test_of_who_hangs_the_history_says_where_and_who_is_missing(stage: Stage) -> None:
-    run = stage.play("struck", "hangs_when_a_peer_dies").result().run
+    run = stage.run("fault", "hangs_when_a_peer_dies").result().run
     (hung,) = run.of("hung")
     assert (hung.task, hung["missing"]) == ("worker/0", ["worker/1"])
     assert re.search(r"\w+ \(fake_\w+\.py:\d+\)", hung["waits_in"]), hung["waits_in"]

@@ -22,7 +22,7 @@ WITHIN = [
     row
     for row in matrix.ROWS
     if (row.fault, row.target, row.restart) == ("sigkill", "worker", "")
-    and INJECTION_POINTS[row.moment].hold
+    and INJECTION_POINTS[row.injection_point].hold
 ]
 
 
@@ -50,13 +50,15 @@ def test_a_kill_that_comes_late_finds_its_task_there(engine, tmp_path, monkeypat
 
     monkeypatch.setattr(Cluster, "signal", late)
     (tmp_path / "models").mkdir()
-    case = fakes.FakeCase(engine, tmp_path / "models", fakes.WORKERS, moment=row.moment)
+    case = fakes.FakeCase(
+        engine, tmp_path / "models", fakes.WORKERS, injection_point=row.injection_point
+    )
     run = injection.scene(row)(case).run
     fault = recovery.fault_of(run)
     exited = run.exit_of(fault.task, fault.attempt)
     assert exited
     assert (exited["signal"], exited["ended_by_harness"]) == (9, True)
-    hold = INJECTION_POINTS[row.moment].hold
+    hold = INJECTION_POINTS[row.injection_point].hold
     assert hold
     event, step = hold(run.flags)
     told = run.of(event, fault.task, fault.attempt)

@@ -107,9 +107,9 @@ def test_turned_round_the_effect_is_the_inverse():
 
 def test_a_burst_in_some_turns_moves_nothing():
     turns = np.full((8, 20), 0.001) * np.arange(-4, 4)[:, None]
-    struck = turns.copy()
-    struck[:, 3:7] += 1.0
-    assert paired(struck).ratio == pytest.approx(paired(turns).ratio, abs=0.001)
+    slowed = turns.copy()
+    slowed[:, 3:7] += 1.0
+    assert paired(slowed).ratio == pytest.approx(paired(turns).ratio, abs=0.001)
 
 
 def test_the_interval_counts_processes_and_not_turns():

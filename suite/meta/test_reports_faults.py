@@ -120,11 +120,11 @@ def test_runs_without_a_fault_or_twice_the_same_are_refused_in_one_line(
     tmp_path: Path, capsys: Any
 ):
     healthy = str(made_up_run.write_small(tmp_path / "healthy"))
-    hurt = str(run_of(tmp_path / "a", 1.0).directory)
+    faulted = str(run_of(tmp_path / "a", 1.0).directory)
     for directories, message in (
         ([healthy], "no task was hurt"),
-        ([hurt, hurt], "are both run"),
-        ([hurt, str(tmp_path / "missing")], "does not exist"),
+        ([faulted, faulted], "are both run"),
+        ([faulted, str(tmp_path / "missing")], "does not exist"),
     ):
         assert command.main(["faults", *directories]) == 2
         printed = capsys.readouterr()

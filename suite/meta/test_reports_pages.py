@@ -135,7 +135,7 @@ def test_the_page_holds_facts_numbers_and_charts(run: frame.RunFrames, page: Pag
     assert charts == [
         "Throughput by case",
         "Marks of the timelines",
-        f"Timeline of {made_up_run.HURT}, {made_up_run.SUPERVISOR}",
+        f"Timeline of {made_up_run.FAULTED}, {made_up_run.SUPERVISOR}",
         f"Training of {made_up_run.MULTI}",
         "Start-up by variant: cluster_first_all_reduce_s",
     ]

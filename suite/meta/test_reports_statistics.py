@@ -80,14 +80,14 @@ def test_a_figure_has_three_digits(value: float | None, shown: str):
 
 def test_a_line_of_the_fault_table_has_its_own_numbers(made_up: Path):
     run = frame.load(made_up)
-    (hurt,) = (row for row in run.verdicts.to_dict("records") if row["fault"])
+    (faulted,) = (row for row in run.verdicts.to_dict("records") if row["fault"])
     usual = run.measurements.iloc[0].to_dict()
     lines = [
         {**usual, "test": test, "metric": metric, "value": value}
         for test, metric, value in (
-            (hurt["test"], "fault_noticed_s", 0.123),
-            (hurt["test"], "fault_steps_lost", 20.0),
-            (hurt["test"], "fault_save_s", 0.25),
+            (faulted["test"], "fault_noticed_s", 0.123),
+            (faulted["test"], "fault_steps_lost", 20.0),
+            (faulted["test"], "fault_save_s", 0.25),
             ("another", "fault_recovered_s", 9.9),
         )
     ]

@@ -136,7 +136,7 @@ def test_a_run_has_a_picture_of_each_cluster_that_was_hurt(made_up: Path):
     (picture,) = fault_timelines.of(run)
     assert (picture.fault, picture.variant) == ("sigkill", "worker, mid-epoch")
     assert picture.test == run.verdicts.query("fault != ''")["test"].item()
-    assert made_up_run.HURT in picture.svg
+    assert made_up_run.FAULTED in picture.svg
     for words in ("worker/0", "worker/1", "SIGKILL", "exit 1", "seconds since the fault"):
         assert words in picture.svg
 
@@ -149,7 +149,7 @@ def test_what_tasks_call_themselves_cannot_leave_the_picture(tmp_path: Path):
 
 
 def test_a_history_is_read_in_the_order_of_time(made_up: Path):
-    events = read_by_reports.of_cluster(made_up / "events" / made_up_run.HURT)
+    events = read_by_reports.of_cluster(made_up / "events" / made_up_run.FAULTED)
     assert [e["event"] for e in events][:2] == ["spawned"] * 2
     assert [e["event"] for e in events][-3:] == ["fault_started", "exited", "exited"]
 

@@ -95,18 +95,18 @@ def test_imports_point_downwards(package: str, rows: dict[str, set[str]]):
 @pytest.mark.parametrize(
     ("place", "text"),
     [
-        ("checks/planted.py", "from suite.harness import scenarios"),
-        ("core/planted.py", "def f():\n    from suite.harness.cluster.cluster import Cluster"),
-        ("cluster/planted.py", "import suite.harness.task_side.zygote"),
-        ("task_side/planted.py", "from suite.harness.core import paths"),
+        ("checks/wrong.py", "from suite.harness import scenarios"),
+        ("core/wrong.py", "def f():\n    from suite.harness.cluster.cluster import Cluster"),
+        ("cluster/wrong.py", "import suite.harness.task_side.zygote"),
+        ("task_side/wrong.py", "from suite.harness.core import paths"),
     ],
 )
 def test_an_import_that_points_upwards_is_found(tmp_path: Path, place: str, text: str):
-    planted = tmp_path / place
-    planted.parent.mkdir(parents=True)
-    planted.write_text(text)
-    assert arrows_up("suite.harness", HARNESS, [planted], tmp_path)
-    innocent = planted.with_name("innocent.py")
+    source = tmp_path / place
+    source.parent.mkdir(parents=True)
+    source.write_text(text)
+    assert arrows_up("suite.harness", HARNESS, [source], tmp_path)
+    innocent = source.with_name("innocent.py")
     innocent.write_text("import os\nfrom reports.core import text\n")
     assert not arrows_up("suite.harness", HARNESS, [innocent], tmp_path)
 

@@ -27,8 +27,8 @@ def stage(fake_engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iter
         stage = Stage(engine, directory, pool)
         for check in CHECKS:
             group, defect = RED[check]
-            stage.play(group)
-            stage.play(group, defect)
+            stage.run(group)
+            stage.run(group, defect)
         yield stage
     engine.stop()
 
@@ -36,5 +36,5 @@ def stage(fake_engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iter
 @pytest.mark.parametrize("check", CHECKS)
 def test_check_is_green_without_the_defect_and_red_with_it(stage: Stage, check: str) -> None:
     group, defect = RED[check]
-    assert judge_all(BY_NAME[group], stage.play(group).result()) == {}
-    assert judge(check, stage.play(group, defect).result())
+    assert judge_all(BY_NAME[group], stage.run(group).result()) == {}
+    assert judge(check, stage.run(group, defect).result())

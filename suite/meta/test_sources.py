@@ -134,9 +134,9 @@ def test_what_forks_tasks_runs_without_any_package():
     ],
 )
 def test_each_rule_finds_what_breaks_it(tmp_path: Path, rule: Rule, text: str):
-    planted = tmp_path / "planted.py"
-    planted.write_text(text)
-    assert rule(planted)
-    planted = tmp_path / "innocent.py"
-    planted.write_text('"""Why."""\nimport os\n\ndef f(x: "int") -> None:\n    os.getpid()\n')
-    assert not rule(planted)
+    source = tmp_path / "wrong.py"
+    source.write_text(text)
+    assert rule(source)
+    source = tmp_path / "innocent.py"
+    source.write_text('"""Why."""\nimport os\n\ndef f(x: "int") -> None:\n    os.getpid()\n')
+    assert not rule(source)

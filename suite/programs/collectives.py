@@ -212,8 +212,8 @@ def parsed():
     bytes_per_pack = workload.number(int, 0)
     add("--bytes-per-pack", type=bytes_per_pack, default=0, metavar="N", help="0: all in one")
     add("--timeout-seconds", type=seconds, metavar="S", help="of a collective (default: none)")
-    told = "by CommunicationOptions of the strategy, or of each call besides (default)"
-    add("--told", choices=("strategy", "call"), default="call", help=told)
+    where = "by CommunicationOptions of the strategy, or of each call besides (default)"
+    add("--options-by", choices=("strategy", "call"), default="call", help=where)
     add("--inter-op", type=whole, metavar="N", help="threads that run operations side by side")
     add("--intra-op", type=whole, metavar="N", help="threads within an operation")
     args = parser.parse_args()
@@ -261,7 +261,7 @@ def main():
         backend=args.backend,
         replicas=size,
     )
-    options = communication(args) if args.told == "call" else None
+    options = communication(args) if args.options_by == "call" else None
     ranks = Ranks(size, role.workers.index(role.task), args.backend, options)
     timed = Timed(strategy, ranks, args.op, args)
     timed.mean(0.0)

@@ -49,7 +49,7 @@ class Lead(object):
         self.trial_s = 0.0  # of a step without contention: both sides warm up at the same time
 
     def ticked(self, events, steps):
-        now_s = self._planted(time.perf_counter())
+        now_s = self._injected(time.perf_counter())
         if not self.warm:
             self._warm_up(events, now_s, steps)
         else:
@@ -60,7 +60,7 @@ class Lead(object):
                 self._end_turn(events, time.perf_counter())
         self.last_s = time.perf_counter()
 
-    def _planted(self, now_s):
+    def _injected(self, now_s):
         """Delay the end of a slowed-down step, and return its time."""
         if self.slow_down and self.last_s:
             until_s = now_s + self.slow_down * (now_s - self.last_s)
@@ -93,18 +93,18 @@ class Lead(object):
     def _end_turn(self, events, now_s):
         wall_s, cpu_s = now_s - self.began_s, time.process_time() - self.began_cpu_s
         if self.trial_s:
-            self._tell(events, wall_s, cpu_s)
+            self._report(events, wall_s, cpu_s)
         else:
             self.trial_s = wall_s / self.steps
         self._begin_turn()
 
-    def _tell(self, events, wall_s, cpu_s):
+    def _report(self, events, wall_s, cpu_s):
         self.timed_s += wall_s
-        told = self.turns.taken - 1
-        enough = told >= self.least and self.timed_s >= self.count * self.turn_s
-        last = enough or told == self.count
+        turns = self.turns.taken - 1
+        enough = turns >= self.least and self.timed_s >= self.count * self.turn_s
+        last = enough or turns == self.count
         took = {"steps": self.steps, "wall_s": wall_s, "cpu_s": cpu_s}
-        events.write("timed", told=True, last=last, **took)
+        events.write("timed", with_events=True, last=last, **took)
         if last:
             self.turns.leave()
             threading.Event().wait()
@@ -120,12 +120,12 @@ def listen(lead, tick):
     """Call `lead.ticked` for each `tick` event."""
 
     def heard(write):
-        def told(self, event, **fields):
+        def reported(self, event, **fields):
             write(self, event, **fields)
             if event == tick:
                 lead.ticked(self, fields.get("steps", 1))
 
-        return told
+        return reported
 
     for name in ("write", "write_soon"):
         setattr(EventWriter, name, heard(getattr(EventWriter, name)))

@@ -25,15 +25,16 @@ from reference_trainers.events import EventWriter
 class Stretches(object):
     """The clock: `pause` ends a stretch, `go_on` begins one. The first is warm-up."""
 
-    def __init__(self, events, told, turns):
-        self.events, self.told, self.turns = events, told, turns
+    def __init__(self, events, with_events, turns):
+        self.events, self.with_events, self.turns = events, with_events, turns
         self.begin_s = self.begin_cpu_s = 0.0
         self.warm = False
 
     def pause(self, steps):
         wall_s, cpu_s = time.perf_counter() - self.begin_s, time.process_time() - self.begin_cpu_s
         if self.warm:
-            self.events.write("timed", told=self.told, steps=steps, wall_s=wall_s, cpu_s=cpu_s)
+            took = {"wall_s": wall_s, "cpu_s": cpu_s}
+            self.events.write("timed", with_events=self.with_events, steps=steps, **took)
         self.warm = True
 
     def go_on(self):

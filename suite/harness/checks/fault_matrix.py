@@ -80,10 +80,10 @@ def peers_finish(run: Run, limit_s: float) -> None:
 def no_premature_success(run: Run) -> None:
     """Require that only the faulted task may exit with 0 before all requested steps are done."""
     fault, _ = _fault_and_others(run)
-    hurt = (fault.task, fault.attempt)
+    target = (fault.task, fault.attempt)
     for exited in run.of("exited"):
         by_itself = exited.task in run.drivers and not exited["ended_by_harness"]
-        if not by_itself or exited["code"] != 0 or (exited.task, exited.attempt) == hurt:
+        if not by_itself or exited["code"] != 0 or (exited.task, exited.attempt) == target:
             continue
         done = run.of("finished", exited.task, exited.attempt)
         steps = done[-1]["global_step"] if done else 0

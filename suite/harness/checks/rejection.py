@@ -27,8 +27,8 @@ def refused_in_one_line(run: Run) -> None:
 
 
 @check
-def nothing_overwritten(mistaken: Misconfigured) -> None:
+def nothing_overwritten(misconfigured: Misconfigured) -> None:
     """Require that all files of the directory remain unchanged."""
-    some("file", mistaken.before)
-    changed = [k for k, v in mistaken.before.items() if mistaken.after.get(k) != v]
+    some("file", misconfigured.before)
+    changed = [k for k, v in misconfigured.before.items() if misconfigured.after.get(k) != v]
     require(not changed, f"files that were changed or removed: {changed}")

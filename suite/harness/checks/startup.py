@@ -71,14 +71,14 @@ def trains_as_a_cluster_of_one(run: Run) -> None:
 
 
 @check
-def unexpected_task_changes_nothing(run: Run, stranger: str) -> None:
+def unexpected_task_changes_nothing(run: Run, unexpected: str) -> None:
     """Require that an unexpected task never trains, and that no driver counts it as a worker."""
-    steps = run.of("step", stranger)
-    require(not steps, f"{stranger} made {len(steps)} steps in a cluster that it is no part of")
-    up = some(f"start of {stranger}", run.of("started", stranger))[-1].time_s
+    steps = run.of("step", unexpected)
+    require(not steps, f"{unexpected} made {len(steps)} steps in a cluster that it is no part of")
+    up = some(f"start of {unexpected}", run.of("started", unexpected))[-1].time_s
     for task in run.drivers:
         joined = some(f"joined event of {task}", run.of("joined", task))[-1]
         equal(f"number of workers that {task} counts", joined["workers"], len(run.workers))
         sign = run.trainer.progress
         after = [e for e in run.of(sign, task) if e.time_s > up]
-        some(f"{sign} of {task} after {stranger} was up", after)
+        some(f"{sign} of {task} after {unexpected} was up", after)

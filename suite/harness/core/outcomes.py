@@ -50,7 +50,7 @@ class UnexpectedTask:
     """A run, and the name of the task that tried to join it."""
 
     run: Run
-    stranger: str
+    unexpected: str
 
 
 def runs_of(outcome: object) -> list[Run]:

@@ -101,13 +101,15 @@ class Topology:
 
     def environment(self, role: str, task: str, addresses: Addresses) -> dict[str, str]:
         """Return the variables that define the role of `task`, if the trainer reads variables."""
-        return self._told(role, task, addresses)[0]
+        return self._role_arguments(role, task, addresses)[0]
 
     def arguments(self, role: str, task: str, addresses: Addresses) -> list[str]:
         """Return the flags that define the role of `task`, if the trainer reads flags."""
-        return self._told(role, task, addresses)[1]
+        return self._role_arguments(role, task, addresses)[1]
 
-    def _told(self, role: str, task: str, addresses: Addresses) -> tuple[dict[str, str], list[str]]:
+    def _role_arguments(
+        self, role: str, task: str, addresses: Addresses
+    ) -> tuple[dict[str, str], list[str]]:
         if role not in ROLES:
             raise ValueError(f"unknown role {role!r}; choose from {', '.join(ROLES)}")
         if task not in self.tasks:
@@ -129,24 +131,24 @@ def drivers(tasks: tuple[str, ...], workers: tuple[str, ...]) -> tuple[str, ...]
 
 
 Cluster = Mapping[str, list[str]]
-Told = tuple[dict[str, str], list[str]]
+RoleArguments = tuple[dict[str, str], list[str]]
 
 
-def _nothing(*_: object) -> Told:
+def _nothing(*_: object) -> RoleArguments:
     return {}, []
 
 
-def _tf_config(cluster: Cluster, job: str, index: str) -> Told:
+def _tf_config(cluster: Cluster, job: str, index: str) -> RoleArguments:
     config = {"cluster": cluster, "task": {"type": job, "index": int(index)}}
     return {"TF_CONFIG": json.dumps(config)}, []
 
 
-def _host_flags(cluster: Cluster, job: str, index: str) -> Told:
+def _host_flags(cluster: Cluster, job: str, index: str) -> RoleArguments:
     hosts = [f"--{name}_hosts={','.join(members)}" for name, members in cluster.items()]
     return {}, [*hosts, f"--job_name={job}", f"--task_index={index}"]
 
 
-def _dtensor(cluster: Cluster, job: str, index: str) -> Told:
+def _dtensor(cluster: Cluster, job: str, index: str) -> RoleArguments:
     """Return variables for tensorflow/dtensor/python/config.py; all clients are in one job."""
     clients = cluster[job]
     return {
@@ -157,7 +159,7 @@ def _dtensor(cluster: Cluster, job: str, index: str) -> Told:
     }, []
 
 
-ROLES: Mapping[str, Callable[[Cluster, str, str], Told]] = {
+ROLES: Mapping[str, Callable[[Cluster, str, str], RoleArguments]] = {
     "none": _nothing,
     "tf_config": _tf_config,
     "host_flags": _host_flags,

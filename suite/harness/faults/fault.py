@@ -10,7 +10,7 @@ from suite.harness.cluster.cluster import Cluster
 
 # Injects the fault into a task of the cluster. Leaving the context removes the fault where
 # possible.
-Strike = Callable[[Cluster, str], AbstractContextManager[None]]
+Injector = Callable[[Cluster, str], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,12 @@ class Fault:
     neither, the target is unavailable until the fault is removed.
     """
 
-    strike: Strike
+    inject: Injector
     harmless: bool = False
     ends: bool = False
-    planted: bool = False  # the program injects the fault itself: see suite/programs/planted.py
+    by_program: bool = (
+        False  # the program injects the fault itself: see suite/programs/faulty_trainer.py
+    )
     on_hosts: bool = False  # each task needs its own host, with a link that can be impaired
     on_disk: str = ""  # size of the separate disk that the model directory needs
     delayed_start: bool = False  # the target does not start with its peers

@@ -27,7 +27,7 @@ from suite.harness.faults.matrix import (
     WAIT,
     Row,
 )
-from suite.harness.faults.process_faults import planted
+from suite.harness.faults.process_faults import by_program
 from suite.harness.scenarios import crashes, small_programs
 from suite.harness.scenarios.base import (
     FEW,
@@ -55,16 +55,16 @@ class FaultOutcome:
 def scene(row: Row) -> Callable[[Launch], FaultOutcome]:
     """Return the scenario of a row, for the approaches to which the row applies."""
 
-    def play(launch: Launch) -> FaultOutcome:
-        return _Scenario(launch, row).play()
+    def run(launch: Launch) -> FaultOutcome:
+        return _Scenario(launch, row).run()
 
     def means(case: Case) -> bool:
         return row.means_something(case.trainer)
 
-    play.__name__ = row.name
-    play.row, play.means = row, means  # type: ignore[attr-defined]
-    play.marks = () if row.quick else ("matrix",)  # type: ignore[attr-defined]
-    return play
+    run.__name__ = row.name
+    run.row, run.means = row, means  # type: ignore[attr-defined]
+    run.marks = () if row.quick else ("matrix",)  # type: ignore[attr-defined]
+    return run
 
 
 SCENARIOS = tuple(scene(row) for row in ROWS)
@@ -84,23 +84,23 @@ class _Scenario:
         self.topology = launch.engine.topology(self.trainer, self.jobs)
         self.target = row.task(self.topology)
         self.others = [task for task in self.topology.drivers if task != self.target]
-        in_step = self.trainer.synchronous and not row.planted  # planted faults do not wait
-        self.hold = INJECTION_POINTS[row.moment].hold if in_step else None
+        in_step = self.trainer.synchronous and not row.by_program  # planted faults do not wait
+        self.hold = INJECTION_POINTS[row.injection_point].hold if in_step else None
         self.limits = launch.engine.deadlines
 
-    def play(self) -> FaultOutcome:
+    def run(self) -> FaultOutcome:
         how = self._work()
         with self.launch(self._program(how), **how) as cluster:
             if self.hold:
                 cluster.hold(self.target, *self.hold(cluster.plan.flags))
             cluster.start(*self.others) if self.fault.delayed_start else cluster.start()
-            wait = INJECTION_POINTS[self.row.moment].wait
-            if wait and not (self.fault.delayed_start or self.row.planted):
+            wait = INJECTION_POINTS[self.row.injection_point].wait
+            if wait and not (self.fault.delayed_start or self.row.by_program):
                 wait(cluster, self.target)
-            strike = planted if self.row.planted else self.fault.strike
+            inject = by_program if self.row.by_program else self.fault.inject
             if self.fault.harmless:  # over before the context begins, and must hit training
                 cluster.let_go(self.target)
-            with strike(cluster, self.target):
+            with inject(cluster, self.target):
                 cluster.let_go(self.target)
                 if self.fault.at_restart:
                     cluster.start()
@@ -121,7 +121,7 @@ class _Scenario:
     def _work(self) -> dict[str, Any]:
         """Return the launch arguments: flags, model directory, hosts, disk and jobs."""
         if self.trainer.synchronous:
-            evaluate = self.row.moment == "evaluating"
+            evaluate = self.row.injection_point == "evaluating"
             flags = crashes.work_in_epochs(self.launch, order="by-epoch", evaluate=evaluate)
             how = {"flags": flags, "model_dir": self.launch.directory / crashes.INTERRUPTED}
         else:
@@ -136,22 +136,24 @@ class _Scenario:
 
         Add the flags of that program to `how`.
         """
-        if not self.row.planted:
+        if not self.row.by_program:
             return None
-        saving = INJECTION_POINTS[self.row.moment].planted
+        saving = INJECTION_POINTS[self.row.injection_point].by_program
         # Asynchronous trainers: at a reported save (0), or between two saves.
         first = 0 if saving else crashes.SAVE_EVERY * 3 // 2
         if self.trainer.synchronous:
             first = crashes.kill_at(how["flags"])
         own = {
             "program": self.trainer.program,
-            "plant": self.row.fault,
+            "fault": self.row.fault,
             "when": "saving" if saving else "step",
             "target": self.target,
             "at-step": first,
         }
         how["flags"] = {**how["flags"], **own}
-        return small_programs.program(self.launch, "planted", flags=(*self.trainer.flags, *own))
+        return small_programs.program(
+            self.launch, "faulty_trainer", flags=(*self.trainer.flags, *own)
+        )
 
     def _watch(self, cluster: Cluster) -> None:
         """Give the peers time for the reaction that is promised."""

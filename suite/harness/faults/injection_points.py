@@ -20,13 +20,13 @@ class InjectionPoint:
     """One point of a run at which a fault can be injected.
 
     `wait`: block until the task has reached the point. `hold`: the event and the step after which a
-    synchronous target pauses until its fault is injected. `planted`: the point is too short for the
-    harness, so the program injects the fault itself, see suite/programs/planted.py. `asynchronous`:
-    the point also applies to asynchronous workers.
+    synchronous target pauses until its fault is injected. `by_program`: the point is too short for
+    the harness, so suite/programs/faulty_trainer.py injects the fault. `asynchronous`: the point
+    also applies to asynchronous workers.
     """
 
     wait: Wait | None = None
-    planted: bool = False
+    by_program: bool = False
     asynchronous: bool = False
     hold: Callable[[Mapping[str, Any]], tuple[str, int]] | None = None
 
@@ -85,7 +85,7 @@ INJECTION_POINTS: Mapping[str, InjectionPoint] = MappingProxyType(
         "epoch's end": InjectionPoint(
             lambda cluster, task: cluster.wait_for("epoch", task), hold=_second_epoch
         ),
-        "saving": InjectionPoint(planted=True, asynchronous=True),
+        "saving": InjectionPoint(by_program=True, asynchronous=True),
         "restoring": InjectionPoint(_restoring, hold=_mid_epoch),
         "evaluating": InjectionPoint(_evaluating, hold=_second_epoch),
         "shutting down": InjectionPoint(

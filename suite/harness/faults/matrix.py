@@ -48,25 +48,30 @@ class Row:
 
     fault: str  # of FAULTS
     target: str  # chief (maybe a coordinator), evaluator, or the last worker or ps
-    moment: str  # of INJECTION_POINTS
+    injection_point: str  # of INJECTION_POINTS
     restart: str = ""  # the tasks to restart; "": as documented
     quick: bool = False
 
     @property
     def name(self) -> str:
-        parts = [self.fault, self.target, self.moment, *([self.restart] if self.restart else [])]
+        parts = [
+            self.fault,
+            self.target,
+            self.injection_point,
+            *([self.restart] if self.restart else []),
+        ]
         return "-".join(parts).replace(" ", "_").replace("'", "")
 
     @property
-    def planted(self) -> bool:
-        """Return True if the program injects the fault itself: see suite/programs/planted.py."""
-        return FAULTS[self.fault].planted or INJECTION_POINTS[self.moment].planted
+    def by_program(self) -> bool:
+        """Return True if suite/programs/faulty_trainer.py injects the fault."""
+        return FAULTS[self.fault].by_program or INJECTION_POINTS[self.injection_point].by_program
 
-    def told(self, trainer: Trainer) -> str:
+    def variant(self, trainer: Trainer) -> str:
         """Return target and injection point in the words of the report."""
         leads = self.target == "chief" and coordinated(trainer)
         restart = f", {self.restart} started again" if self.restart else ""
-        return f"{'coordinator' if leads else self.target}, {self.moment}{restart}"
+        return f"{'coordinator' if leads else self.target}, {self.injection_point}{restart}"
 
     def task(self, topology: Topology) -> str:
         """Return the target task."""
@@ -78,10 +83,14 @@ class Row:
 
     def means_something(self, trainer: Trainer) -> bool:
         """Return True if the row applies to this approach and has an observable effect."""
-        fault, moment, jobs = FAULTS[self.fault], INJECTION_POINTS[self.moment], dict(trainer.jobs)
+        fault, injection_point, jobs = (
+            FAULTS[self.fault],
+            INJECTION_POINTS[self.injection_point],
+            dict(trainer.jobs),
+        )
         if not jobs:  # a single process has no peers: only its saved state counts
             stored = fault.ends or fault.at_restart or bool(fault.on_disk)
-            return stored and self.target == "chief" and self.moment in MATTERS_ALONE
+            return stored and self.target == "chief" and self.injection_point in MATTERS_ALONE
         if self.target == "evaluator":  # other approaches evaluate in a program of their own
             return "estimator" in trainer.families
         if self.target == "ps":
@@ -91,13 +100,13 @@ class Row:
         if coordinated(trainer):
             # Workers of a coordinator are servers: they load no checkpoint, and run no program of
             # their own that could inject a fault.
-            in_time = self.moment == "mid-epoch" and not fault.planted
+            in_time = self.injection_point == "mid-epoch" and not fault.by_program
             in_time &= self.target == "chief" or not fault.at_restart
-            return in_time or (self.target == "chief" and moment.planted)
+            return in_time or (self.target == "chief" and injection_point.by_program)
         # An asynchronous chief that is lost at its first step has not initialized the variables,
         # and only the chief can.
-        initialising = self.target == "chief" and self.moment == "first step"
-        return trainer.synchronous or (moment.asynchronous and not initialising)
+        initialising = self.target == "chief" and self.injection_point == "first step"
+        return trainer.synchronous or (injection_point.asynchronous and not initialising)
 
     def promise(self, trainer: Trainer) -> str:
         """Return the reaction of the peers that the documents promise."""
@@ -113,7 +122,7 @@ class Row:
         # Peers of an Estimator fail or wait forever, depending on their state at that point: the
         # strategy checks their health only in eager mode, which an Estimator has to turn off.
         lost = FAIL if "mwms" in trainer.families else ANYTHING
-        return {"forming": WAIT, "shutting down": FINISH}.get(self.moment, lost)
+        return {"forming": WAIT, "shutting down": FINISH}.get(self.injection_point, lost)
 
     def restarted(self, trainer: Trainer) -> str:
         """Return which tasks are restarted."""

@@ -12,43 +12,43 @@ from types import MappingProxyType
 
 from suite.harness.cluster.cluster import Cluster
 from suite.harness.cluster.virtual_hosts import WHOLE
-from suite.harness.faults.fault import Fault, Strike
+from suite.harness.faults.fault import Fault, Injector
 from suite.harness.faults.process_faults import BRIEFLY_S
 from suite.harness.scenarios.base import give_time
 
 
-def hurt(fault: str, state: str) -> Strike:
+def link_fault(fault: str, state: str) -> Injector:
     """Return a fault that keeps the host's link in `state` within the context.
 
     network_links.py defines the states.
     """
 
     @contextlib.contextmanager
-    def strike(cluster: Cluster, task: str) -> Iterator[None]:
+    def inject(cluster: Cluster, task: str) -> Iterator[None]:
         cluster.tell("fault_started", task, fault=fault)
         cluster.link(task, state)
         yield
         cluster.link(task, WHOLE)
         cluster.tell("fault_ended", task, fault=fault)
 
-    return strike
+    return inject
 
 
 @contextlib.contextmanager
 def blinked(cluster: Cluster, task: str) -> Iterator[None]:
     """Cut the link, and restore it well before TensorFlow's heartbeat declares a task dead."""
-    with hurt("link-flap", "cut")(cluster, task):
+    with link_fault("link-flap", "cut")(cluster, task):
         give_time(cluster, BRIEFLY_S, lambda _: False)
     yield
 
 
 FAULTS: Mapping[str, Fault] = MappingProxyType(
     {
-        "link-down": Fault(hurt("link-down", "cut"), on_hosts=True),
-        "drop": Fault(hurt("drop", "drop"), on_hosts=True),
-        "drop-ingress": Fault(hurt("drop-ingress", "deaf"), on_hosts=True),
-        "drop-egress": Fault(hurt("drop-egress", "mute"), on_hosts=True),
+        "link-down": Fault(link_fault("link-down", "cut"), on_hosts=True),
+        "drop": Fault(link_fault("drop", "drop"), on_hosts=True),
+        "drop-ingress": Fault(link_fault("drop-ingress", "deaf"), on_hosts=True),
+        "drop-egress": Fault(link_fault("drop-egress", "mute"), on_hosts=True),
         "link-flap": Fault(blinked, harmless=True, on_hosts=True),
-        "throttle": Fault(hurt("throttle", "throttle"), harmless=True, on_hosts=True),
+        "throttle": Fault(link_fault("throttle", "throttle"), harmless=True, on_hosts=True),
     }
 )

@@ -56,7 +56,7 @@ def missed(cluster: Cluster, task: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def planted(cluster: Cluster, task: str) -> Iterator[None]:
+def by_program(cluster: Cluster, task: str) -> Iterator[None]:
     """Wait until the program reports the fault that it injects itself."""
     cluster.wait_for("fault_started", task)
     yield
@@ -69,8 +69,8 @@ FAULTS: Mapping[str, Fault] = MappingProxyType(
         "sigstop": Fault(stopped),
         "pause": Fault(paused, harmless=True),
         "delayed-start": Fault(missed, ends=True, delayed_start=True),
-        "exception": Fault(planted, ends=True, planted=True),
-        "exit": Fault(planted, ends=True, planted=True),
-        "straggler": Fault(planted, harmless=True, planted=True),
+        "exception": Fault(by_program, ends=True, by_program=True),
+        "exit": Fault(by_program, ends=True, by_program=True),
+        "straggler": Fault(by_program, harmless=True, by_program=True),
     }
 )

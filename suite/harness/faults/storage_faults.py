@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 from suite.harness.cluster.cluster import Cluster
 from suite.harness.core.errors import HarnessError
-from suite.harness.faults.fault import Fault, Strike
+from suite.harness.faults.fault import Fault, Injector
 from suite.harness.scenarios import crashes
 
 DISK = "96m"  # size of the separate disk: room for a few saves of the models under test
@@ -64,11 +64,11 @@ def _ended(cluster: Cluster, task: str, fault: str) -> Iterator[None]:
     cluster.tell("fault_ended", task, fault=fault)
 
 
-def damaged(fault: str, damage: Callable[[Path], None]) -> Strike:
+def damaged(fault: str, damage: Callable[[Path], None]) -> Injector:
     """Return a fault that damages the newest checkpoint and restores the directory afterwards."""
 
     @contextlib.contextmanager
-    def strike(cluster: Cluster, task: str) -> Iterator[None]:
+    def inject(cluster: Cluster, task: str) -> Iterator[None]:
         directory = Path(cluster.plan.flags["model-dir"])
         copy = directory.with_name(directory.name + "-copy")
         with _ended(cluster, task, fault):
@@ -78,7 +78,7 @@ def damaged(fault: str, damage: Callable[[Path], None]) -> Strike:
         shutil.rmtree(directory)
         copy.rename(directory)
 
-    return strike
+    return inject
 
 
 @contextlib.contextmanager

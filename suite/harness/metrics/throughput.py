@@ -93,10 +93,10 @@ def _warm_window(runs: Sequence[Run]) -> tuple[float, float]:
     begin_s, end_s = max(times[0] for times in made), min(times[-1] for times in made)
     warm_s, latest_s = begin_s, end_s
     for times in made:
-        moments = [time_s for time_s in times if begin_s <= time_s <= end_s]
-        if len(moments) > 1:
-            warm_s = max(warm_s, moments[warm_up(np.diff(moments), LEAST_STEPS)])
-            latest_s = min(latest_s, moments[(len(moments) - 1) // 2])
+        times_s = [time_s for time_s in times if begin_s <= time_s <= end_s]
+        if len(times_s) > 1:
+            warm_s = max(warm_s, times_s[warm_up(np.diff(times_s), LEAST_STEPS)])
+            latest_s = min(latest_s, times_s[(len(times_s) - 1) // 2])
     return min(warm_s, latest_s), end_s
 
 

@@ -48,10 +48,10 @@ def session(request: pytest.FixtureRequest) -> Session:
 
 
 @pytest.fixture(scope="session")
-def playing(
+def prefetch(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[pytest.Item], None]:
-    """Return `playing(item)`: run the scenarios of all tests of this process ahead of them.
+    """Return `prefetch(item)`: run the scenarios of all tests of this process ahead of them.
 
     It starts with the first test of a case. Tests of the harness limit this process's files, and
     change its environment and directory, which would affect threads that run scenarios.
@@ -61,7 +61,7 @@ def playing(
     session.new_directory = tmp_path_factory.mktemp
     begun: set[str] = set()
 
-    def play(item: pytest.Item) -> None:
+    def start(item: pytest.Item) -> None:
         group = group_of(item)
         if group is None or group in begun or session.settings.at_once == 1:
             return
@@ -70,7 +70,7 @@ def playing(
         needed = (needed_scenario(i, session) for i in own)
         session.ahead.begin(partial(session.outcome, *both) for both in needed if both)
 
-    return play
+    return start
 
 
 def group_of(item: pytest.Item) -> str | None:
@@ -88,7 +88,7 @@ def group_of(item: pytest.Item) -> str | None:
 @pytest.fixture
 def case(request: pytest.FixtureRequest) -> Case:
     """Return the trainer, backend and Keras flavor under test; see `pytest.mark.cases`."""
-    request.getfixturevalue("playing")(request.node)
+    request.getfixturevalue("prefetch")(request.node)
     return request.param
 
 

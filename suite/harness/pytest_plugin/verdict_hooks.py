@@ -75,7 +75,7 @@ def common(session: Session, case: Case, test: str) -> dict[str, Any]:
 def faulted_task(item: pytest.Item, case: Case) -> dict[str, str]:
     """Return the columns of fault and variant, for a row of the fault matrix."""
     row = getattr(scenario_of(item), "row", None)
-    return {"fault": row.fault, "variant": row.told(case.trainer)} if row else {}
+    return {"fault": row.fault, "variant": row.variant(case.trainer)} if row else {}
 
 
 def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestReport) -> None:
@@ -141,14 +141,14 @@ def add_state(item: pytest.Item, watch: interference.Watch) -> None:
     rows = item.stash.get(MEASURED, [])
     if not rows:
         return
-    told = {"better": "none"}
+    variant = {"better": "none"}
     for name, share in (("steal", watch.steal), ("foreign", watch.foreign)):
-        rows.append({**told, "metric": f"machine_{name}_share", "value": share, "unit": "1"})
+        rows.append({**variant, "metric": f"machine_{name}_share", "value": share, "unit": "1"})
     rows.append(
-        {**told, "metric": "machine_lock_acquired", "value": float(watch.alone), "unit": "1"}
+        {**variant, "metric": "machine_lock_acquired", "value": float(watch.alone), "unit": "1"}
     )
     if (frequency := interference.mhz()) is not None:
-        rows.append({**told, "metric": "machine_mhz", "value": frequency, "unit": "MHz"})
+        rows.append({**variant, "metric": "machine_mhz", "value": frequency, "unit": "MHz"})
 
 
 def histories(item: pytest.Item, session: Session, case: Case) -> list[str]:
@@ -221,8 +221,8 @@ def cause_of(item: pytest.Item, session: Session, case: Case, error: BaseExcepti
         needed = needed_scenario(item, session) if isinstance(error, EXAMINED) else None
         scene = needed and needed[1]
         where = (scene.__module__, scene.__qualname__, scene.__name__) if scene else (item.nodeid,)
-        told = "\n".join([case.id, *where, type(error).__name__, str(error)])
-        digest = hashlib.sha256(told.encode(errors="replace")).hexdigest()
+        variant = "\n".join([case.id, *where, type(error).__name__, str(error)])
+        digest = hashlib.sha256(variant.encode(errors="replace")).hexdigest()
         error.cause_digest = digest  # type: ignore[attr-defined] - any exception may pass through
     return error.cause_digest  # type: ignore[attr-defined]
 

@@ -59,7 +59,7 @@ def reference(launch: Launch, **flags: Any) -> Run:
     return launch.engine.references.get(key, make)
 
 
-def beside_baseline(launch: Launch) -> Compared:
+def with_baseline(launch: Launch) -> Compared:
     """Return `healthy`, and one process on the same work."""
     return Compared(launch.outcome(healthy), reference(launch))
 
@@ -121,21 +121,21 @@ def unexpected_task(launch: Launch) -> UnexpectedTask:
     workers = len(launch.engine.topology(launch.case.trainer).workers)
     with launch(workers=workers + 1, flags=endless_work(launch)) as cluster:
         seen_by_stranger = cluster.plan
-        stranger = cluster.workers[-1]
+        unexpected = cluster.workers[-1]
         topology = seen_by_stranger.topology.with_workers(workers)
         cluster.plan = replace(seen_by_stranger, topology=topology)
         cluster.start()
         wait_all_step(cluster)
         with changed_plan(cluster, seen_by_stranger):
-            cluster.start(stranger)
-        up = cluster.wait_for("started", stranger)
+            cluster.start(unexpected)
+        up = cluster.wait_for("started", unexpected)
         give_time(
             cluster,
             quiet_s(launch),
-            lambda run: run.exit_of(stranger) or run.of("step", stranger),
+            lambda run: run.exit_of(unexpected) or run.of("step", unexpected),
         )
         wait_all_step(cluster, after_s=up.time_s)
-        return UnexpectedTask(cluster.run(), stranger)
+        return UnexpectedTask(cluster.run(), unexpected)
 
 
 @contextlib.contextmanager

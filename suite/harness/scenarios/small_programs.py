@@ -131,10 +131,10 @@ def packed_by_the_strategy(launch: Launch) -> Run:
     return _packed(launch, "strategy")
 
 
-def _packed(launch: Launch, told: str) -> Run:
+def _packed(launch: Launch, options_by: str) -> Run:
     tensors, each_bytes = 4, 4096
     how = {"tensors": tensors, "sizes": tensors * each_bytes, "bytes-per-pack": each_bytes}
-    flags = {**NOT_TAKEN, **how, "told": told, "at-least": 1, "at-most": 1}
+    flags = {**NOT_TAKEN, **how, "options-by": options_by, "at-least": 1, "at-most": 1}
     trainer = program(launch, "collectives", flags=("backend",))
     return complete(launch, trainer, flags=flags)
 

@@ -80,15 +80,15 @@ class ScenarioPrefetcher:
 
     def __init__(self, at_once: int) -> None:
         self.pool = ThreadPoolExecutor(at_once, thread_name_prefix="ahead")
-        self.playing: list[Future[object]] = []
+        self.running: list[Future[object]] = []
 
     def begin(self, scenario: Iterable[Callable[[], object]]) -> None:
         """Submit the scenarios in this order; tests get errors when they request the outcome."""
-        self.playing += [self.pool.submit(play) for play in scenario]
+        self.running += [self.pool.submit(scenario) for scenario in scenario]
 
     def finish(self) -> None:
         """Wait until all scenarios are done, since concurrent work would disturb timed runs."""
-        wait(self.playing)
+        wait(self.running)
 
     def cancel(self) -> None:
         """Cancel the scenarios that have not started."""

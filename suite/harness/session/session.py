@@ -110,7 +110,7 @@ class Session:
     def outcome(self, case: Case, scene: Scenario) -> Any:
         """Return the outcome of `scene` for this case; run it once, raise its error every time."""
 
-        def play() -> Any:
+        def run() -> Any:
             timing = self.timings[case.id, scene] = Timing(scene.__name__)
             directory = self.new_directory(scene.__name__)
             try:
@@ -118,7 +118,7 @@ class Session:
             finally:
                 timing.took_s = time.monotonic() - timing.began_s
 
-        return self.outcomes.get((case.id, scene), play)
+        return self.outcomes.get((case.id, scene), run)
 
 
 SESSION = pytest.StashKey[Session]()

@@ -61,15 +61,15 @@ class Ends:
     def __init__(self, ip: IPRoute, name: str) -> None:
         self.ip = ip
         self.index = index_of(ip, name)
-        self.hurt = False
+        self.impaired = False
 
     def set_state(self, state: str) -> None:
         self.ip.link("set", index=self.index, state=state)
 
     def heal(self) -> None:
-        if self.hurt:
+        if self.impaired:
             self.ip.tc("del", index=self.index, parent=TC_H_ROOT)
-            self.hurt = False
+            self.impaired = False
 
     def drop(self) -> None:
         self._queue("blackhole")
@@ -89,7 +89,7 @@ class Ends:
             if error.code in NOT_BUILT_IN:
                 raise NotBuiltIn(f"this kernel has no {kind} queue: {error}") from error
             raise
-        self.hurt = True
+        self.impaired = True
 
 
 def whole(link: Link) -> None:

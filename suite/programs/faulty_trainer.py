@@ -22,7 +22,7 @@ IN_CREATE = 0x100  # linux/inotify.h
 
 
 def fail():
-    raise RuntimeError("planted: this step fails")
+    raise RuntimeError("injected: this step fails")
 
 
 def leave():
@@ -37,19 +37,19 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-PLANTS = {"exception": fail, "exit": leave, "straggler": dawdle, "sigkill": die}
+FAULTS = {"exception": fail, "exit": leave, "straggler": dawdle, "sigkill": die}
 
 
-class Plant:
+class ProgramFault:
     """Wrap the event writer's methods, through which a trainer reports its progress."""
 
     def __init__(self, args, model_dir):
         self.args = args
         self.model_dir = model_dir
-        self.watching = self.told = False
+        self.watching = self.reported = False
 
     def wrap(self, write):
-        def telling(writer, event, **fields):
+        def write_and_inject(writer, event, **fields):
             write(writer, event, **fields)
             if writer.task != self.args.target or writer.attempt:
                 return
@@ -58,14 +58,14 @@ class Plant:
             elif self.args.when == "saving" and self.has_saved(event, fields):
                 self.before_save(writer)
 
-        return telling
+        return write_and_inject
 
     def after_step(self, writer, global_step):
         """Inject the fault after this step and, if the task survives, after each later step."""
         if global_step < self.args.at_step:
             return
-        self.tell(writer)
-        PLANTS[self.args.plant]()
+        self.report(writer)
+        FAULTS[self.args.fault]()
 
     def has_saved(self, event, fields):
         """Return True if a save is complete.
@@ -85,14 +85,14 @@ class Plant:
 
     def wait_for_save(self, writer, watch):
         os.read(watch, 4096)
-        self.tell(writer)
-        PLANTS[self.args.plant]()
+        self.report(writer)
+        FAULTS[self.args.fault]()
 
-    def tell(self, writer):
+    def report(self, writer):
         """Write `fault_started`, once."""
-        if not self.told:
-            self.told = True
-            writer.write("fault_started", fault=self.args.plant)
+        if not self.reported:
+            self.reported = True
+            writer.write("fault_started", fault=self.args.fault)
 
 
 def watch_directories(top):
@@ -108,7 +108,7 @@ def watch_directories(top):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--program", required=True, help="the trainer")
-    parser.add_argument("--plant", choices=PLANTS, required=True, help="what goes wrong")
+    parser.add_argument("--fault", choices=FAULTS, required=True, help="what goes wrong")
     parser.add_argument("--when", choices=("step", "saving"), default="step")
     parser.add_argument("--target", required=True, help="the task in which it does")
     parser.add_argument(
@@ -116,9 +116,9 @@ def main():
     )
     args, rest = parser.parse_known_args()
     model_dir = rest[rest.index("--model-dir") + 1] if "--model-dir" in rest else ""
-    plant = Plant(args, model_dir)
-    EventWriter.write_soon = plant.wrap(EventWriter.write_soon)  # type: ignore[method-assign]
-    EventWriter.write = plant.wrap(EventWriter.write)  # type: ignore[method-assign]
+    fault = ProgramFault(args, model_dir)
+    EventWriter.write_soon = fault.wrap(EventWriter.write_soon)  # type: ignore[method-assign]
+    EventWriter.write = fault.wrap(EventWriter.write)  # type: ignore[method-assign]
     sys.argv = [args.program] + rest
     runpy.run_path(args.program, run_name="__main__")
 
