@@ -63,6 +63,13 @@ def test_a_local_server_answers_another_process(outcome):
     program_results.local_server_answers(outcome)
 
 
+@pytest.mark.claim("mwms/signal-handlers")
+@pytest.mark.cases(families=("mwms",), fit=False, flavours="first")
+@scenario(small_programs.sigterm_handler)
+def test_strategy_keeps_the_sigterm_handler(outcome):
+    program_results.program_keeps_its_signal_handler(outcome)
+
+
 @pytest.mark.claim("estimator/eager-fails")
 @pytest.mark.cases(families=("estimator",))
 @scenario(small_programs.eager_estimator)

@@ -62,6 +62,18 @@ def _scope(together: bool) -> Run:
     return history(*said, *held)
 
 
+def signal_handler(launch: FakeCase) -> Run:
+    handled = launch.defect != "replaces_the_handler"
+    signals = {"without a strategy": True, "with a strategy": handled}
+    return history(
+        *(
+            (task, "signaled", {"when": when, "handled": ran, "installed": True})
+            for task in TASKS
+            for when, ran in signals.items()
+        )
+    )
+
+
 def local_server(launch: FakeCase) -> Run:
     target = "grpc://localhost:1"
     answer = "" if launch.defect == "answers_only_itself" else "Hello"
@@ -353,6 +365,7 @@ MADE_UP: Mapping[str, Callable[[Any], Any]] = {
     "too_few_files_refused": few_files,
     "outside_scope_is_not_synchronized": outside_scope,
     "inside_scope_is_synchronized": inside_scope,
+    "program_keeps_its_signal_handler": signal_handler,
     "local_server_answers": local_server,
     "fresh_gradients_are_averaged": aggregates,
     "model_checkpoint_does_not_resume": model_checkpoint,

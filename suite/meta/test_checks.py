@@ -108,6 +108,10 @@ RED = {
         "distributes_it_all_the_same",
     ),
     "inside_scope_is_synchronized": ("inside_scope_is_synchronized", "drifts_apart"),
+    "program_keeps_its_signal_handler": (
+        "program_keeps_its_signal_handler",
+        "replaces_the_handler",
+    ),
     "local_server_answers": ("local_server_answers", "answers_only_itself"),
     "fresh_gradients_are_averaged": ("fresh_gradients_are_averaged", "adds_them_up"),
     "model_checkpoint_does_not_resume": ("model_checkpoint_does_not_resume", "resumes_after_all"),

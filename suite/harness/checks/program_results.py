@@ -72,6 +72,20 @@ def inside_scope_is_synchronized(run: Run) -> None:
 
 
 @check
+def program_keeps_its_signal_handler(run: Run) -> None:
+    """Require that the program's handler runs on SIGTERM, without and with a strategy."""
+    for task in run.workers:
+        for when in ("without a strategy", "with a strategy"):
+            events = [e for e in run.of("signaled", task) if e["when"] == when]
+            signaled = only(f"signal to {task} {when}", events)
+            named = "still names it" if signaled["installed"] else "names another"
+            require(
+                signaled["handled"],
+                f"the handler of {task} did not run on SIGTERM {when}; signal.getsignal {named}",
+            )
+
+
+@check
 def local_server_answers(run: Run) -> None:
     """Require that a local server answers its own process and another process.
 

@@ -121,6 +121,11 @@ def _scope(launch: Launch, **where: str) -> Run:
     return finished(launch, program(launch, "built_outside_scope"), flags=flags)
 
 
+def sigterm_handler(launch: Launch) -> Run:
+    """Send SIGTERM to a program with a handler of its own, before and after the strategy exists."""
+    return complete(launch, program(launch, "sigterm_handler"), flags=NOT_TAKEN)
+
+
 def packed_by_the_call(launch: Launch) -> Run:
     """All-reduce several tensors, with the bytes per pack given in each call."""
     return _packed(launch, "call")
