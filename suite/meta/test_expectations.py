@@ -110,6 +110,12 @@ def test_a_row_is_read(tmp_path: Path):
     assert (found.status, found.reason) == ("known_deviation", "It never did.")
     assert found.confirms("it cannot do this")
     assert not found.confirms("it cannot do that")
+    assert found.finding == ""
+
+
+def test_row_names_its_reproduction(tmp_path: Path):
+    (named,) = load(tmp_path, GOOD + 'finding = "this_fails"\n').rows
+    assert named.finding == "this_fails"
 
 
 @pytest.mark.parametrize(

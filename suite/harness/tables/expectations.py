@@ -49,6 +49,7 @@ KINDS: dict[str, type] = {
     "reason": str,
     "message": str,
     "url": str,
+    "finding": str,
 }
 REQUIRED = ("trainer", "test", "status", "reason", "message", "url")
 
@@ -63,6 +64,7 @@ class Row:
     reason: str  # one sentence for the report
     message: str  # regular expression; must match within the actual message
     url: str  # the thread or page to read
+    finding: str = ""  # a standalone reproduction, docs/findings/NAME.py
     # Only scenarios whose name, as pytest shows it, matches; glob patterns such as "a-*|b-*".
     scene: str = ""
     backend: str = ""  # as requested
