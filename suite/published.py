@@ -277,10 +277,10 @@ def outside(values: Mapping[str, float], allowed: Iterable[Range]) -> list[str]:
 
 def campaign(session: Session, setups: Sequence[Setup], seeds: int) -> Iterator[Draw]:
     """Yield all quantities of all runs, seed by seed; setups that cannot run here yield nothing."""
-    flavour = next(iter(session.engine.flavours))
+    flavor = next(iter(session.engine.flavors))
     for setup in setups:
         row = BY_NAME[setup.trainer]
-        case = Case(row, row.backends[0], flavour if row.keras else NO_KERAS)
+        case = Case(row, row.backends[0], flavor if row.keras else NO_KERAS)
         label, version = session.interpreter.label(case.keras), session.interpreter.tensorflow
         for seed in range(1, seeds + 1):
             with tempfile.TemporaryDirectory() as directory:
@@ -326,9 +326,9 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=SEEDS, help=f"(default: {SEEDS.name})")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        flavours = tuple(args.keras)
+        flavors = tuple(args.keras)
         settings = Settings(
-            keras=flavours, data=args.data, run_dir=directory, deadline_scale=3.0, at_once=1
+            keras=flavors, data=args.data, run_dir=directory, deadline_scale=3.0, at_once=1
         )
         try:
             session = wiring.build(wiring.settle(settings), Progress())

@@ -83,7 +83,7 @@ def record_all(
 
 
 @pytest.mark.claim("mwms/communication")
-@pytest.mark.cases(families=("mwms",), fit=True, flavours="first")
+@pytest.mark.cases(families=("mwms",), fit=True, flavors="first")
 @pytest.mark.timing
 def test_all_reduce_is_right_at_every_size(launch: Launch, record: Record) -> None:
     limits = measured_limits(launch, seconds=QUICK_S)
@@ -91,7 +91,7 @@ def test_all_reduce_is_right_at_every_size(launch: Launch, record: Record) -> No
 
 
 @pytest.mark.claim("mwms/communication")
-@pytest.mark.cases(families=("mwms",), fit=True, backends="each", flavours="first")
+@pytest.mark.cases(families=("mwms",), fit=True, backends="each", flavors="first")
 @pytest.mark.timing
 @pytest.mark.full
 @pytest.mark.parametrize("op", ["all_reduce", "all_gather", "broadcast"])
@@ -107,7 +107,7 @@ def test_collectives_by_size(
             must_be_what_was_asked(case, run.collective, session)
 
 
-@pytest.mark.cases(families=("mwms",), fit=True, flavours="first")
+@pytest.mark.cases(families=("mwms",), fit=True, flavors="first")
 @pytest.mark.timing
 @pytest.mark.full
 def test_reduce_scatter_by_size(launch: Launch, record: Record) -> None:
@@ -120,7 +120,7 @@ def test_reduce_scatter_by_size(launch: Launch, record: Record) -> None:
             record_all(record, run, measured_limits(launch), repeat=repeat)
 
 
-@pytest.mark.cases(distributed=False, several=True, fit=True, flavours="first")
+@pytest.mark.cases(distributed=False, several=True, fit=True, flavors="first")
 @pytest.mark.timing
 def test_copies_between_gpus_are_right(launch: Launch, record: Record) -> None:
     """Record copies between GPUs, the reference for NCCL's busbw.
@@ -133,7 +133,7 @@ def test_copies_between_gpus_are_right(launch: Launch, record: Record) -> None:
     record("limit_gpu_copy_gb_per_s", copied_gb_per_s(copy), "GB/s", "higher")
 
 
-@pytest.mark.cases(families=("mwms",), fit=True, flavours="first")
+@pytest.mark.cases(families=("mwms",), fit=True, flavors="first")
 @pytest.mark.timing
 @pytest.mark.full
 def test_settings_of_all_reduce(launch: Launch, record: Record) -> None:

@@ -37,7 +37,7 @@ STEPS = 14
 PASSES, BUDGET_S = 2, 35  # at most, through all links
 
 
-@pytest.mark.cases(families=("mwms",), fit=True, flavours="first")
+@pytest.mark.cases(families=("mwms",), fit=True, flavors="first")
 @pytest.mark.timing
 @pytest.mark.full
 def test_all_reduce_over_shaped_links(launch: Launch, record: Record) -> None:
@@ -61,7 +61,7 @@ def all_reduce_over_all_links(launch: Launch, record: Record, repeat: int) -> No
             no_faster_than_the_link(one, rate)
 
 
-@pytest.mark.cases(families=("mwms",), fit=False, flavours="first")
+@pytest.mark.cases(families=("mwms",), fit=False, flavors="first")
 @pytest.mark.timing
 @pytest.mark.full
 def test_training_over_shaped_links(launch: Launch, record: Record) -> None:
@@ -78,7 +78,7 @@ def test_training_over_shaped_links(launch: Launch, record: Record) -> None:
             record("limit_link_gb_per_s", rate.gb_per_s, "GB/s", **columns)
 
 
-@pytest.mark.cases(families=("mwms",), fit=True, flavours="first")
+@pytest.mark.cases(families=("mwms",), fit=True, flavors="first")
 @pytest.mark.timing
 @pytest.mark.full
 @pytest.mark.parametrize("link", ["delay", "loss"])

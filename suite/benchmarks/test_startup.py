@@ -46,7 +46,7 @@ def test_fresh_cluster_all_reduces(launch: Launch, record) -> None:
     record("zygote_import_s", imported_s, "s", "lower", variant=engine.spawn, workers=1)
 
 
-@pytest.mark.cases(families=("mwms",), fit=True, flavours="first")
+@pytest.mark.cases(families=("mwms",), fit=True, flavors="first")
 @pytest.mark.timing
 def test_many_workers_form_a_cluster(launch: Launch, record) -> None:
     spawn = launch.engine.spawn
@@ -64,7 +64,7 @@ def test_many_workers_form_a_cluster(launch: Launch, record) -> None:
         record("worker_memory_pss_mib", value, "MiB", "lower", repeat=repeat, **columns)
 
 
-@pytest.mark.cases(families=("mwms",), fit=True, flavours="first")
+@pytest.mark.cases(families=("mwms",), fit=True, flavors="first")
 @pytest.mark.timing
 @pytest.mark.full
 def test_fresh_cluster_is_faster_than_other_ways(launch: Launch, record) -> None:

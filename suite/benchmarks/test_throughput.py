@@ -93,7 +93,7 @@ def by_backend(
 
 
 @pytest.mark.claim("mwms/communication", "mwms/local-overhead")
-@pytest.mark.cases(backends="each", flavours="full")
+@pytest.mark.cases(backends="each", flavors="full")
 @pytest.mark.timing
 @pytest.mark.benchmark(group="step time", timer=CLOCK)
 def test_throughput(
@@ -123,7 +123,7 @@ def test_throughput(
     must_be_what_was_asked(case, collective, session)
 
 
-@pytest.mark.cases(flags=("model",), backends="each", flavours="first")
+@pytest.mark.cases(flags=("model",), backends="each", flavors="first")
 @pytest.mark.timing
 @pytest.mark.long
 @pytest.mark.parametrize("model", MODELS)

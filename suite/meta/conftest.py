@@ -38,7 +38,7 @@ def fake_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """Yield an engine whose zygote imports nothing, so that a fake task starts in milliseconds."""
     engine = Engine(
         python=sys.executable,
-        flavours={"none": {}},
+        flavors={"none": {}},
         network=addresses.probe(),
         deadlines=Deadlines(step_s=60, run_s=60, detect_s=2, leave_s=4, exit_s=30),
         directory=tmp_path_factory.mktemp("run"),

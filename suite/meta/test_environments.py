@@ -28,22 +28,22 @@ def fake_python(tmp_path: Path, **answer: str) -> str:
 
 
 def test_both_keras_of_a_new_tensorflow_mean_something():
-    assert NEW.flavours == {"tf_keras": "2.21.0", "keras3": "3.15.1"}
+    assert NEW.flavors == {"tf_keras": "2.21.0", "keras3": "3.15.1"}
 
 
 def test_an_old_tensorflow_has_its_own_keras_only():
-    assert OLD.flavours == {"keras2": "2.15.0"}
+    assert OLD.flavors == {"keras2": "2.15.0"}
     both = Interpreter("python", "3.11.7", "2.15.1", keras="2.15.0", tf_keras="2.15.0")
-    assert both.flavours == {"keras2": "2.15.0"}
+    assert both.flavors == {"keras2": "2.15.0"}
 
 
 @pytest.mark.parametrize("version", ["2.16.0-rc0", "2.16.2", "2.22.0.dev20260101"])
 def test_keras_3_begins_with_tensorflow_2_16(version: str):
-    assert list(Interpreter("python", "3.11", version, keras="3.0.5").flavours) == ["keras3"]
+    assert list(Interpreter("python", "3.11", version, keras="3.0.5").flavors) == ["keras3"]
 
 
 def test_keras_2_beside_a_new_tensorflow_is_not_keras_3():
-    assert Interpreter("python", "3.11", "2.16.1", keras="2.15.0").flavours == {}
+    assert Interpreter("python", "3.11", "2.16.1", keras="2.15.0").flavors == {}
 
 
 def test_a_label_is_the_flavour_and_its_version():
@@ -71,18 +71,16 @@ def test_all_flavours_are_chosen_unless_some_are_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("interpreter", "flavour", "message"),
+    ("interpreter", "flavor", "message"),
     [
         (NEW, "keras2", "keras2: not with TensorFlow 2.21.0 .* there is tf_keras 2.21.0, keras3"),
         (OLD, "keras3", "keras3: not with TensorFlow 2.15.1 .* there is keras2 2.15.0"),
         (NEW, "keras4", "keras4: unknown; choose from keras2, tf_keras, keras3"),
     ],
 )
-def test_a_flavour_that_is_not_here_is_refused(
-    interpreter: Interpreter, flavour: str, message: str
-):
+def test_a_flavour_that_is_not_here_is_refused(interpreter: Interpreter, flavor: str, message: str):
     with pytest.raises(BadInput, match=message):
-        interpreter.choose([flavour])
+        interpreter.choose([flavor])
 
 
 def test_an_interpreter_is_asked_for_what_it_has(tmp_path: Path):

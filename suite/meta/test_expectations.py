@@ -212,7 +212,7 @@ def test_names_that_no_longer_exist_are_stale():
         ("trainer =", "trainers =", r"unknown key 'trainers' \(did you mean 'trainer'\?\)"),
         ("https://", "http://", "url must be an https address"),
         ('test = "test_this"', 'test = "test_this"\ntensorflow = "new"', "not a version or spec"),
-        ('test = "test_this"', 'test = "test_this"\nkeras = "keras"', "not a Keras flavour"),
+        ('test = "test_this"', 'test = "test_this"\nkeras = "keras"', "not a Keras flavor"),
         ('test = "test_this"', 'test = "test_this"\ngpu = "no"', "gpu must be a bool, not 'no'"),
         ('test = "test_this"', 'test = "test_this"\nexcept = ["a"]', "except goes with test"),
     ],

@@ -305,7 +305,7 @@ def test_cluster_that_cannot_begin_returns_its_ports(fake_engine, program, fails
     cluster = launch(fake_engine, program("pass"))
     cluster.release = lambda: released.append(True)
     if fails == "connect":
-        cluster.connect = lambda: fake_engine.zygotes["no such flavour"]
+        cluster.connect = lambda: fake_engine.zygotes["no such flavor"]
     else:
         cluster.plan.logs.mkdir(parents=True)
     with pytest.raises((KeyError, FileExistsError)), cluster:
@@ -606,7 +606,7 @@ def test_a_coordinator_ends_the_run_and_its_servers_with_it(fake_engine, program
 def test_a_program_that_cannot_start_is_the_harness_to_blame(tmp_path, program):
     engine = Engine(
         python=str(tmp_path / "missing"),
-        flavours={"none": {}},
+        flavors={"none": {}},
         network=addresses.probe(),
         deadlines=Deadlines(),
         directory=tmp_path,

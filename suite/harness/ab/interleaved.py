@@ -75,7 +75,7 @@ def launches(launch: SessionLaunch, sides: Sequence[Side]) -> Iterator[list[Sess
         launch.engine.apart(
             f"{side.name}-",
             python=side.interpreter.python,
-            flavours={side.case.keras: side.interpreter.environment(side.case.keras)},
+            flavors={side.case.keras: side.interpreter.environment(side.case.keras)},
             spawn="exec",
             malloc=launch.session.settings.malloc or "keep",
         )

@@ -16,7 +16,7 @@ from reference_trainers import BY_NAME, Trainer
 from suite.harness.core import backends
 from suite.harness.core.errors import BadInput, HarnessError
 from suite.harness.core.paths import ROOT
-from suite.harness.core.versions import FLAVOURS, NO_KERAS
+from suite.harness.core.versions import FLAVORS, NO_KERAS
 from suite.harness.environment import interpreter as environments
 from suite.harness.environment.interpreter import Interpreter
 
@@ -46,7 +46,7 @@ KINDS = (
     Kind("document", "", (DOCUMENTED,)),
     Kind("trainer", "trainer", tuple(BY_NAME)),
     Kind("backend", "backend", tuple(backends.BY_NAME)),
-    Kind("keras", "keras", FLAVOURS),
+    Kind("keras", "keras", FLAVORS),
     Kind("python", "python"),  # any other name is an interpreter
 )
 
@@ -145,7 +145,7 @@ def base_of(base: str, case: Case, interpreter: Interpreter) -> Side:
     }.get(kind.name, dict)()
     side = Side("base", replace(case, **changes), interpreter)
     keras = side.case.keras
-    if side.case.trainer.keras and keras not in interpreter.flavours:
+    if side.case.trainer.keras and keras not in interpreter.flavors:
         raise HarnessError(f"{interpreter.python} has no {keras} to compare {case.keras} with")
     return side
 
@@ -167,14 +167,14 @@ def comparable(
 
 
 def _another(row: Trainer, case: Case, interpreter: Interpreter) -> dict[str, Any]:
-    first = next(iter(interpreter.flavours), NO_KERAS)
-    flavour = case.keras if case.keras != NO_KERAS else first
+    first = next(iter(interpreter.flavors), NO_KERAS)
+    flavor = case.keras if case.keras != NO_KERAS else first
     return {
         "trainer": row,
         "backend": case.backend if case.backend in row.backends else row.backends[0],
-        "keras": flavour if row.keras else NO_KERAS,
+        "keras": flavor if row.keras else NO_KERAS,
     }
 
 
-def _counterpart(flavour: str, interpreter: Interpreter) -> str:
-    return flavour if flavour in interpreter.flavours else COUNTERPARTS.get(flavour, flavour)
+def _counterpart(flavor: str, interpreter: Interpreter) -> str:
+    return flavor if flavor in interpreter.flavors else COUNTERPARTS.get(flavor, flavor)

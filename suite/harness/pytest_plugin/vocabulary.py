@@ -37,7 +37,7 @@ def check_needs(where: str, needs: Needs, claims: Claims) -> Needs:
     for field, known in vocabularies(claims).items():
         _check(f"{where}: cases({field}=...)", getattr(needs, field), known)
     _check(f"{where}: cases(backends=...)", [needs.backends], (FIRST, EACH))
-    _check(f"{where}: cases(flavours=...)", [needs.flavours], (EACH, FIRST, FULL))
+    _check(f"{where}: cases(flavors=...)", [needs.flavors], (EACH, FIRST, FULL))
     return needs
 
 

@@ -93,7 +93,7 @@ def build(settled: Settled, progress: Progress, prefix: str = "", processes: int
     chosen = interpreter.choose(settings.keras)
     engine = Engine(
         python=interpreter.python,
-        flavours={name: interpreter.environment(name) for name in chosen},
+        flavors={name: interpreter.environment(name) for name in chosen},
         network=network.Network(**settled.network),
         deadlines=Deadlines().scaled(settings.deadline_scale),
         directory=Path(settled.directory),
@@ -113,8 +113,8 @@ def build(settled: Settled, progress: Progress, prefix: str = "", processes: int
 def header(session: Session, *, runs: bool = True) -> list[str]:
     """Return the lines of pytest's header: versions, network, data, seed and run directory."""
     interpreter, engine, settings = session.interpreter, session.engine, session.settings
-    flavours = ", ".join(interpreter.label(name) for name in engine.flavours)
-    examined = f"TensorFlow {interpreter.tensorflow}, {flavours}"
+    flavors = ", ".join(interpreter.label(name) for name in engine.flavors)
+    examined = f"TensorFlow {interpreter.tensorflow}, {flavors}"
     lines = [f"{examined}, Python {interpreter.python_version}"]
     if not runs:
         return lines
