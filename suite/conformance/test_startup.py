@@ -64,7 +64,7 @@ def test_a_local_server_answers_another_process(outcome):
 
 
 @pytest.mark.claim("mwms/signal-handlers")
-@pytest.mark.cases(families=("mwms",), fit=False, flavours="first")
+@pytest.mark.cases(families=("mwms",), fit=False, flavors="first")
 @scenario(small_programs.sigterm_handler)
 def test_strategy_keeps_the_sigterm_handler(outcome):
     program_results.program_keeps_its_signal_handler(outcome)
