@@ -126,13 +126,13 @@ def _blocks(names: Sequence[str], room: int) -> Iterator[list[str]]:
 def _cell(cell: conformance.Cell | None, out: Printer) -> Cell:
     if cell is None:
         return "·", "dim"
-    return f"{out.mark(cell.worst)} {cell.figures()}", cell.worst.colour
+    return f"{out.mark(cell.worst)} {cell.figures()}", cell.worst.color
 
 
 def _print_findings(findings: Iterable[conformance.Finding], out: Printer, full: bool) -> None:
     for finding in findings:
         out.line()
-        out.line(f"{out.mark(finding.verdict)} {finding.heading()}", finding.verdict.colour)
+        out.line(f"{out.mark(finding.verdict)} {finding.heading()}", finding.verdict.color)
         reason = one_line(finding.reason)
         if len(reason) > REASON_LENGTH and not full:
             reason = reason[:REASON_LENGTH] + " … (in full in the report)"

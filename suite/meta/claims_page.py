@@ -17,6 +17,8 @@ from suite.meta.groups import CHECKS
 from suite.meta.test_checks import RED
 
 PAGE = sources.ROOT / "suite" / "CLAIMS.md"
+# Where the promises of the fault matrix name their checks.
+PROMISES = sources.ROOT / "suite" / "harness" / "faults" / "promises.py"
 # Functions of tests that judge numbers by their own rules, and the file that shows them failing.
 OWN_RULES = {
     "in_range": "suite/meta/test_published.py",
@@ -56,7 +58,7 @@ def _claims(function: ast.FunctionDef) -> Iterator[str]:
             yield from (a.value for a in decorator.args if isinstance(a, ast.Constant))  # type: ignore[misc]
 
 
-def _checks(function: ast.FunctionDef, others: Mapping[str, ast.FunctionDef]) -> Iterator[str]:
+def _checks(function: ast.AST, others: Mapping[str, ast.FunctionDef]) -> Iterator[str]:
     """Yield the checks and OWN_RULES that a test calls, also through functions of its file."""
     for node in ast.walk(function):
         if isinstance(node, ast.Call):
@@ -65,6 +67,8 @@ def _checks(function: ast.FunctionDef, others: Mapping[str, ast.FunctionDef]) ->
                 yield called.split(".")[-1]
             elif called in others:
                 yield from _checks(others[called], others)
+            elif called == "promises.judge":
+                yield from _checks(sources.tree(PROMISES), {})
 
 
 def page() -> str:

@@ -16,7 +16,7 @@ HARNESS = {
     "plugin": {"pytest_plugin"},
     "pytest_plugin": {"ab", "faults", "metrics"},
     "ab": {"scenarios", "metrics"},
-    "faults": {"scenarios"},
+    "faults": {"scenarios", "checks"},
     "scenarios": {"session"},
     "session": {"cluster", "tables"},
     "checks": {"metrics", "tables"},

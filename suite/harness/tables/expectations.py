@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from reference_trainers import BY_NAME
+from reports.core.verdicts import KNOWN_DEVIATION, UNSUPPORTED
 from suite.harness.core import backends
 from suite.harness.core.errors import BadInput
 from suite.harness.core.versions import (
@@ -29,8 +30,6 @@ from suite.harness.core.versions import (
 
 PATH = Path(__file__).resolve().parents[2] / "expectations.toml"
 ANY = "*"
-KNOWN_DEVIATION = "known_deviation"
-UNSUPPORTED = "unsupported"
 STATUSES = (KNOWN_DEVIATION, UNSUPPORTED)
 
 KINDS: dict[str, type] = {
