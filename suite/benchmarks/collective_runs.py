@@ -97,9 +97,9 @@ def measured_limits(launch: Launch, link: str = LOOPBACK, seconds: float = 0.5) 
     jobs, hosts = (("worker", 2),), link != LOOPBACK
     with launch(trainer, jobs=jobs, flags=given, on_hosts=hosts) as cluster:
         linked(cluster, link)
-        told = streamed(cluster)
+        run = streamed(cluster)
     between_gpus = not hosts and enough(launch.engine.gpus, 2)
-    return limits(told, copied(launch) if between_gpus else None)
+    return limits(run, copied(launch) if between_gpus else None)
 
 
 def sizes_of_clusters(launch: Launch, backend: str = "") -> list[int]:

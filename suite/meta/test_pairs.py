@@ -187,7 +187,7 @@ def test_warm_up_is_bounded_in_seconds_whatever_number_of_steps_an_event_ends(mo
 
 
 def test_nothing_is_planted_where_tasks_wait_for_each_other(fake_engine, tmp_path: Path):
-    with pytest.raises(HarnessError, match="--slow-down: planted where one process leads"):
+    with pytest.raises(HarnessError, match="--slow-down: needs a single leading process"):
         interleaved.measured(sides_of(fake_engine, tmp_path, LOOP), 1, slow_down=0.1, turns=10)
 
 

@@ -137,8 +137,10 @@ def measured(launches: Sequence[Launch], number: int, slow_down: float, turns: i
         owns[1]["slow-down"] = slow_down or None
         base, new = (cluster_of(*side, how) for side in zip(launches, owns, strict=True))
         if slow_down and len(new.drivers) > 1:
-            told = "planted where one process leads; several wait for each other's planted time too"
-            raise HarnessError(f"--slow-down: {told}")
+            raise HarnessError(
+                "--slow-down: needs a single leading process; several would also wait for each "
+                "other's injected delay"
+            )
         with base, new:
             began_s = time.monotonic()
             with Watch() as watch:
@@ -147,18 +149,18 @@ def measured(launches: Sequence[Launch], number: int, slow_down: float, turns: i
                 clusters = {"base": base, "new": new}
                 _wait_for_turns((base, new))
             runs = {name: cluster.run() for name, cluster in clusters.items()}
-    told = {name: run.of("timed") for name, run in runs.items()}
+    timed = {name: run.of("timed") for name, run in runs.items()}
     # The slower side may have reached the time limit a turn earlier.
-    both = min(len(events) for events in told.values())
-    told = {name: events[:both] for name, events in told.items()}
+    common = min(len(events) for events in timed.values())
+    timed = {name: events[:common] for name, events in timed.items()}
     return Pair(
-        {name: [e["wall_s"] / e["steps"] for e in events] for name, events in told.items()},
+        {name: [e["wall_s"] / e["steps"] for e in events] for name, events in timed.items()},
         {name: len(run.workers) for name, run in runs.items()},
         {name: run.of("warm")[0].time_s - began_s for name, run in runs.items()},
         {name: run.collective for name, run in runs.items()},
         watch.steal,
         watch.foreign,
-        min(sum(event["wall_s"] for event in events) for events in told.values()),
+        min(sum(event["wall_s"] for event in events) for events in timed.values()),
     )
 
 

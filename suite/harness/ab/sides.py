@@ -130,8 +130,8 @@ def base_of(base: str, case: Case, interpreter: Interpreter) -> Side:
     """
     kind, row = kind_of("--base", base), case.trainer
     if kind.name == "document" and not document_of(row).exists():
-        told = f"the bare calls of {row.name}'s document are not in {document_of(row)}"
-        raise HarnessError(told)
+        missing = f"the bare calls of {row.name}'s document are not in {document_of(row)}"
+        raise HarnessError(missing)
     if kind.name == "backend" and base not in row.backends:
         raise HarnessError(f"{row.name} has no backend {base} to compare {case.backend} with")
     if kind.name == "keras" and not row.keras:

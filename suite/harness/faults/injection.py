@@ -198,7 +198,7 @@ class _Scenario:
         since_s = time.monotonic()
 
         def seen(run: Run) -> bool:
-            going = {task for task in tasks if len(run.made_by(task, since_s)) >= FEW}
+            going = {task for task in tasks if len(run.steps_of(task, since_s)) >= FEW}
             return not (set(tasks) - going) & set(cluster.alive())
 
         return seen
