@@ -17,8 +17,7 @@ from suite.harness.core import backends
 from suite.harness.core.errors import BadInput, HarnessError
 from suite.harness.core.paths import ROOT
 from suite.harness.core.versions import FLAVORS, NO_KERAS
-from suite.harness.environment import interpreter as environments
-from suite.harness.environment.interpreter import Interpreter
+from suite.harness.environment.interpreter import Interpreter, describe
 
 if TYPE_CHECKING:
     from suite.harness.core.case import Case
@@ -86,7 +85,7 @@ def chosen(base: str | None, new: str | None, options: Any) -> dict[str, Any]:
 def check(base: str | None, scale: float) -> None:
     """Raise BadInput for an interpreter without TensorFlow, before any measurement."""
     if base is not None and kind_of("--base", base).name == "python":
-        environments.describe(base, scale)
+        describe(base, scale)
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ class Side:
 
 def interpreter_of(base: str, interpreter: Interpreter) -> Interpreter:
     """Return the interpreter of the base side; `interpreter` is that of the new side."""
-    return environments.describe(base) if kind_of("--base", base).name == "python" else interpreter
+    return describe(base) if kind_of("--base", base).name == "python" else interpreter
 
 
 def document_of(row: Trainer) -> Path:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import fcntl
-import signal as signals
+import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -182,7 +182,7 @@ class Cluster:
         for event, name in (("fault_started", fault), ("fault_ended", healed)):
             if name:
                 self.record(event, task, fault=name)
-        if signum in (signals.SIGKILL, signals.SIGTERM):
+        if signum in (signal.SIGKILL, signal.SIGTERM):
             self.ended_by_harness.add((task, self.attempts[task]))
         self.signals += 1
         self.cluster_init.send(
@@ -295,12 +295,12 @@ class Cluster:
     def end(self, *tasks: str) -> None:
         """End tasks as a cluster manager does: SIGTERM, then SIGKILL for a task that ignores it."""
         for task in tasks:
-            self.signal(task, signals.SIGTERM)
+            self.signal(task, signal.SIGTERM)
         try:
             self.wait_exit(*tasks)
         except DeadlineExceeded:
             for task in set(tasks) & set(self.alive()):
-                self.signal(task, signals.SIGKILL)
+                self.signal(task, signal.SIGKILL)
             self.wait_exit(*tasks)
 
     def finish(self) -> Run:
