@@ -18,10 +18,15 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from suite.benchmarks.recorded_clock import RecordedClock
 from suite.benchmarks.time_budget import Taken, interleaved, passes
-from suite.benchmarks.training_runs import Trained, common_collective, record_memory, trained
-from suite.harness.core import backends
+from suite.benchmarks.training_runs import (
+    Trained,
+    common_collective,
+    record_memory,
+    require_requested_backend,
+    trained,
+    unmet,
+)
 from suite.harness.core.case import Case
-from suite.harness.core.errors import Unsupported
 from suite.harness.metrics import interference
 from suite.harness.metrics.throughput import timed_steps
 from suite.harness.pytest_plugin.fixtures import WATCHED, case_of
@@ -49,18 +54,6 @@ def measured(launch: Launch, **how: Any) -> Trained:
     steps = STEPS["synchronous" if row.synchronous else kind]
     steps //= len(launch.engine.topology(row).workers) if row.aggregates else 1
     return trained(launch, steps, **how)
-
-
-def unmet(case: Case, collective: str, session: Session) -> str:
-    """Return the reason why this implementation is not the requested one, or "" if it is."""
-    return backends.unmet(case.backend, collective, session.has_gpus(case))
-
-
-def must_be_what_was_asked(case: Case, collective: str, session: Session) -> None:
-    """Raise Unsupported if another implementation did the work under the requested name."""
-    reason = unmet(case, collective, session)
-    if reason:
-        raise Unsupported(reason)
 
 
 def by_backend(
@@ -120,7 +113,7 @@ def test_throughput(
     benchmark.params = {"trainer": case.trainer.name, "backend": case.backend, "keras": case.keras}
     times_s = [time_s for steps in timed for time_s in steps.times_s]
     benchmark.pedantic(CLOCK.replay, rounds=CLOCK.load(times_s))
-    must_be_what_was_asked(case, collective, session)
+    require_requested_backend(case, collective, session)
 
 
 @pytest.mark.cases(flags=("model",), backends="each", flavors="first")
@@ -144,7 +137,7 @@ def test_throughput_of_the_grid(
             record(metric, value, unit, better, **columns)
         record_memory(record, one, **columns)
         if workers > 1:  # one worker has no peer to reduce with
-            must_be_what_was_asked(case, one.run.collective, session)
+            require_requested_backend(case, one.run.collective, session)
 
 
 @pytest.mark.claim("dtensor/scaling")

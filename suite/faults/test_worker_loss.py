@@ -33,7 +33,7 @@ def test_peers_of_a_frozen_worker_fail_in_time(outcome, deadlines, record):
 @scenario(crashes.interrupted)
 def test_a_restarted_cluster_waits_for_the_lost_worker(outcome, record):
     run = outcome.run
-    record("trained_again_s", recovery.trained_again_s(run), "s", "lower", fault="sigkill")
+    record("resumed_s", recovery.resumed_s(run), "s", "lower", fault="sigkill")
     restart.restarted_cluster_waits(run)
 
 

@@ -122,7 +122,7 @@ def test_a_coordinator_s_rounds_are_timed_as_a_whole():
     assert steps.times_s == pytest.approx([0.1] * 3)  # the two of 0.2 s were warm-up
     assert steps.steps_per_s == pytest.approx(10)
     assert steps.examples_per_s == pytest.approx(640)
-    with pytest.raises(ValueError, match="told of 1 x `executed`, at least 2"):
+    with pytest.raises(ValueError, match="reported 1 x `executed`, at least 2"):
         timed_steps(replace(run, events=in_order(told[:1])))
 
 

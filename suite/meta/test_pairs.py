@@ -187,7 +187,7 @@ def test_warm_up_is_bounded_in_seconds_whatever_number_of_steps_an_event_ends(mo
 
 
 def test_nothing_is_planted_where_tasks_wait_for_each_other(fake_engine, tmp_path: Path):
-    with pytest.raises(HarnessError, match="--slow-down: planted where one process leads"):
+    with pytest.raises(HarnessError, match="--slow-down: needs a single leading process"):
         interleaved.measured(sides_of(fake_engine, tmp_path, LOOP), 1, slow_down=0.1, turns=10)
 
 
@@ -281,7 +281,7 @@ def test_the_base_differs_in_that_one_thing():
 
 def test_keras_2_is_the_counterpart_of_tf_keras(monkeypatch):
     old = Interpreter(sys.executable, "3.11", "2.15.1", keras="2.15.0")
-    monkeypatch.setattr(sides.environments, "describe", lambda _: old)
+    monkeypatch.setattr(sides, "describe", lambda _: old)
     assert sides.interpreter_of("same", HERE) == HERE
     assert sides.interpreter_of(sys.executable, HERE) == old
     assert sides.base_of(sys.executable, ALONE, old).case.keras == "keras2"
@@ -317,7 +317,7 @@ def test_cases_that_cannot_differ_so_are_left_out_with_the_reason(
     monkeypatch, base: str, left_out: dict[Case, str]
 ):
     old = Interpreter(sys.executable, "3.11", "2.15.1", keras="2.15.0", tf_keras="2.21.0")
-    monkeypatch.setattr(sides.environments, "describe", lambda _: old)
+    monkeypatch.setattr(sides, "describe", lambda _: old)
     several = Case(BY_NAME["keras_multi_worker_mirrored"], "nccl", "tf_keras")
     cases = [ALONE, SUPERVISOR, several, *(c for c in left_out if c.keras == "keras3")]
     found, reasons = sides.comparable(base, cases, HERE)

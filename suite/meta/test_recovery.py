@@ -52,7 +52,7 @@ def test_who_tells_of_its_error_has_noticed_then_however_long_it_takes_to_leave(
 
 
 def test_training_is_back_when_all_have_made_a_step():
-    assert recovery.trained_again_s(LOSS) == 1.5
+    assert recovery.resumed_s(LOSS) == 1.5
 
 
 def test_what_an_interruption_costs_is_the_difference_of_losses():
@@ -78,7 +78,7 @@ def test_who_tells_no_seconds_is_not_measured():
 
 
 def test_without_a_fault_there_is_nothing_to_measure():
-    with pytest.raises(ValueError, match="nothing was hurt"):
+    with pytest.raises(ValueError, match="this run has no fault"):
         recovery.hung(lived())
 
 

@@ -385,11 +385,9 @@ def test_listing_tests_makes_and_probes_nothing(monkeypatch, tmp_path):
     def never(*_):
         raise AssertionError("what only a run needs")
 
-    monkeypatch.setattr(setup.data, "resolve", never)
-    monkeypatch.setattr(setup.network, "probe", never)
-    monkeypatch.setattr(
-        setup.environments, "describe", lambda path, _: Interpreter(path, "3", "2.21")
-    )
+    monkeypatch.setattr(setup.dataset, "resolve", never)
+    monkeypatch.setattr(setup.addresses, "probe", never)
+    monkeypatch.setattr(setup, "describe", lambda path, _: Interpreter(path, "3", "2.21"))
     settings = options.read(options_with(run_dir=str(tmp_path / "run")))
     setup.settle(settings, runs=False)
     assert not (tmp_path / "run").exists()

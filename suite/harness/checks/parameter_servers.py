@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 
-from suite.harness.checks.assertions import asked_steps, check, equal, only, require, some
+from suite.harness.checks.assertions import check, equal, only, requested_steps, require, some
 from suite.harness.checks.checkpoints import _remains, chief
 from suite.harness.core.history import Event, Run
 
@@ -84,7 +84,7 @@ def _is_of_variable(op: str, variables: Iterable[str]) -> bool:
 @check
 def all_workers_contribute(run: Run) -> None:
     """Require that each worker makes a fair share of the steps."""
-    counts = {task: len(run.made_by(task)) for task in run.workers}
+    counts = {task: len(run.steps_of(task)) for task in run.workers}
     fair = sum(counts.values()) / len(counts)
     few = {task: n for task, n in counts.items() if n < SMALLEST_SHARE * fair or n == 0}
     require(not few, f"steps by worker: {counts}; too few: {few}")
@@ -127,7 +127,7 @@ def aggregates_accounted(run: Run) -> None:
 @check
 def stops_at_the_limit(run: Run) -> None:
     """Require that each driver reaches the step limit, and makes no step after seeing it."""
-    limit = asked_steps(run)
+    limit = requested_steps(run)
     for task in run.drivers:
         steps = [e["global_step"] for e in run.of("step", task)]
         beyond = [step for step in steps[:-1] if step >= limit]
@@ -248,7 +248,7 @@ def coordinator_continues(run: Run) -> None:
     for task in run.drivers:
         ended = run.exit_of(task)
         require(not ended or ended["ended_by_harness"], f"{task} ended: {ended}")
-        told = run.made_by(task)
+        told = run.steps_of(task)
         without = [e for e in told if died < e.time_s < back]
         again = [e for e in told if e.time_s > back]
         what = f"{run.trainer.progress}s that {task} told of while {lost} was"
@@ -278,7 +278,7 @@ def _made_without(run: Run) -> Iterator[tuple[int, str]]:
     """Yield each worker's number of steps while the lost one was dead, and a message."""
     lost, died, back = _absence(run)
     for task in some("worker that survives", [task for task in run.workers if task != lost]):
-        made = sum(e.time_s < back for e in run.made_by(task, died))
+        made = sum(e.time_s < back for e in run.steps_of(task, died))
         yield (
             made,
             f"{task} made {made} steps in the {back - died:.3f} s in which {lost} was dead",
@@ -290,7 +290,7 @@ def lost_worker_returns(run: Run) -> None:
     """Require that a worker makes steps again after it died and was restarted."""
     lost = some("fault", run.of("fault_started"))[0].task
     back = some(f"second start of {lost}", [e for e in run.of("spawned", lost) if e.attempt])[-1]
-    some(f"step of {lost} after it came back", run.made_by(lost, back.time_s))
+    some(f"step of {lost} after it came back", run.steps_of(lost, back.time_s))
 
 
 @check

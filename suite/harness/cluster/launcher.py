@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any
 
 from reference_trainers import Trainer
-from suite.harness.cluster import addresses as network
+from suite.harness.cluster.addresses import NAMESPACE, Network
 from suite.harness.cluster.cluster import Cluster, Progress
 from suite.harness.cluster.launch_spec import Plan
 from suite.harness.cluster.zygote_client import SESSION_VARIABLE, ClusterInit, Zygote, ZygoteDied
@@ -55,7 +55,7 @@ class Engine:
 
     python: str
     flavors: Mapping[str, Mapping[str, str]]  # Keras flavor -> its environment variables
-    network: network.Network
+    network: Network
     deadlines: Deadlines
     directory: Path  # the run directory; holds events/ and logs/
     progress: Progress
@@ -138,7 +138,7 @@ class Engine:
         }
 
     def connect(self, flavor: str) -> ClusterInit:
-        isolate = self.network.kind == network.NAMESPACE
+        isolate = self.network.kind == NAMESPACE
         while True:
             try:
                 return self._zygote(flavor).connect(self.deadlines, isolate=isolate)
