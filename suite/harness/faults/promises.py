@@ -75,7 +75,7 @@ def make_steps(cluster: Cluster, tasks: Sequence[str]) -> Callable[[Run], bool]:
     since_s = time.monotonic()
 
     def made(run: Run) -> bool:
-        going = {task for task in tasks if len(run.made_by(task, since_s)) >= FEW}
+        going = {task for task in tasks if len(run.steps_of(task, since_s)) >= FEW}
         return not (set(tasks) - going) & set(cluster.alive())
 
     return made
