@@ -19,14 +19,26 @@ from reports.core.text import figure as digits
 from reports.core.text import plural
 from reports.rundir.frame import RunFrames
 from reports.sections import collectives
-from reports.sections.collectives import BY_BANDWIDTH, BY_LINK, BY_SIZE, LOOPBACK
+from reports.sections.collectives import LOOPBACK
 
+BY_SIZE = "busbw by tensor size"
+BY_LINK = "busbw over rate-limited links"
+BY_BANDWIDTH = "Training of two workers by link bandwidth"
+CAPTIONS = {
+    BY_SIZE: "Lines connect medians over clusters. Pale bars show the range over clusters. Gray "
+    "lines show limits measured in the same run: one plain TCP stream over the same path, memcpy, "
+    "and a plain copy between two GPUs, if there are any.",
+    BY_LINK: "Thin lines of the same color show the rate limit of the link, which is an upper "
+    "bound of busbw.",
+    BY_BANDWIDTH: "Thin lines show the largest number of steps per second that the transfer of the "
+    "gradients allows. Gray lines show training over links without a rate limit.",
+}
 LIMIT = "#66707d"
 Summary = Sequence[Mapping[str, Any]]
 Trained = Mapping[str, Mapping[str, Mapping[str, float]]]
 
 
-def drawn(run: RunFrames) -> Iterator[tuple[str, str]]:
+def collective_charts(run: RunFrames) -> Iterator[tuple[str, str]]:
     """Yield (heading, SVG) of each chart that has values."""
     measurements = run.measurements
     summary = collectives.summarise(measurements)

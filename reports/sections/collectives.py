@@ -27,16 +27,6 @@ LOOPBACK, WHOLE = "loopback", "whole"
 OF = r"(?:(?P<op>\w+) (?P<size_bytes>\d+) B ?)?(?:over (?P<link>\S+) ?)?(?:with (?P<setting>.+))?"
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 LINKS = (LOOPBACK, WHOLE, "10gbit", "1gbit", "200mbit", "delay", "loss")
-BY_SIZE, BY_LINK = "busbw by size of the whole tensor", "The same over links held to a speed"
-BY_BANDWIDTH = "Training of two workers by the speed of their links"
-CAPTIONS = {
-    BY_SIZE: "Median over clusters; pale strokes go from the slowest to the fastest of them. Grey "
-    "lines: one plain TCP stream over the same path, memcpy, and a plain copy between two GPUs if "
-    "there are, in the same run.",
-    BY_LINK: "Thin lines of the same colour: that speed, which busbw cannot be above.",
-    BY_BANDWIDTH: "Thin line: the most steps that its gradients leave room for. Grey: over links "
-    "that nothing slows down.",
-}
 KEYS = ("op", "workers", "link", "size_bytes", "backend", "collective")
 # short name -> metric
 VALUES = {

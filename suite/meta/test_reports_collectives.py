@@ -117,7 +117,7 @@ def test_nccl_stands_beside_a_copy_between_gpus(run, tmp_path):
     assert found[-2:] == ("", "46")  # of TCP, of GPU copy
     assert collectives.table(on_gpus).columns[-1].name == "of GPU copy %"
     assert collectives.limits(on_gpus).columns[-1].name == "GPU copy GB/s"
-    assert "GPU copy 20.0" in next(svg for _, svg in collective_charts.drawn(on_gpus))
+    assert "GPU copy 20.0" in next(svg for _, svg in collective_charts.collective_charts(on_gpus))
     # A run without a GPU has no empty GPU columns.
     assert not [c for c in collectives.limits(run).columns if "GPU" in c.name]
 
@@ -169,15 +169,15 @@ def test_every_page_has_all_of_it(run):
     assert len(titles) == 4
     page, text = html.render(run), markdown.render(run)
     assert [title for title in titles if title not in page or title not in text] == []
-    headings = [heading for heading, _ in collective_charts.drawn(run)]
-    assert headings == list(collectives.CAPTIONS)
-    for heading, caption in collectives.CAPTIONS.items():
+    headings = [heading for heading, _ in collective_charts.collective_charts(run)]
+    assert headings == list(collective_charts.CAPTIONS)
+    for heading, caption in collective_charts.CAPTIONS.items():
         assert f"<h3>{heading}</h3>" in page
         assert f"<figcaption>{caption}</figcaption>" in page
 
 
 def test_pictures_name_operations_limits_and_links(run):
-    by_size, by_link, by_bandwidth = (svg for _, svg in collective_charts.drawn(run))
+    by_size, by_link, by_bandwidth = (svg for _, svg in collective_charts.collective_charts(run))
     told = ("broadcast, auto", "2 workers", "4 workers", "64 MiB", "TCP 1.91", "memcpy 5.00")
     assert [words for words in told if words not in by_size] == []
     assert "all_reduce, 2 workers, over 200mbit" in by_link
@@ -194,7 +194,7 @@ def test_the_terminal_says_little_unless_asked(run, full: bool, shown: str):
 def test_a_run_without_collectives_has_nothing_of_it(tmp_path: Path):
     run = frame.load(made_up_run.write_small(tmp_path))
     assert collectives.tables(run) == []
-    assert list(collective_charts.drawn(run)) == []
+    assert list(collective_charts.collective_charts(run)) == []
     assert collectives.brief(run).rows == ()
 
 

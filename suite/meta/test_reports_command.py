@@ -19,6 +19,7 @@ import pytest
 
 import reports
 from reports import __main__ as command
+from reports.charts import by_section
 from reports.render import html, markdown, pages, terminal
 from reports.rundir import frame
 from reports.sections import registry
@@ -173,6 +174,8 @@ def test_broken_section_becomes_a_note_beside_others(
         ]
         for page in (terminal, markdown, html):
             monkeypatch.setattr(page, "SECTIONS", rows)
+    if module == "charts.section_charts":  # likewise
+        monkeypatch.setitem(by_section.CHARTS, "throughput", by_section.Charts(broken))
     note = f"section {title} could not be rendered: KeyError: "
     file = tmp_path / "page.html"
     for page, command_line in (

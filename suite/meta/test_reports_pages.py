@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from reports.charts import svg
+from reports.charts import by_section, svg
 from reports.core.verdicts import VERDICTS
 from reports.render import html, markdown, run_facts, terminal
 from reports.rundir import frame
-from reports.sections import conformance, throughput, training_curves
+from reports.sections import conformance, registry, throughput, training_curves
 from suite.harness.pytest_plugin import run_directory_plugin
 from suite.meta import made_up_run
 
@@ -141,6 +141,10 @@ def test_the_page_holds_facts_numbers_and_charts(run: frame.RunFrames, page: Pag
     ]
     for expected in ("12.00 ±0.30", "asked nccl, got ring", "0.125", "94.0", "12.5"):
         assert expected in text
+
+
+def test_charts_belong_to_sections():
+    assert set(by_section.CHARTS) <= {section.name for section in registry.SECTIONS}
 
 
 def test_only_web_addresses_become_links(run: frame.RunFrames, tmp_path: Path):
