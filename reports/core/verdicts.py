@@ -17,7 +17,7 @@ class Verdict:
     name: str
     mark: str
     ascii_mark: str
-    colour: str  # in a terminal
+    color: str  # in a terminal
     red: bool  # True if one such verdict makes the run fail
     meaning: str
 

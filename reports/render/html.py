@@ -72,7 +72,7 @@ def _content(run: RunFrames, failures: Failures) -> Mapping[str, Any]:
 
     nothing = conformance.Matrix((), (), {})
     rows = section("Every verdict", lambda: list(_verdicts(run)), [])
-    pictures = section("Timelines", lambda: fault_timelines.of(run), [])
+    pictures = section("Timelines", lambda: fault_timelines.draw_all(run), [])
     return {
         "run_id": run.run_id,
         "passed": run_facts.passed(run),

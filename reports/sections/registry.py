@@ -84,7 +84,7 @@ class Failures(list[str]):
         )
 
 
-def elsewhere(measurements: pd.DataFrame) -> Collection[str]:
+def metrics_with_section(measurements: pd.DataFrame) -> Collection[str]:
     """Return the metrics that have a section of their own."""
     return {metric for row in SECTIONS for metric in row.rows(measurements)["metric"].unique()}
 
@@ -119,19 +119,19 @@ SECTIONS = (
         collectives.rows,
         always=False,
     ),
-    Section("paired", "In turns", PAIRED, PAIRED, pairs.rows, always=False),
+    Section("paired", "Paired comparisons", PAIRED, PAIRED, pairs.rows, always=False),
     Section("faults", "Faults", FAULTS, FAULTS, fault_matrix.rows, always=False),
     Section(
         "curves",
         "Training curves",
-        one(lambda run: training_curves.table(training_curves.of(run))),
+        one(lambda run: training_curves.table(training_curves.of_run(run))),
     ),
     Section(
         "published", "Published figures", one(published_figures.table), rows=published_figures.rows
     ),
     Section(
         "machine",
-        "Machine while timing",
+        "CPU interference",
         one(interference.table),
         one(interference.warning),
         interference.rows,
@@ -139,14 +139,14 @@ SECTIONS = (
     ),
     Section(
         "startup",
-        "Start-up, saving and memory",
+        "Startup, checkpoints and memory",
         one(startup.table),
         rows=startup.rows,
     ),
-    Section("memory", "Memory of each task", one(memory.table), rows=memory.rows, always=False),
+    Section("memory", "Memory per task", one(memory.table), rows=memory.rows, always=False),
     Section(
         "measured",
         "Other measurements",
-        one(lambda run: other_metrics.table(run, elsewhere(run.measurements))),
+        one(lambda run: other_metrics.table(run, metrics_with_section(run.measurements))),
     ),
 )
