@@ -15,7 +15,7 @@ def measure(outcome: FaultOutcome, record: Any) -> None:
     restarted = outcome.restarted == promises.ALL
     detected = dict(recovery.detection_s(outcome.run)) if restarted else {}
     if detected and not recovery.hung(outcome.run):
-        record("fault_noticed_s", max(detected.values()), "s", "lower")
+        record("fault_detection_s", max(detected.values()), "s", "lower")
     again_s = recovery.recovered_s(outcome.run)
     if again_s is not None:
         record("fault_recovered_s", again_s, "s", "lower")

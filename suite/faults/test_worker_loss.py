@@ -15,7 +15,7 @@ from suite.harness.scenarios import crashes
 def test_peers_of_a_killed_worker_fail_in_time(outcome, deadlines, record):
     run = outcome.run
     for _, detection_s in recovery.detection_s(run):
-        record("peer_loss_noticed_s", detection_s, "s", "lower", fault="sigkill")
+        record("peer_loss_detection_s", detection_s, "s", "lower", fault="sigkill")
     restart.peers_fail_in_time(run, deadlines.detect_s)
 
 
@@ -24,7 +24,7 @@ def test_peers_of_a_killed_worker_fail_in_time(outcome, deadlines, record):
 @scenario(crashes.worker_frozen)
 def test_peers_of_a_frozen_worker_fail_in_time(outcome, deadlines, record):
     for _, detection_s in recovery.detection_s(outcome):
-        record("peer_loss_noticed_s", detection_s, "s", "lower", fault="sigstop")
+        record("peer_loss_detection_s", detection_s, "s", "lower", fault="sigstop")
     restart.peers_fail_in_time(outcome, deadlines.detect_s)
 
 

@@ -160,7 +160,7 @@ def test_what_was_measured_elsewhere_or_otherwise_is_resampled_apart(other: dict
 
 
 def test_pairs_of_a_comparison_that_broke_are_no_trial():
-    broke = {**made_up_pair.told(loads="failed")[0], "test": QUIET[0]["test"]}
+    broke = {**made_up_pair.verdict_rows(loads="failed")[0], "test": QUIET[0]["test"]}
     with pytest.raises(frame.BadInput, match="a comparison in recorded broke"):
         gate_trials.recorded([made_up_pair.run("recorded", QUIET, [broke])])
 
