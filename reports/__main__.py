@@ -20,8 +20,7 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from reports.ab import command as ab
-from reports.ab import gate_trials
-from reports.cli_options import GATE, TRIALS, Option, formats
+from reports.cli_options import GATE, Option, formats
 from reports.compare import gate, output, run_groups
 from reports.history import series, soak
 from reports.history import tables as trends
@@ -189,21 +188,6 @@ def took_turns(runs: list[RunFrames], options: argparse.Namespace) -> int:
     return found.exit_code(options.strict)
 
 
-def tried(runs: list[RunFrames], options: argparse.Namespace) -> int:
-    """Run trials of the gate on recorded noise; return 1 for false alarms or too few detections."""
-    found = gate_trials.recorded(runs)
-    done = gate_trials.run_trials(gate_trials.pools(found), options.comparisons, options.seed)
-    table = gate_trials.table(done)
-    lines, stands = gate_trials.summary(found, done)
-    if options.format == "md":
-        listed = "".join(f"- {markdown.escape(line)}\n" for line in lines)
-        sys.stdout.write(f"{markdown.one_table(table)}\n{listed}")
-    else:
-        _print(lambda console: terminal.one_table(table, console))
-        print("\n".join(lines))
-    return 0 if stands else 1
-
-
 FORMAT = formats("text", "md")
 COMMANDS = (
     Command(
@@ -266,14 +250,6 @@ COMMANDS = (
         ab.OPTIONS,
         runs=("RUN_DIR*",),
         codes={**JUDGED, 1: "a regression, or a comparison that broke"},
-    ),
-    Command(
-        "trials",
-        "try the gate on recorded paired comparisons of identical code",
-        tried,
-        TRIALS,
-        runs=("RECORDS…",),
-        codes={1: "a false alarm, or too many slowdowns that were not found"},
     ),
     Command(
         "soak",
