@@ -20,6 +20,7 @@ from suite.campaigns import __main__ as command
 from suite.campaigns import gate_trials, parquet_file
 from suite.meta import made_up_pair, made_up_run
 
+made_up = made_up_run.made_up
 COMPARISONS = 20
 LATER = "2026-01-02T05:34:05Z"  # 2.5 hours after the others
 
