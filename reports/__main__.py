@@ -20,8 +20,7 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from reports.ab import command as ab
-from reports.ab import gate_trials
-from reports.cli_options import GATE, TRIALS, Option, formats
+from reports.cli_options import GATE, Option, formats
 from reports.compare import gate, output, run_groups
 from reports.history import series, soak
 from reports.history import tables as trends
@@ -189,21 +188,6 @@ def compare_interleaved(runs: list[RunFrames], options: argparse.Namespace) -> i
     return outcome.exit_code(options.strict)
 
 
-def try_gate(runs: list[RunFrames], options: argparse.Namespace) -> int:
-    """Run trials of the gate on recorded noise; return 1 for false alarms or too few detections."""
-    records = gate_trials.recorded(runs)
-    trials = gate_trials.run_trials(gate_trials.pools(records), options.comparisons, options.seed)
-    table = gate_trials.table(trials)
-    lines, is_sound = gate_trials.summary(records, trials)
-    if options.format == "md":
-        bullets = "".join(f"- {markdown.escape(line)}\n" for line in lines)
-        sys.stdout.write(f"{markdown.one_table(table)}\n{bullets}")
-    else:
-        _print(lambda console: terminal.one_table(table, console))
-        print("\n".join(lines))
-    return 0 if is_sound else 1
-
-
 FORMAT = formats("text", "md")
 COMMANDS = (
     Command(
@@ -266,14 +250,6 @@ COMMANDS = (
         ab.OPTIONS,
         runs=("RUN_DIR*",),
         codes={**GATE_CODES, 1: "a regression, or a comparison without a result"},
-    ),
-    Command(
-        "trials",
-        "test the gate on recorded paired comparisons of identical code",
-        try_gate,
-        TRIALS,
-        runs=("RECORDS…",),
-        codes={1: "a false alarm, or too many slowdowns that were not detected"},
     ),
     Command(
         "soak",

@@ -36,33 +36,9 @@ def percent(most: float) -> Callable[[str], float]:
     return read
 
 
-def whole(least: int) -> Callable[[str], int]:
-    """Return a parser of a whole number from `least` on."""
-
-    def read(written: str) -> int:
-        if not written.isdecimal() or int(written) < least:
-            raise argparse.ArgumentTypeError(f"{written!r} is not a whole number from {least} on")
-        return int(written)
-
-    return read
-
-
 STRICT: Option = (
     ("--strict",),
     {"action": "store_true", "help": "exit code 3 if an answer is cannot tell"},
-)
-TRIALS: tuple[Option, ...] = (
-    (
-        ("--comparisons",),
-        {
-            "type": whole(1),
-            "default": 1600,
-            "metavar": "N",
-            "help": "comparisons of identical code, and as many of each slowdown; default: 1600",
-        },
-    ),
-    (("--seed",), {"type": whole(0), "default": 1, "metavar": "N", "help": "default: 1"}),
-    formats("text", "md"),
 )
 GATE: tuple[Option, ...] = (
     (

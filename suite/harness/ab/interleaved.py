@@ -39,7 +39,7 @@ from suite.harness.session.session import Launch as SessionLaunch
 TURN_S = 0.05  # long compared to a handover, short compared to disturbances
 # Limit of turns of each side in a pair; long steps get fewer turns in the same time. More turns add
 # little about the same processes: pairs differ by more than the scatter of their turns (`python -m
-# reports trials`).
+# suite.campaigns trials`).
 TURNS = 60
 # Turns per pair where processes differ, so that the rest of the budget goes to more processes. The
 # best division is by variances and costs (Kalibera and Jones, ISMM 2013). Here turns get the
