@@ -73,8 +73,8 @@ def _distinct(values: Iterable[str]) -> str:
 
 def drift(options: argparse.Namespace) -> int:
     """Print the standard deviation of a run's level, by unit, as `compare` takes it from BASE."""
-    side = run_groups.of(parquet_file.load(options.file, options.runs))
-    found = run_drift.known(side)
+    side = run_groups.combine(parquet_file.load(options.file, options.runs))
+    found = run_drift.estimate(side)
     if not found.by_unit:
         raise BadInput(f"{options.file}: {run_levels.RUNS_ENOUGH} or more runs are needed")
     print(f"Drift {found.source}")

@@ -172,7 +172,7 @@ def test_machines_and_conditions_are_resampled_separately(other: dict[str, Any])
 
 
 def test_failed_comparison_is_rejected():
-    failed = {**made_up_pair.told(loads="failed")[0], "test": QUIET[0]["test"]}
+    failed = {**made_up_pair.verdict_rows(loads="failed")[0], "test": QUIET[0]["test"]}
     with pytest.raises(frame.BadInput, match="a comparison in recorded failed"):
         gate_trials.read_comparisons([made_up_pair.run("recorded", QUIET, [failed])])
 
