@@ -18,8 +18,8 @@ from reports.core.text import plural
 from reports.core.verdicts import BY_NAME, NAMES, VERDICTS, Verdict, worst
 
 DURATIONS = (
-    "time: setup and call of the test. The first test of a scenario includes the scenario. Several "
-    "scenarios may run at the same time, so the sum may exceed the duration of the run."
+    "time: setup and call of the test. The first test of a scenario includes the scenario. "
+    "Scenarios may run concurrently, so the sum may exceed the duration of the run."
 )
 FOLDERS = ("conformance", "faults", "benchmarks")
 

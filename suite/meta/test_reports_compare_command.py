@@ -219,13 +219,13 @@ def test_help_states_the_actual_constants(capsys: Any):
     assert (
         f"{run_levels.RUNS_ENOUGH} or more runs in BASE, else {100 * run_levels.DRIFT:g} " in shown
     )
-    assert f"by default {100 * ratio_tests.FLOOR:g} " in shown
+    assert f"maximum and default: {100 * ratio_tests.FLOOR:g} " in shown
 
 
 def test_different_conditions_are_reported_once():
     rows = list(step_times(usual()))
     found = gate.compare(side("base", rows), side("new", rows, spawn="exec"))
-    (note,) = (line for line in output.notes(found) if "otherwise" in line)
+    (note,) = (line for line in output.notes(found) if "conditions" in line)
     assert note.endswith("numbers are not comparable: Tasks started by fork → exec.")
 
 

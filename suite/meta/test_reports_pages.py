@@ -340,7 +340,7 @@ def test_page_starts_with_result_and_ends_with_facts(page: Page):
     assert ids[:3] == ["attention", "conformance", "findings"]
     assert ids[-1] == "about"
     text = flat(" ".join(page.text))
-    before, after = text.split("Needs attention</h2>", 1)
+    before, after = text.split("What needs attention", 1)
     assert "1 harness error" in before
     assert before.count("60,000 to train") == 1
     assert "SHA-256 of the data" not in before

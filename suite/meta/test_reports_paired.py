@@ -89,7 +89,7 @@ def test_paired_table_has_timed_seconds_and_end_reason():
         ({}, ("identical", "identical")),
         ({"backend": "nccl", "collective": "ring"}, ("none", "nccl → ring")),
         ({"trainer": "other", "workers": 2}, ("single_process, 1 worker", "other, 2 workers")),
-        ({"fault": "5 % slower"}, ("as it is", "5 % slower")),
+        ({"fault": "5 % slower"}, ("unmodified", "5 % slower")),
         ({"keras": "keras3 3.15.1"}, ("tf_keras 2.21.0", "keras3 3.15.1")),
         (
             {"tensorflow": "2.22.0", "python": "3.12.1"},

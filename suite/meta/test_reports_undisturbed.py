@@ -46,8 +46,8 @@ def test_quiet_run_has_no_warning(tmp_path: Path):
 @pytest.mark.parametrize(
     ("steals", "foreign", "load_1m", "says"),
     [
-        ([0.0, 0.0], 0.06, 0.1, "Of these: suite/benchmarks/test_a.py::test_timed_1[x]."),
-        ([0.0, 0.03], 0.0, 0.1, "Of these: suite/benchmarks/test_a.py::test_timed_1[x]."),
+        ([0.0, 0.0], 0.06, 0.1, "Noisy: suite/benchmarks/test_a.py::test_timed_1[x]."),
+        ([0.0, 0.03], 0.0, 0.1, "Noisy: suite/benchmarks/test_a.py::test_timed_1[x]."),
         ([0.03] * 7, 0.0, 0.1, "test_timed_4[x] and 2 others."),
         ([0.0], 0.0, 1.2, "The machine was busy before the run"),
     ],
