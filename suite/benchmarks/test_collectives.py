@@ -101,7 +101,7 @@ def test_copies_between_gpus_are_right(launch: Launch, record: Record) -> None:
 def test_settings_of_all_reduce(launch: Launch, record: Record) -> None:
     """Compare each setting with the default of its round, in fresh clusters, for the report."""
     for repeat in passes(ROUNDS, ROUNDS_S):
-        taken = {}
+        busbw = {}
         every = (DEFAULT, *SETTINGS)
         first = repeat * len(every) // ROUNDS  # rotated: none is always first or last
         for setting in (*every[first:], *every[:first]):
@@ -113,11 +113,11 @@ def test_settings_of_all_reduce(launch: Launch, record: Record) -> None:
                 tensors=TENSORS,
                 seconds=EACH_S,
             )
-            (taken[setting.name],) = (made.busbw_gb_per_s for made in checked_collectives(run))
+            (busbw[setting.name],) = (made.busbw_gb_per_s for made in checked_collectives(run))
             if "bytes-per-pack" in setting.flags:
                 communication.tensors_are_packed(run)
         for setting in SETTINGS:
-            ratio = taken[setting.name] / taken[DEFAULT.name]
+            ratio = busbw[setting.name] / busbw[DEFAULT.name]
             variant = named("all_reduce", TUNED_BYTES, setting=setting.name)
             columns = {"workers": 2, "variant": variant, "repeat": repeat}
             record("collective_times_default", ratio, "1", "higher", **columns)

@@ -17,7 +17,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from suite.benchmarks.recorded_clock import RecordedClock
-from suite.benchmarks.time_budget import Taken, interleaved, passes
+from suite.benchmarks.time_budget import Results, interleaved, passes
 from suite.benchmarks.training_runs import (
     Trained,
     common_collective,
@@ -58,7 +58,7 @@ def measured(launch: Launch, **how: Any) -> Trained:
 
 def by_backend(
     request: pytest.FixtureRequest, session: Session, launch: Launch
-) -> dict[Case, Taken[Trained]]:
+) -> dict[Case, Results[Trained]]:
     """Return the measurements of each backend of this test's trainer, interleaved.
 
     The first test that asks measures. All share the recorded state of the machine during the
@@ -69,20 +69,20 @@ def by_backend(
     asked = [case_of(i) for i in tests if getattr(i, "originalname", "") == name]
     cases = [c for c in asked if c and replace(c, backend=own.backend) == own]
 
-    def measure() -> tuple[dict[Case, Taken[Trained]], interference.Watch]:
+    def measure() -> tuple[dict[Case, Results[Trained]], interference.Watch]:
         with interference.Watch(alone=session.timing_lock.held) as watch:
-            taken = interleaved(
+            results = interleaved(
                 cases,
                 lambda case: measured(LaunchOf(session, case, launch.directory, name)),
                 # A result of another backend is measured often enough under that backend's name.
                 lambda case, one: bool(unmet(case, one.run.collective, session)),
                 passes(PROCESSES[session.settings.full], BUDGET_S * len(cases)),
             )
-        return taken, watch
+        return results, watch
 
     key = (name, own.trainer.name, own.keras)
-    taken, request.node.stash[WATCHED] = session.outcomes.get(key, measure)
-    return taken
+    results, request.node.stash[WATCHED] = session.outcomes.get(key, measure)
+    return results
 
 
 @pytest.mark.claim("mwms/communication", "mwms/local-overhead")

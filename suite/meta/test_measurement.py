@@ -19,7 +19,7 @@ import pytest
 from reference_trainers import BY_NAME
 from suite.benchmarks import test_throughput, training_runs
 from suite.benchmarks.recorded_clock import RecordedClock
-from suite.benchmarks.time_budget import Purse, interleaved, passes
+from suite.benchmarks.time_budget import SpareTime, interleaved, passes
 from suite.harness.core.case import Case
 from suite.harness.core.history import Event, Run, in_order
 from suite.harness.core.paths import ROOT
@@ -298,10 +298,10 @@ def test_the_row_says_whether_steps_are_made_together():
     ],
 )
 def test_passes_are_as_many_as_there_is_time_for(most, budget_s, took_s, made):
-    assert gone_through(most, budget_s, took_s, Purse()) == made
+    assert gone_through(most, budget_s, took_s, SpareTime()) == made
 
 
-def gone_through(most: int, budget_s: float, took_s: list[float], purse: Purse) -> int:
+def gone_through(most: int, budget_s: float, took_s: list[float], purse: SpareTime) -> int:
     """Return the number of passes that run when they take these times."""
     passed_s, numbers = [0.0], []
     for number in passes(most, budget_s, purse, lambda: sum(passed_s)):
@@ -312,34 +312,34 @@ def gone_through(most: int, budget_s: float, took_s: list[float], purse: Purse) 
 
 
 def test_what_one_benchmark_leaves_over_the_next_may_spend():
-    purse = Purse()
+    purse = SpareTime()
     assert gone_through(1, 60, [10], purse) == 1
     assert gone_through(4, 20, [20, 20, 20, 20], purse) == 3  # of 70 s
     assert gone_through(2, 15, [20, 20], purse) == 1  # 10 s were left, and a pass takes 20 s
 
 
 def test_what_one_benchmark_overran_is_not_taken_from_the_next():
-    purse = Purse()
+    purse = SpareTime()
     assert gone_through(3, 10, [500], purse) == 1
     assert gone_through(3, 30, [10, 10, 10], purse) == 3
 
 
 def test_a_pass_that_ends_its_test_leaves_nothing_over():
-    purse = Purse(left_s=5)
+    purse = SpareTime(left_s=5)
     for _ in passes(3, 60, purse, lambda: 0.0):
         break
     assert purse.left_s == 5
 
 
 def test_endless_time_is_not_left_over():
-    purse = Purse()
+    purse = SpareTime()
     assert gone_through(2, math.inf, [1000, 1000], purse) == 2
     assert gone_through(2, 10, [20, 20], purse) == 1
 
 
 def test_a_budget_that_is_spent_before_the_first_pass_has_one():
     ticks = itertools.count()
-    assert list(passes(3, 0.0, Purse(), lambda: float(next(ticks)))) == [0]
+    assert list(passes(3, 0.0, SpareTime(), lambda: float(next(ticks)))) == [0]
 
 
 def test_what_is_compared_takes_turns_and_every_second_pass_goes_the_other_way_round():
@@ -426,7 +426,7 @@ def test_the_backends_of_a_trainer_share_turns_and_the_state_of_the_machine(monk
 
 
 def test_passes_in_which_nobody_is_left_take_no_time_from_others():
-    purse = Purse()
+    purse = SpareTime()
     numbers = passes(4, 60, purse, itertools.count(step=10).__next__)
     interleaved(["a"], str, lambda *_: True, numbers)
     assert purse.left_s == 20  # four passes, of 10 s each by this clock
