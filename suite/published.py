@@ -27,13 +27,14 @@ from suite.harness.core.case import Case
 from suite.harness.core.errors import BadInput, Unsupported
 from suite.harness.core.history import Run
 from suite.harness.core.settings import Settings
-from suite.harness.core.versions import NO_KERAS, read_toml
+from suite.harness.core.versions import NO_KERAS
 from suite.harness.environment.dataset import Dataset
 from suite.harness.pytest_plugin.progress import Progress
 from suite.harness.scenarios import small_programs
 from suite.harness.scenarios.base import complete, part_of_data, trained
 from suite.harness.session import setup as wiring
 from suite.harness.session.session import Launch, Session
+from suite.harness.tables.toml_schema import read_toml
 
 HERE = Path(__file__).parent / "conformance"
 FIGURES, SEEDS = HERE / "published_figures.toml", HERE / "published_seeds.csv"
