@@ -2,7 +2,7 @@
 
 import pytest
 
-from suite.harness.checks import checkpoints, parameter_servers, restart
+from suite.harness.checks import checkpoints, coordinator, parameter_servers, restart, supervisor
 from suite.harness.metrics import recovery
 from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import crashes
@@ -129,14 +129,14 @@ def test_lost_worker_returns(outcome):
 @pytest.mark.cases(families=("ps2",), fit=True)
 @scenario(crashes.fit_worker_lost)
 def test_fit_continues_after_worker_loss_and_return(outcome):
-    parameter_servers.coordinator_continues(outcome)
+    coordinator.coordinator_continues(outcome)
 
 
 @pytest.mark.claim("ps1/sync-worker-loss")
 @pytest.mark.cases(families=("ps1",), aggregates=True)
 @scenario(crashes.aggregated_worker_lost)
 def test_peers_block_until_lost_worker_returns(outcome):
-    parameter_servers.peers_block_without_worker(outcome)
+    supervisor.peers_block_without_worker(outcome)
     parameter_servers.lost_worker_returns(outcome)
 
 
@@ -144,5 +144,5 @@ def test_peers_block_until_lost_worker_returns(outcome):
 @pytest.mark.cases(events=("scheduled",))
 @scenario(crashes.asynchronous_worker_lost)
 def test_functions_of_a_lost_worker_run_at_least_once(outcome):
-    parameter_servers.functions_run_at_least_once(outcome)
-    parameter_servers.executed_as_scheduled(outcome)
+    coordinator.functions_run_at_least_once(outcome)
+    coordinator.executed_as_scheduled(outcome)

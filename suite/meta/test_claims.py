@@ -114,6 +114,7 @@ def test_a_claim_is_made_for_its_versions_only():
         ('["one"]\n', '["tow"]\n', r"no approach 'tow' \(did you mean 'two'\?\)"),
         ('["one"]\n', "[]\n", "trainers is missing"),
         ('"document"', '"hearsay"', "origin must be one of document, guide, issue, measured"),
+        ('["one"]\n', "[1]\n", r"trainers must be a list of strings, not \[1\]"),
         ("https://", "see ", "url must be an https address"),
         ('">=2.4"', '"2.4 or so"', "not a version or specifier"),
         ('"family/what"', '"Family"', "an id reads family/what"),

@@ -16,7 +16,7 @@ from pathlib import Path
 from scipy import stats
 
 from suite.harness.core.paths import ROOT
-from suite.harness.core.versions import read_toml
+from suite.harness.tables.toml_schema import read_toml
 
 HERE = ROOT / "suite" / "conformance"
 FIGURES, SEEDS = HERE / "published_figures.toml", HERE / "published_seeds.csv"
