@@ -358,7 +358,7 @@ def test_sides_are_interleaved_and_every_second_pass_reversed():
     }
 
 
-def test_who_has_enough_or_fails_is_left_out_and_the_others_go_on():
+def test_finished_or_failed_sides_are_left_out():
     order: list[str] = []
 
     def measure(side: str) -> str:
