@@ -23,7 +23,7 @@ from suite.meta.forked import SHARED, preload
 STOPS, REACHED = "PHASE_STOPS", "PHASE_REACHED"
 HANGS_S = 120
 TESTS = '''
-"""A test that passes, then one for each phase of a run, which stands still in it."""
+"""A test that passes, then one for each phase of a run, which blocks in that phase."""
 import signal
 import pytest
 from suite.harness.scenarios import base

@@ -57,7 +57,7 @@ def test_cannot(healthy):
     raise Unsupported("no GPU here")
 
 @pytest.mark.cases(families=("single",))
-def test_cannot_and_nobody_knew(healthy):
+def test_unsupported_without_a_row(healthy):
     raise Unsupported("no GPU here")
 
 @pytest.mark.cases(families=("single",))
@@ -75,7 +75,7 @@ def test_measures(healthy, record):
 '''
 
 AHEAD = '''
-"""Scenarios that tell whether others are outcome at the same time."""
+"""Scenarios that pass only if others run at the same time."""
 from pathlib import Path
 import pytest
 from suite.harness.scenarios import base
@@ -371,7 +371,7 @@ def lock_name(stage: Path) -> str:
     return str(stage)[-100:]
 
 
-def beside_another_run(stage: Path, arguments: Sequence[str]) -> Done:
+def during_another_run(stage: Path, arguments: Sequence[str]) -> Done:
     """Run a session while another run holds the timing lock until the session waits for it."""
     with socket.socket(socket.AF_UNIX) as other, ThreadPoolExecutor(1) as pool:
         other.bind(f"\0{lock_name(stage)}")
@@ -444,7 +444,7 @@ def bound() -> list[int]:
 # Sessions that run on a stage, by name. Each takes seconds, most of them on one core.
 SESSIONS: Mapping[str, Callable[[Path], Done]] = {
     "on two": lambda stage: run_pytest(stage, ["--run-dir", "run2", "-n", "2"]),
-    "whole": lambda stage: beside_another_run(stage, ["--run-dir", "run", "--seed", "11"]),
+    "whole": lambda stage: during_another_run(stage, ["--run-dir", "run", "--seed", "11"]),
     "small files": lambda stage: run_pytest(
         stage,
         ["-k", "test_is_idle and single", "--run-dir", "unwritten"],

@@ -24,7 +24,7 @@ NOTHING = Settings(seed=1)  # asked for
         ("full", True, ["tf_keras", "keras3"]),
     ],
 )
-def test_keras_flavours_as_the_test_and_the_run_have_time_for(flavors, full, expected):
+def test_keras_flavors_as_the_test_and_the_run_have_time_for(flavors, full, expected):
     found = select(
         Needs(flavors=flavors), replace(NOTHING, full=full), ["tf_keras", "keras3"], [LOOP]
     )

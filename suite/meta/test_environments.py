@@ -42,11 +42,11 @@ def test_keras_3_begins_with_tensorflow_2_16(version: str):
     assert list(Interpreter("python", "3.11", version, keras="3.0.5").flavors) == ["keras3"]
 
 
-def test_keras_2_beside_a_new_tensorflow_is_not_keras_3():
+def test_keras_2_with_a_new_tensorflow_is_not_keras_3():
     assert Interpreter("python", "3.11", "2.16.1", keras="2.15.0").flavors == {}
 
 
-def test_a_label_is_the_flavour_and_its_version():
+def test_label_is_the_flavor_and_its_version():
     assert [NEW.label(name) for name in ("tf_keras", "keras3", "none")] == [
         "tf_keras 2.21.0",
         "keras3 3.15.1",
@@ -65,7 +65,7 @@ def test_only_tf_keras_uses_the_legacy_variable():
     assert OLD.environment("keras2")["TF_USE_LEGACY_KERAS"] == "0"
 
 
-def test_all_flavours_are_chosen_unless_some_are_asked_for():
+def test_all_flavors_are_chosen_unless_some_are_requested():
     assert NEW.choose(()) == ("tf_keras", "keras3")
     assert NEW.choose(("keras3",)) == ("keras3",)
 
@@ -78,7 +78,9 @@ def test_all_flavours_are_chosen_unless_some_are_asked_for():
         (NEW, "keras4", "keras4: unknown; choose from keras2, tf_keras, keras3"),
     ],
 )
-def test_a_flavour_that_is_not_here_is_refused(interpreter: Interpreter, flavor: str, message: str):
+def test_flavor_that_is_not_installed_is_refused(
+    interpreter: Interpreter, flavor: str, message: str
+):
     with pytest.raises(BadInput, match=message):
         interpreter.choose([flavor])
 
@@ -142,7 +144,7 @@ def test_python_option_says_what_is_wrong_with_a_path(tmp_path: Path, name: str,
         describe(str(path))
 
 
-def test_interpreter_that_hangs_is_told_of_and_refused_and_its_children_end(
+def test_interpreter_that_hangs_is_refused_and_its_children_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(environments, "ASKED_S", 1.5)
@@ -154,8 +156,8 @@ def test_interpreter_that_hangs_is_told_of_and_refused_and_its_children_end(
     python.chmod(0o755)
     with pytest.raises(BadInput, match=r"did not say which packages it has within 3 s \(--dead"):
         describe(str(python), scale=2)
-    told = f"asking {python} which packages it has (up to 2 s more)\n"
-    assert capsys.readouterr().err == told
+    line = f"asking {python} which packages it has (up to 2 s more)\n"
+    assert capsys.readouterr().err == line
     pid = int(child.read_text())
     wait_until("the child to end", lambda: has_ended(pid), 10)
 

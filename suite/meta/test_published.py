@@ -35,7 +35,7 @@ def test_no_figure_has_the_name_of_another_set_up():
 
 
 @pytest.mark.parametrize("setup", SHORT)
-def test_figures_of_a_few_epochs_lie_between_the_least_and_the_most_of_ours(setup):
+def test_figures_of_a_few_epochs_lie_within_our_range(setup):
     for figure in of_setup(setup):
         assert outside(figure.values, observed_ranges(setup, draws())) == []
 

@@ -21,8 +21,8 @@ signal.pause()
 def test_runs_until_killed(fake_engine, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    session = f"victim-{os.getpid()}"
-    chosen = Network(os.environ["VICTIM_NETWORK"], "for this test").with_closed_ports(session)
+    session = f"killed-{os.getpid()}"
+    chosen = Network(os.environ["KILLED_NETWORK"], "for this test").with_closed_ports(session)
     changes = {"session": session, "network": chosen, "zygotes": {}, "directory": tmp_path}
     engine = replace(fake_engine, **changes)
     trainer = fakes.bare(program, (("worker", 2),))
@@ -31,5 +31,5 @@ def test_runs_until_killed(fake_engine, tmp_path):
         cluster.wait_for("spawned", "worker/1")
         temporary = engine.zygotes["none"].directory
         wait_until("what tasks leave", lambda: len(list(temporary.glob("tmp*"))) == 2, 30)
-        Path(os.environ["VICTIM_READY"]).write_text(f"{session} {temporary} {chosen.firewall}")
+        Path(os.environ["KILLED_READY"]).write_text(f"{session} {temporary} {chosen.firewall}")
         cluster.wait_for("never", within_s=60)
