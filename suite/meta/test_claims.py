@@ -118,7 +118,7 @@ def test_a_claim_is_made_for_its_versions_only():
         ("https://", "see ", "url must be an https address"),
         ('">=2.4"', '"2.4 or so"', "not a version or specifier"),
         ('"family/what"', '"Family"', "an id reads family/what"),
-        ('">=2.4"', '">=2.4"\nkeras = "keras4"', "not a Keras flavour: 'keras4'"),
+        ('">=2.4"', '">=2.4"\nkeras = "keras4"', "not a Keras flavor: 'keras4'"),
         ("[[claim]]", "[[claims]]", r"unknown key 'claims' \(did you mean 'claim'\?\)"),
         ("approaches", "[", "not TOML"),
     ],

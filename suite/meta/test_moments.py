@@ -61,6 +61,6 @@ def test_a_kill_that_comes_late_finds_its_task_there(engine, tmp_path, monkeypat
     hold = INJECTION_POINTS[row.injection_point].hold
     assert hold
     event, step = hold(run.flags)
-    told = run.of(event, fault.task, fault.attempt)
-    assert all(e.get("global_step", 0) <= step for e in told if step)
+    events = run.of(event, fault.task, fault.attempt)
+    assert all(e.get("global_step", 0) <= step for e in events if step)
     assert not run.of("joined", fault.task, fault.attempt) or event != "started"

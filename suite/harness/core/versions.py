@@ -22,17 +22,17 @@ def version_in(version: str, specifier: str) -> bool:
 def keras_in(label: str, predicate: str) -> bool:
     """Return True if a label ("tf_keras 2.21.0", or "none") satisfies a predicate.
 
-    A predicate is one or more alternatives joined by `|`. Each is a flavour (keras2, tf_keras,
+    A predicate is one or more alternatives joined by `|`. Each is a flavor (keras2, tf_keras,
     keras3), optionally with a PEP 440 specifier: "keras3", "keras3 >=3.4,<3.9", "keras2|tf_keras".
     "" accepts all, and is the only predicate that a trainer without Keras satisfies.
     """
     alternatives = keras_alternatives(predicate)
-    flavour, _, version = label.partition(" ")
-    if not alternatives or flavour == NO_KERAS:
+    flavor, _, version = label.partition(" ")
+    if not alternatives or flavor == NO_KERAS:
         return not alternatives
-    if flavour not in FLAVOURS or not version:
+    if flavor not in FLAVOURS or not version:
         raise BadInput(f"not a Keras label: {label!r}; it reads like 'tf_keras 2.21.0'")
-    return any(flavour == name and version_in(version, spec) for name, spec in alternatives)
+    return any(flavor == name and version_in(version, spec) for name, spec in alternatives)
 
 
 def keras_alternatives(predicate: str) -> list[tuple[str, str]]:
@@ -41,6 +41,6 @@ def keras_alternatives(predicate: str) -> list[tuple[str, str]]:
     for part in predicate.split("|") if predicate.strip() else ():
         name = next((f for f in FLAVOURS if part.strip().startswith(f)), None)
         if name is None:
-            raise BadInput(f"not a Keras flavour: {part.strip()!r}; it is {', '.join(FLAVOURS)}")
+            raise BadInput(f"not a Keras flavor: {part.strip()!r}; it is {', '.join(FLAVOURS)}")
         found.append((name, part.strip()[len(name) :].strip()))
     return found
