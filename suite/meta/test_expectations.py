@@ -151,7 +151,7 @@ def test_a_nightly_counts_as_its_version():
     assert table.match("a", "t", "none", "2.22.0.dev20260101", "none")
 
 
-def test_a_trainer_without_keras_is_in_no_row_for_a_flavour():
+def test_a_trainer_without_keras_is_in_no_row_for_a_flavor():
     assert (
         Expectations((row(keras="keras2|tf_keras|keras3"),)).match("a", "t", "b", "2.21", "none")
         is None

@@ -100,8 +100,8 @@ def training_resumes(run: Run) -> None:
     spawned = run.of("spawned", fault.task, fault.attempt + 1)
     back = some(f"return of {fault.task}", spawned or run.of("fault_ended", fault.task))[-1]
     # A coordinator reports the steps of its workers only in a custom loop.
-    told = {*run.drivers, *(run.workers if "step" in run.trainer.events else ())}
-    for task in sorted(told):
+    reporting = {*run.drivers, *(run.workers if "step" in run.trainer.events else ())}
+    for task in sorted(reporting):
         made = run.steps_of(task, back.time_s)
         require(
             len(made) >= GOING_ON,
@@ -115,11 +115,11 @@ def loses_at_most_one_save_interval(run: Run) -> None:
     attempt = last_attempt(run, run.drivers[0])
     require(attempt, f"{run.drivers[0]} was never started again")
     interval = run.flags.get("save-every") or run.flags["steps-per-epoch"]
-    told = recovery.steps_reported(run)
+    reported = recovery.steps_reported(run)
     lost = recovery.steps_lost(run)
     require(
         0 <= lost <= interval,
-        f"{told} steps had been told and {lost} of them were lost, with a save every {interval}",
+        f"{lost} of {reported} reported steps were lost, with a save every {interval} steps",
     )
 
 

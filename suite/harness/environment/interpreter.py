@@ -171,8 +171,8 @@ def _answer(command: Sequence[str], within_s: float) -> str:
             said, _ = process.communicate(timeout=min(SILENT_S, within_s))
         except subprocess.TimeoutExpired:
             left_s = max(0.0, within_s - SILENT_S)
-            told = f"asking {command[0]} which packages it has (up to {left_s:g} s more)"
-            print(told, file=sys.stderr, flush=True)
+            notice = f"asking {command[0]} which packages it has (up to {left_s:g} s more)"
+            print(notice, file=sys.stderr, flush=True)
             said, _ = process.communicate(timeout=left_s)
     finally:
         with contextlib.suppress(ProcessLookupError):
