@@ -18,6 +18,7 @@ html_title = project
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
+html_show_copyright = False
 
 
 def setup(app):

@@ -6,6 +6,7 @@ of PARTS with that name. TensorFlow is not needed.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import html as html_module
 import io
@@ -37,7 +38,7 @@ DOCS = ROOT / "docs"
 EVIDENCE, RECORDED = DOCS / "evidence", DOCS / "recorded"
 MARKER = re.compile(r"^<!-- generated: ([a-z-]+)(?: ([a-z0-9-]+))? -->$", re.MULTILINE)
 LINK = re.compile(r"(?<=\]\()(?!https?:|#|mailto:)([^)\s]+)(?=\))")
-OUTPUT_COLUMNS = 110  # of the terminal that a printed output is made for
+OUTPUT_COLUMNS = 84  # of the terminal that a printed output is made for
 
 # Heading of the table of what works -> TensorFlow and Keras, as in the rows of expectations.toml.
 EXAMINED: Mapping[str, tuple[str, str]] = {
@@ -50,7 +51,7 @@ MARKS = {"": "✓", KNOWN_DEVIATION: "≈", UNSUPPORTED: "○"}
 CAMPAIGNS: Mapping[str, tuple[str, ...]] = {
     "benchmarks": ("reports show --format md DIRECTORY/*",),
     "faults": ("reports faults --format md DIRECTORY/*",),
-    "drift": ("reports history --format md --metric throughput_examples_per_s DIRECTORY",),
+    "drift": ("suite.campaigns drift FILE",),
     "soak": ("reports soak DIRECTORY/*",),
     "gate": ("suite.campaigns trials FILE",),
     "pinning": (
@@ -167,13 +168,19 @@ def deviations() -> str:
                 "all" if row.trainer == ANY else code(row.trainer),
                 _tests(row),
                 cell(_when(row)),
-                f"{cell(row.reason)} ([link]({row.url}))",
+                f"{cell(row.reason)} ([link]({row.url}))" + _finding(row),
             ]
             for row in rows
             if row.status == status
         ]
         parts += [f"## {title}\n", table(("trainer", "tests", "only with", "reason"), shown)]
     return "\n".join(parts)
+
+
+def _finding(row: Row) -> str:
+    """Return a link to the program that shows the deviation without the suite, if there is one."""
+    name = getattr(row, "finding", "")
+    return f" ([program](../findings/{name}.py))" if name else ""
 
 
 def _tests(row: Row) -> str:
@@ -411,9 +418,17 @@ def recorded_command(name: str) -> str:
     return fenced(f"$ {command.replace(paired, 'python -m reports ab')}", "console")
 
 
+def shown(name: str) -> str:
+    return printed(["reports", "show", str(run_dir(name))])
+
+
 def recorded_show(name: str) -> str:
-    text = printed(["reports", "show", str(run_dir(name))])
-    return f"{_provenance(recorded(name))}\n{fenced(text)}"
+    """Return the conformance table of the run, its notes, and the table of throughput."""
+    text = shown(name)
+    start = text.index("\nConformance\n") + 1
+    end = text.index("\n\n", text.index("\nThroughput\n"))
+    excerpt = f"...\n{text[start:end]}\n..."
+    return f"{_provenance(recorded(name))}\n{fenced(excerpt)}"
 
 
 def recorded_faults(name: str) -> str:
@@ -505,9 +520,20 @@ def pages_in(folder: str) -> str:
     """Return the contents of a folder of pages; Sphinx refuses an empty one."""
     names = sorted(path.stem for path in (DOCS / folder).glob("*.md"))
     if not names:
-        return "*There is no page yet.*\n"
+        return ""
     listed = "\n".join(f"{folder}/{name}" for name in names)
     return f"```{{toctree}}\n:maxdepth: 1\n\n{listed}\n```\n"
+
+
+def findings() -> str:
+    """Return the programs that reproduce a finding alone, with what their docstrings say."""
+    rows = []
+    for path in sorted((DOCS / "findings").glob("*.py")):
+        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        does, _, observed = text.partition("\n\n")
+        observed = observed.split("\nExit code")[0]
+        rows.append([f"[{path.stem}](findings/{path.name})", f"{cell(does)} {cell(observed)}"])
+    return table(("program", "what it does, and what came out"), rows) if rows else ""
 
 
 PARTS: Mapping[str, Callable[..., str]] = {
@@ -525,6 +551,7 @@ PARTS: Mapping[str, Callable[..., str]] = {
     "changelog": lambda: page_of("CHANGELOG.md"),
     "readme": readme,
     "pages-in": pages_in,
+    "findings": findings,
     "recorded-command": recorded_command,
     "recorded-show": recorded_show,
     "recorded-faults": recorded_faults,
