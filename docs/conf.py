@@ -13,6 +13,7 @@ extensions = ["myst_parser"]
 exclude_patterns = ["_build", "recorded"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
+smartquotes = False
 html_theme = "furo"
 html_title = project
 html_static_path = ["_static"]

@@ -27,6 +27,7 @@ from reports.charts import fault_timelines, section_charts
 from reports.core.verdicts import VERDICTS
 from reports.render import html
 from reports.rundir import frame
+from reports.sections import fault_matrix
 from suite import published
 from suite.harness.core.settings import OPTIONS
 from suite.harness.faults import matrix
@@ -50,7 +51,6 @@ MARKS = {"": "✓", KNOWN_DEVIATION: "≈", UNSUPPORTED: "○"}
 # Campaign -> the commands that print it, for the run directories in DIRECTORY or the packed FILE.
 CAMPAIGNS: Mapping[str, tuple[str, ...]] = {
     "benchmarks": ("reports show --format md DIRECTORY/*",),
-    "faults": ("reports faults --format md DIRECTORY/*",),
     "drift": ("suite.campaigns drift FILE",),
     "soak": ("reports soak DIRECTORY/*",),
     "gate": ("suite.campaigns trials FILE",),
@@ -66,7 +66,9 @@ CAMPAIGNS: Mapping[str, tuple[str, ...]] = {
 
 def cell(text: object) -> str:
     """Return text for a table's cell: one line, with what Markdown would interpret escaped."""
-    return re.sub(r"([\\|<>*_\[\]$])", r"\\\1", " ".join(str(text).split()))
+    parts = re.split(r"(`[^`]+`)", " ".join(str(text).split()))
+    marks = r"([\\|<>*_\[\]$])"
+    return "".join(p if p.startswith("`") else re.sub(marks, r"\\\1", p) for p in parts)
 
 
 def code(text: str) -> str:
@@ -508,12 +510,89 @@ def _globbed(words: Iterable[str]) -> Iterable[str]:
             yield word
 
 
+# Sections of a run's Markdown that a page of figures leaves out.
+LEFT_OUT = (
+    "Distributed training",
+    "Conformance",
+    "Known deviations",
+    "Training curves",
+    "Published figures",
+    "Memory of each task",
+    "Other measurements",
+    "Every verdict",
+    "About this run",
+)
+
+
 def demoted(markdown: str) -> str:
     """Return a report's Markdown for a section of a page: bold lines instead of headings."""
-    text = re.sub(r"^#+ (.*)$", r"**\1**", markdown, flags=re.MULTILINE)
-    text = re.sub(r"</?sub>", "", text)
-    text = re.sub(r"<details><summary>(.*?)</summary>", r"**\1**", text)
-    return text.replace("</details>", "")
+    text = re.sub(r"</?sub>|</details>", "", markdown)
+    text = re.sub(r"<details><summary>(.*?)</summary>", r"### \1", text)
+    sections = re.split(r"^#+ ", text, flags=re.MULTILINE)
+    kept = [part for part in sections if part.strip() and not _is_left_out(part)]
+    return "\n".join(re.sub(r"^(.*)$", r"**\1**", part, count=1, flags=re.M) for part in kept)
+
+
+def _is_left_out(section: str) -> bool:
+    title = section.split("\n", 1)[0]
+    return any(name in title for name in LEFT_OUT)
+
+
+# Column of the overview of faults -> trainer, Keras flavor and TensorFlow of its recorded verdicts.
+FAULT_COLUMNS: Mapping[str, tuple[str, str, str]] = {
+    "`fit`, multi-worker": ("keras_multi_worker_mirrored", "tf_keras", "2.21"),
+    "custom loop, multi-worker": ("custom_loop_multi_worker_mirrored", "tf_keras", "2.21"),
+    "Supervisor": ("supervisor_parameter_server", "none", "2.21"),
+    "coordinator": ("coordinator_parameter_server", "tf_keras", "2.21"),
+    "one process": ("single_process", "tf_keras", "2.21"),
+    "Estimator, 2.15": ("estimator_multi_worker_mirrored", "none", "2.15"),
+}
+
+
+def fault_overview(name: str) -> str:
+    """Return the rows of the fault matrix by approach, from the recorded runs of the campaign."""
+    file = EVIDENCE / f"{name}.parquet"
+    if not file.is_file():
+        return f"*docs/evidence/{name}.parquet is not in this checkout.*\n"
+    with tempfile.TemporaryDirectory() as directory:
+        printed(["suite.campaigns", "unpack", str(file), directory])
+        runs = [frame.load(path) for path in sorted(Path(directory).iterdir())]
+    found = {}
+    for run in runs:
+        numbers = run.measurements.groupby(["test", "metric"])["value"].median()
+        for row in run.verdicts.to_dict("records"):
+            case = row["trainer"], str(row["keras"]).split(" ")[0], row["tensorflow"][:4]
+            found[re.split(r"\[", row["test"])[-1], case] = _fault_cell(row, numbers)
+    rows = []
+    for row in matrix.ROWS:
+        cells = []
+        for case in FAULT_COLUMNS.values():
+            test = re.compile(rf"{re.escape(row.name)}-{case[0]}[-\]]")
+            cells.append(
+                next((c for (t, k), c in found.items() if k == case and test.match(t)), "")
+            )
+        again = f", {row.restart} restarted" if row.restart else ""
+        rows.append([code(row.fault), f"{row.target}, {row.injection_point}{again}", *cells])
+    commands = (
+        f"$ python -m suite.campaigns unpack docs/evidence/{name}.parquet /tmp/{name}",
+        f"$ python -m reports faults /tmp/{name}/*   # every approach, on both versions",
+    )
+    head = ("fault", "target, injection point", *FAULT_COLUMNS)
+    return f"{fenced(chr(10).join(commands), 'console')}\n{table(head, rows)}"
+
+
+def _fault_cell(row: Mapping[str, Any], numbers: Any) -> str:
+    if row["verdict"] != "passed":
+        return MARKS.get(row["verdict"], row["verdict"])
+    detected, recovered, lost = (
+        numbers.get((row["test"], metric)) for metric in fault_matrix.SPREAD_METRICS
+    )
+    parts = [
+        "ok" if detected is None else f"fail in {detected:.1f}",
+        "" if recovered is None else f"{recovered:.1f}",
+        "" if lost is None else f"{lost:.0f}",
+    ]
+    return "; ".join(filter(None, parts))
 
 
 def pages_in(folder: str) -> str:
@@ -531,7 +610,7 @@ def findings() -> str:
     for path in sorted((DOCS / "findings").glob("*.py")):
         text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
         does, _, observed = text.partition("\n\n")
-        observed = observed.split("\nExit code")[0]
+        observed = observed.split("Exit code")[0]
         rows.append([f"[{path.stem}](findings/{path.name})", f"{cell(does)} {cell(observed)}"])
     return table(("program", "what it does, and what came out"), rows) if rows else ""
 
@@ -559,6 +638,7 @@ PARTS: Mapping[str, Callable[..., str]] = {
     "recorded-timeline": recorded_timeline,
     "recorded-page": recorded_page,
     "evidence": evidence,
+    "fault-overview": fault_overview,
 }
 
 
