@@ -1,7 +1,7 @@
-"""Write suite/CLAIMS.md: each claim, the tests that can refute it, and a defect for each check.
+"""The reference pages of claims: each claim, the tests that can refute it, and a defect per check.
 
-`python -m suite.meta.claims_page` regenerates the page from claims.toml, from the source of the
-tests and from the defects that suite/meta injects. A test fails when the page is out of date.
+docs/generate.py writes a page for each family of claims, from claims.toml, from the source of the
+tests and from the defects that suite/meta injects.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from suite.harness.tables.claims import Claim, Claims
 from suite.meta import sources
 from suite.meta.groups import CHECKS, RED
 
-PAGE = sources.ROOT / "suite" / "CLAIMS.md"
 # Where the promises of the fault matrix name their checks.
 PROMISES = sources.ROOT / "suite" / "harness" / "faults" / "promises.py"
 # Functions of tests that judge numbers by their own rules, and the file that shows them failing.
@@ -23,12 +22,6 @@ OWN_RULES = {
     "in_range": "suite/meta/test_published.py",
     "require_requested_backend": "suite/meta/test_backends.py",
 }
-HEAD = """# Claims, and what refutes them
-
-Each promise of [claims.toml](claims.toml), the tests that can fail for it, the checks that these
-make, and for each check the name of a defect that `suite/meta` plants in a fake trainer, or in a
-history made by hand, to see exactly that check go red. `python -m suite.meta.claims_page` wrote it.
-"""
 
 
 @dataclass(frozen=True)
@@ -83,39 +76,66 @@ def _checks(function: ast.AST, others: Mapping[str, ast.FunctionDef]) -> Iterato
                 yield from _checks(sources.tree(PROMISES), {})
 
 
-def page() -> str:
-    """Return the whole page as Markdown."""
+@dataclass(frozen=True)
+class Listed:
+    """A claim with the tests that name it; `anchor` is its stable place on its family's page."""
+
+    claim: Claim
+    tests: tuple[Test, ...]
+
+    @property
+    def id(self) -> str:
+        return self.claim.id
+
+    @property
+    def anchor(self) -> str:
+        return self.id.replace("/", "-")
+
+
+def families() -> dict[str, list[Listed]]:
+    """Return the claims of each family, in the order of claims.toml."""
     by_claim: dict[str, list[Test]] = {}
     for test in tests():
         for claim in test.claims:
             by_claim.setdefault(claim, []).append(test)
-    lines = [HEAD]
-    family = ""
+    found: dict[str, list[Listed]] = {}
     for claim in Claims.load().values():
-        if claim.family != family:
-            family = claim.family
-            lines += [f"## {family}", ""]
-        lines += [*_of(claim, by_claim.get(claim.id, [])), ""]
+        listed = Listed(claim, tuple(by_claim.get(claim.id, ())))
+        found.setdefault(claim.family, []).append(listed)
+    return found
+
+
+def page(family: str) -> str:
+    """Return the page of a family as Markdown for MyST."""
+    lines = [f"# Claims: {family}", ""]
+    for listed in families()[family]:
+        lines += [*_section(listed), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _of(claim: Claim, shown_by: list[Test]) -> Iterator[str]:
-    yield f"**`{claim.id}`** {claim.text} ([{claim.origin}]({claim.url}))"
+def _section(listed: Listed) -> Iterator[str]:
+    claim = listed.claim
+    versions = f"TensorFlow {claim.tensorflow}" + (f", {claim.keras}" if claim.keras else "")
+    yield f"({listed.anchor})="
+    yield f"## {listed.id}"
     yield ""
-    if not shown_by:
+    yield f"{claim.text} ([{claim.origin}]({claim.url}))"
+    yield ""
+    yield f"{versions}; {', '.join(f'`{name}`' for name in claim.trainers)}."
+    yield ""
+    if not listed.tests:
         yield "- No test: none of its approaches has a trainer."
-    for test in shown_by:
-        where = test.path.relative_to(PAGE.parent).as_posix()
-        yield f"- [{test.name}]({where}): {'; '.join(map(_red_by, test.checks)) or 'measured only'}"
+    for test in listed.tests:
+        where = test.path.relative_to(sources.ROOT).as_posix()
+        yield f"- `{test.name}` in `{where}`"
+        yield from (f"  - {_failing(check)}" for check in test.checks)
+        if not test.checks:
+            yield "  - measured only"
 
 
-def _red_by(check: str) -> str:
+def _failing(check: str) -> str:
+    """Return a check with the defect that makes it fail."""
     if check in OWN_RULES:
-        name = Path(OWN_RULES[check]).name
-        return f"`{check}`, red in [{name}](meta/{name})"
+        return f"`{check}`, shown failing in `{OWN_RULES[check]}`"
     _, defect = RED[check]
-    return f"`{check}`, red for *{defect.replace('_', ' ')}*"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    return f"`{check}` fails for a trainer that *{defect.replace('_', ' ')}*"

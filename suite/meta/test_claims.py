@@ -51,9 +51,17 @@ def test_every_claim_of_a_trainer_that_exists_has_a_test():
     assert [claim.id for claim in untested] == []
 
 
-def test_the_page_of_claims_is_up_to_date():
-    again = "python -m suite.meta.claims_page"
-    assert claims_page.PAGE.read_text(encoding="utf-8") == claims_page.page(), again
+def test_every_claim_has_its_place_in_the_reference():
+    families = claims_page.families()
+    listed = [each.id for group in families.values() for each in group]
+    assert listed == list(Claims.load())
+    for family, group in families.items():
+        page = claims_page.page(family)
+        for each in group:
+            assert page.count(f"\n({each.anchor})=\n## {each.id}\n") == 1
+            assert each.claim.text in page
+            assert all(f"`{test.name}`" in page for test in each.tests)
+    assert len({each.anchor for group in families.values() for each in group}) == len(listed)
 
 
 def test_every_test_makes_a_check_or_says_what_else_it_does():

@@ -1,0 +1,183 @@
+"""Tests of the built site: links, clicks from the front page, search and accessibility.
+
+`tox -e docs` builds the site in docs/_build/html and runs them. Those in a browser need Chromium or
+Chrome on the machine.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+SITE = Path(__file__).resolve().parent / "_build" / "html"
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), None)
+CLICKS = 3
+# What a reader of the README wants to know -> the page that says it, and words of the answer.
+QUESTIONS = {
+    "How do I run it on my TensorFlow?": ("how-to/other-tensorflow-versions", "pip install"),
+    "What does known deviation mean?": ("reference/verdicts", "known_deviation"),
+    "What happens when a worker dies under fit?": (
+        "explanation/when-a-task-fails",
+        "The other workers fail within seconds",
+    ),
+    "How do I compare two versions?": ("tutorials/judge-an-upgrade", "reports ab"),
+    "How do I add a trainer?": ("how-to/extend", "Its row in"),
+}
+SCREENS = {"wide": (1280, 2000), "narrow": (390, 2000)}
+LOOKED_AT = (
+    "index",
+    "tutorials/first-run",
+    "tutorials/break-a-cluster",
+    "how-to/extend",
+    "reference/options",
+    "reference/claims/mwms",
+    "reference/deviations",
+    "explanation/how-it-works",
+    "explanation/when-a-task-fails",
+)
+
+
+class Page(HTMLParser):
+    """Links and ids of a page, and the links of its article alone."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.in_article: list[str] = []
+        self.ids: set[str] = set()
+        self._depth = 0
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self._depth += tag == "article"
+        self.ids.add(given.get("id") or "")
+        for name in ("href", "src"):
+            if given.get(name) and tag in ("a", "img", "iframe"):
+                self.links.append(given[name] or "")
+                if self._depth and tag == "a":
+                    self.in_article.append(given[name] or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._depth -= tag == "article"
+
+
+@cache
+def page(path: Path) -> Page:
+    return Page(path)
+
+
+def inside(path: Path, links: list[str]) -> Iterator[tuple[Path, str]]:
+    """Yield file and anchor of the links that stay within the site."""
+    for link in links:
+        parts = urlsplit(link)
+        if not parts.scheme and not parts.netloc:
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            yield target, unquote(parts.fragment)
+
+
+def pages() -> list[Path]:
+    found = sorted(SITE.rglob("*.html"))
+    assert found, "the site is not built: tox -e docs"
+    return [path for path in found if "_static" not in path.parts]
+
+
+def clicks() -> dict[Path, int]:
+    """Return the fewest clicks from the front page, by links in the text alone."""
+    start = SITE / "index.html"
+    distance = {start: 0}
+    waiting = [start]
+    for path in waiting:
+        for target, _ in inside(path, page(path).in_article):
+            if target.suffix == ".html" and target.is_file() and target not in distance:
+                distance[target] = distance[path] + 1
+                waiting.append(target)
+    return distance
+
+
+def test_no_link_inside_the_site_is_broken():
+    broken = []
+    for path in pages():
+        for target, anchor in inside(path, page(path).links):
+            if not target.exists():
+                broken.append(f"{path.name}: {target}")
+            elif anchor and target.suffix == ".html" and anchor not in page(target).ids:
+                broken.append(f"{path.name}: {target.name}#{anchor}")
+    assert broken == []
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_an_answer_is_a_few_clicks_away(question: str):
+    name, answer = QUESTIONS[question]
+    path = SITE / f"{name}.html"
+    assert clicks()[path] <= CLICKS
+    text = "".join(_texts(path))
+    assert answer in " ".join(text.split())
+
+
+def _texts(path: Path) -> list[str]:
+    class Text(HTMLParser):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts: list[str] = []
+
+        def handle_data(self, data: str) -> None:
+            self.parts.append(data)
+
+    parser = Text()
+    parser.feed(path.read_text(encoding="utf-8"))
+    return parser.parts
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api")
+    if not BROWSER:
+        pytest.skip("there is no Chromium or Chrome")
+    with api.sync_playwright() as running:
+        launched = running.chromium.launch(
+            executable_path=BROWSER,
+            args=["--no-sandbox", "--allow-file-access-from-files", "--disable-gpu"],
+        )
+        yield launched
+        launched.close()
+
+
+def open_page(browser: Any, name: str, screen: str = "wide") -> Any:
+    width, height = SCREENS[screen]
+    shown = browser.new_page(viewport={"width": width, "height": height})
+    shown.goto((SITE / name).as_uri() if "?" not in name else f"{SITE.as_uri()}/{name}")
+    return shown
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+@pytest.mark.parametrize("name", LOOKED_AT)
+def test_a_page_is_accessible_and_fits_the_screen(browser: Any, name: str, screen: str):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    shown = open_page(browser, f"{name}.html", screen)
+    # Rules about the page's own text; the frame shows a report, which has tests of its own.
+    found = axe.run(shown, context={"exclude": [["iframe"]]})
+    violations = [
+        f"{v['id']}: {node['html'][:120]}"
+        for v in found.response["violations"]
+        for node in v["nodes"]
+    ]
+    assert violations == []
+    width = shown.evaluate("document.documentElement.scrollWidth")
+    assert width <= SCREENS[screen][0]
+    shown.close()
+
+
+def test_search_finds_a_page(browser: Any):
+    shown = open_page(browser, "search.html?q=preemption")
+    shown.wait_for_selector("#search-results li a")
+    found = " ".join(shown.locator("#search-results").all_inner_texts())
+    assert "What happens when a task fails" in found
+    shown.close()
