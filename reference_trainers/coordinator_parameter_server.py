@@ -84,7 +84,7 @@ def run(args, role, events, data):
     iterator = iter(coordinator.create_per_worker_dataset(per_worker_dataset))
     at_once = AT_ONCE_PER_WORKER * len(role.workers)
     while epoch.numpy() < args.epochs:
-        steps_before, told = reporter.steps, []
+        steps_before, results_of_steps = reporter.steps, []
         while step_in_epoch.numpy() < args.steps_per_epoch:
             step = int(step_in_epoch.numpy())
             count = min(at_once, until_save(args, step), args.steps_per_epoch - step)
@@ -92,11 +92,11 @@ def run(args, role, events, data):
             for _ in range(count):
                 coordinator.schedule(train_step, args=(iterator,))
             coordinator.join()
-            told.append(reporter.executed(*results.take()))
+            results_of_steps.append(reporter.executed(*results.take()))
             step_in_epoch.assign_add(count)
             if custom_loop.is_due(args, step + count):
                 save()
-        loss, accuracy = np.concatenate(told)[:, :2].mean(axis=0)
+        loss, accuracy = np.concatenate(results_of_steps)[:, :2].mean(axis=0)
         metrics = {"loss": float(loss), "accuracy": float(accuracy)}
         if args.evaluate:
             metrics.update({"val_" + name: value for name, value in evaluate().items()})

@@ -44,6 +44,8 @@ SCHEMA = {
     "serving": ("target",),  # a local server's address
     "answered": ("value", "target"),  # what a session on a server returned
     "refused": ("error",),  # error with which TensorFlow declined, "" if it did not
+    # a signal that the task sent to itself: the program's handler ran, signal.getsignal names it
+    "signaled": ("when", "handled", "installed"),
     "read_back": ("assigned", "read"),  # variables in one step: the values assigned and read
     "collided": ("files", "error"),  # what two writers left in one directory
     "served": ("clusters", "values"),  # number of clusters so far, values from the last one's tasks

@@ -177,12 +177,12 @@ def restore_and_report(args, checkpoint, events, model, optimizer=None, counter=
         report_restored(events, path, seconds, model, optimizer, counter)
 
 
-def report_restored(events, path, seconds, model, optimizer=None, counter=None, **told):
+def report_restored(events, path, seconds, model, optimizer=None, counter=None, **fields):
     """Write `restored` with the current state; see `restore_and_report` for the arguments."""
     if events.enabled:
         state = keras_support.state(model, optimizer)
         step = state["iterations"] if counter is None else int(counter.numpy())
-        events.write("restored", path=path, global_step=step, seconds=seconds, **told, **state)
+        events.write("restored", path=path, global_step=step, seconds=seconds, **fields, **state)
 
 
 def save_and_report(manager, events, global_step):

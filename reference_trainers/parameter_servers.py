@@ -159,20 +159,20 @@ class Results(object):
             queue = tf.raw_ops.FIFOQueueV2(component_types=types, shapes=shapes, shared_name=name)
         self._queue = tf.queue.QueueBase(types, shapes, None, queue)
 
-    def put(self, told, rows):
+    def put(self, results, rows):
         """Enqueue the results of a step, from any worker."""
-        self._queue.enqueue((told, rows) if self._audited else told)
+        self._queue.enqueue((results, rows) if self._audited else results)
 
     def take(self):
         """Return (results [steps, 5], rows [steps, batch] or None) since the last call.
 
         The coordinator calls it after `join`.
         """
-        taken = self._queue.dequeue_many(self._queue.size())
+        columns = self._queue.dequeue_many(self._queue.size())
         if not self._audited:
-            return taken.numpy(), None
-        told, rows = taken
-        return told.numpy(), rows.numpy()
+            return columns.numpy(), None
+        results, rows = columns
+        return results.numpy(), rows.numpy()
 
 
 class EventReporter(custom_loop.EventReporter):
@@ -181,13 +181,13 @@ class EventReporter(custom_loop.EventReporter):
     def scheduled(self, count):
         self._events.write("scheduled", steps=count)
 
-    def executed(self, told, rows):
-        """Write the events of the functions that `join` waited for, from Results; return `told`."""
-        workers = told[:, 4].astype(int).tolist()
-        updates = int(told[:, 3].max())
+    def executed(self, results, rows):
+        """Write the events of the functions that `join` waited for; return `results`."""
+        workers = results[:, 4].astype(int).tolist()
+        updates = int(results[:, 3].max())
         by = {"worker/%d" % i: workers.count(i) for i in sorted(set(workers))}
-        self._events.write("executed", steps=len(told), by=by, updates=updates)
-        for number, (loss, _, examples, _, worker) in enumerate(told.tolist()):
+        self._events.write("executed", steps=len(results), by=by, updates=updates)
+        for number, (loss, _, examples, _, worker) in enumerate(results.tolist()):
             self.steps += 1
             self.global_step += 1
             where = {"step": self.steps, "global_step": self.global_step}
@@ -195,4 +195,4 @@ class EventReporter(custom_loop.EventReporter):
             if rows is not None:
                 where["worker"] = "worker/%d" % worker
                 self._events.write("input", ids=rows[number].tolist(), **where)
-        return told
+        return results

@@ -283,8 +283,8 @@ class Training(object):
         if self.task.args.dump_weights:
             extra["npz"] = self.events.sibling("%s-%d.npz" % (when, state["global_step"]))
             np.savez(extra["npz"], *session.run(self.model.weights))
-        told = ("global_step", "iterations", "digest", "slots_digest")
-        self.events.write("weights", when=when, **{key: state[key] for key in told}, **extra)
+        keys = ("global_step", "iterations", "digest", "slots_digest")
+        self.events.write("weights", when=when, **{key: state[key] for key in keys}, **extra)
 
 
 def ending_at_lost_servers(events):

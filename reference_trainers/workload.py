@@ -139,8 +139,8 @@ OPTIONAL_FLAGS = {
     "restore": {
         "metavar": "CHECKPOINT",
         "default": "",
-        "help": "begin with the model and the optimizer of this checkpoint, whoever saved it; "
-        "epochs count anew",
+        "help": "begin with the model and the optimizer of this checkpoint, of any trainer; "
+        "epochs count from the start",
     },
     "save-every": {
         "type": number(int, 0),
@@ -163,7 +163,7 @@ OPTIONAL_FLAGS = {
     },
     "audit-input": {
         "action": "store_true",
-        "help": "tell in the events which examples each step has seen",
+        "help": "report in the events the examples of each step",
     },
     "order": {
         "choices": ("document", "by-epoch"),
@@ -190,7 +190,7 @@ OPTIONAL_FLAGS = {
     "initial-weights": {
         "metavar": "NPZ",
         "default": "",
-        "help": "begin with the weights that --dump-weights of another run has kept",
+        "help": "begin with the weights that --dump-weights of another run has saved",
     },
     "shard-bytes": {
         "type": number(int, 0),
@@ -200,7 +200,7 @@ OPTIONAL_FLAGS = {
     },
     "dump-weights": {
         "action": "store_true",
-        "help": "keep the weights themselves beside the event file",
+        "help": "save the weights themselves next to the event file",
     },
 }
 

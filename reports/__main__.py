@@ -20,8 +20,7 @@ from typing import Any, NoReturn
 from rich.console import Console
 
 from reports.ab import command as ab
-from reports.ab import gate_trials
-from reports.cli_options import GATE, TRIALS, Option, formats
+from reports.cli_options import GATE, Option, formats
 from reports.compare import gate, output, run_groups
 from reports.history import series, soak
 from reports.history import tables as trends
@@ -36,18 +35,18 @@ LATEST = "latest"
 RUNS = Path("reports") / "runs"
 # Exit codes of all commands; `Command.codes` adds to them.
 CODES = {0: "done", BAD_INPUT: "bad input, with one line on stderr that says what is wrong"}
-JUDGED = {
+GATE_CODES = {
     0: "no regression",
     1: "a regression",
     BAD_INPUT: "bad input, or nothing could be compared",
-    3: "with --strict: something cannot be told",
+    3: "with --strict: an answer is cannot tell",
 }
-EVERY = {
+ALL_CODES = {
     **CODES,
-    1: "a regression, or runs that a report finds wanting",
-    3: "with --strict: something cannot be told",
+    1: "a regression, or a problem in the runs",
+    3: "with --strict: an answer is cannot tell",
 }
-MANY = {
+NARGS = {
     "…": "+",
     "*": "*",
 }  # last character of an argument's name -> nargs of argparse
@@ -93,20 +92,20 @@ def _report(failures: Failures) -> int:
 def fault_table(runs: list[RunFrames], options: argparse.Namespace) -> int:
     """Print the fault matrix over all runs, and its summary; return 1 for a red verdict or leak."""
     table = fault_matrix.spread(runs)
-    told, stands = fault_matrix.tally(runs)
+    totals, is_green = fault_matrix.tally(runs)
     if options.format == "md":
-        sys.stdout.write(f"{markdown.one_table(table)}\n{told}.\n")
+        sys.stdout.write(f"{markdown.one_table(table)}\n{totals}.\n")
     else:
         _print(lambda console: terminal.one_table(table, console))
-        print(f"{told}.")
-    return 0 if stands else 1
+        print(f"{totals}.")
+    return 0 if is_green else 1
 
 
-def _print(what: Callable[[Console], None]) -> None:
+def _print(draw: Callable[[Console], None]) -> None:
     console = Console()
-    with console.capture() as printed:  # Rich would end the process when `head` closes the pipe
-        what(console)
-    sys.stdout.write(printed.get())
+    with console.capture() as capture:  # Rich would end the process when `head` closes the pipe
+        draw(console)
+    sys.stdout.write(capture.get())
 
 
 def html(runs: list[RunFrames], options: argparse.Namespace) -> int:
@@ -115,7 +114,7 @@ def html(runs: list[RunFrames], options: argparse.Namespace) -> int:
     from reports.rundir import writer as store
 
     if options.output and len(runs) > 1:
-        raise BadInput("-o takes the page of one run; without it each run's goes to its directory")
+        raise BadInput("-o takes one run; without -o each page is written to its run directory")
     failures = Failures()
     for run in runs:
         path = _writable(options.output or run.directory / "report.html")
@@ -131,77 +130,62 @@ def _writable(path: Path) -> Path:
     return path
 
 
-def followed(found: list[series.Found], options: argparse.Namespace) -> None:
-    """Print the history of the metrics, or write it as a page with pictures.
+def show_history(directories: list[series.LoadedRuns], options: argparse.Namespace) -> None:
+    """Print the history of the metrics, or write it as a page with charts.
 
     A damaged run is left out, with the reason on stderr.
     """
-    for reason in dict.fromkeys(reason for each in found for reason in each.damaged):
+    for reason in dict.fromkeys(reason for each in directories for reason in each.damaged):
         sys.stderr.write(f"python -m reports {options.command}: left out: {reason}\n")
-    told = series.of(found, options.metric or ())
+    record = series.build(directories, options.metric or ())
     if options.output:
         from reports.history import page as history_page  # imports Matplotlib, which is slow
         from reports.rundir import writer as store
 
-        store.write_file(_writable(options.output), history_page.render(told))
+        store.write_file(_writable(options.output), history_page.render(record))
         print(options.output)
         return
-    tables = trends.tables(told)
+    tables = trends.tables(record)
     if options.format == "md":
         sys.stdout.write("\n".join(map(markdown.one_table, tables)))
     for table in tables if options.format == "text" else ():
         _print(functools.partial(terminal.one_table, table))
-    print(f"\n{told.outcome()}.")
+    print(f"\n{record.outcome()}.")
 
 
-def soaked(runs: list[dict[str, Any]], _: argparse.Namespace) -> int:
+def show_soak(runs: list[dict[str, Any]], _: argparse.Namespace) -> int:
     """Summarize many runs of the same thing; return 1 if a problem voids them."""
     print(soak.render(runs))
     return 1 if soak.problems(runs) else 0
 
 
-def judged(pair: list[run_groups.Side], options: argparse.Namespace) -> int:
+def compare_runs(pair: list[run_groups.Side], options: argparse.Namespace) -> int:
     """Compare NEW with BASE; return the exit code of the gate."""
     base, new = pair
     confirm = run_groups.load(run_directory(options.confirm)) if options.confirm else None
-    found = gate.compare(
+    comparison = gate.compare(
         base, new, confirm, floor=options.floor, drift=options.drift, numbers=not options.verdicts
     )
-    code = found.exit_code(options.strict)
+    code = comparison.exit_code(options.strict)
     if options.format == "text":
-        _print(lambda console: output.as_text(found, console))
+        _print(lambda console: output.as_text(comparison, console))
     elif options.format == "md":
-        sys.stdout.write(output.as_markdown(found, code))
+        sys.stdout.write(output.as_markdown(comparison, code))
     else:
-        sys.stdout.write(output.as_json(found, code))
+        sys.stdout.write(output.as_json(comparison, code))
     return code
 
 
-def took_turns(runs: list[RunFrames], options: argparse.Namespace) -> int:
+def compare_interleaved(runs: list[RunFrames], options: argparse.Namespace) -> int:
     """Measure two sides interleaved, unless runs are given, and compare them."""
-    found = ab.outcome(runs, options)
+    outcome = ab.outcome(runs, options)
     if options.format == "json":
-        sys.stdout.write(found.to_json())
+        sys.stdout.write(outcome.to_json())
     elif options.format == "md":
-        sys.stdout.write(markdown.one_table(found.table()))
+        sys.stdout.write(markdown.one_table(outcome.table()))
     else:
-        _print(lambda console: terminal.one_table(found.table(), console))
-    return found.exit_code(options.strict)
-
-
-def tried(runs: list[RunFrames], options: argparse.Namespace) -> int:
-    """Run trials of the gate on recorded noise; return 1 for false alarms or too few detections."""
-    found = gate_trials.recorded(runs)
-    done = gate_trials.run_trials(gate_trials.pools(found), options.comparisons, options.seed)
-    table = gate_trials.table(done)
-    lines, stands = gate_trials.summary(found, done)
-    if options.format == "md":
-        listed = "".join(f"- {markdown.escape(line)}\n" for line in lines)
-        sys.stdout.write(f"{markdown.one_table(table)}\n{listed}")
-    else:
-        _print(lambda console: terminal.one_table(table, console))
-        print("\n".join(lines))
-    return 0 if stands else 1
+        _print(lambda console: terminal.one_table(outcome.table(), console))
+    return outcome.exit_code(options.strict)
 
 
 FORMAT = formats("text", "md")
@@ -227,24 +211,24 @@ COMMANDS = (
     ),
     Command(
         "faults",
-        "the fault table over several runs: median and range",
+        "the fault matrix over several runs: median and range",
         fault_table,
         (FORMAT,),
         codes={1: "a red verdict, or a leak"},
     ),
     Command(
         "history",
-        "how figures went over all runs below these directories, and where they changed",
-        followed,
+        "trends of metrics over all runs below these directories, and change points",
+        show_history,
         (
             FORMAT,
             (
                 ("-o", "--output"),
-                {"type": Path, "metavar": "FILE", "help": "write a page with pictures instead"},
+                {"type": Path, "metavar": "FILE", "help": "write an HTML page with charts instead"},
             ),
             (
                 ("--metric",),
-                {"action": "append", "metavar": "NAME", "help": "only this one; repeatable"},
+                {"action": "append", "metavar": "NAME", "help": "only this metric; repeatable"},
             ),
         ),
         load=series.load,
@@ -252,35 +236,27 @@ COMMANDS = (
     ),
     Command(
         "compare",
-        "judge NEW by BASE, each a run or a directory of runs of the same thing",
-        judged,
+        "compare NEW with BASE, each a run or a directory of repeated runs",
+        compare_runs,
         GATE,
         run_groups.load,
         ("BASE", "NEW"),
-        JUDGED,
+        GATE_CODES,
     ),
     Command(
         "ab",
-        "measure two sides in turns and judge NEW by BASE: interpreters, backends, trainers",
-        took_turns,
+        "measure two interpreters, backends or trainers interleaved; compare NEW with BASE",
+        compare_interleaved,
         ab.OPTIONS,
         runs=("RUN_DIR*",),
-        codes={**JUDGED, 1: "a regression, or a comparison that broke"},
-    ),
-    Command(
-        "trials",
-        "try the gate on recorded paired comparisons of identical code",
-        tried,
-        TRIALS,
-        runs=("RECORDS…",),
-        codes={1: "a false alarm, or too many slowdowns that were not found"},
+        codes={**GATE_CODES, 1: "a regression, or a comparison without a result"},
     ),
     Command(
         "soak",
-        "sum up runs in a row: flakes, leaks",
-        soaked,
+        "summarize repeated runs: flakes, leaks",
+        show_soak,
         load=soak.load,
-        codes={1: "a run that is not green, or differs from the others"},
+        codes={1: "a run is not green, or the runs differ"},
     ),
 )
 
@@ -288,9 +264,9 @@ COMMANDS = (
 class Parser(argparse.ArgumentParser):
     """Parser with errors of one line; argparse's usage lines are left to --help."""
 
-    def __init__(self, *given: Any, **settings: Any) -> None:
+    def __init__(self, *names: Any, **settings: Any) -> None:
         raw = argparse.RawDescriptionHelpFormatter  # a line for each exit code
-        super().__init__(*given, formatter_class=raw, **settings)
+        super().__init__(*names, formatter_class=raw, **settings)
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT, f"{self.prog}: {message}\n")
@@ -302,7 +278,9 @@ def _exit_codes(codes: Mapping[int, str]) -> str:
 
 def parser() -> Parser:
     top = Parser(
-        "python -m reports", description="Reports on runs of the suite.", epilog=_exit_codes(EVERY)
+        "python -m reports",
+        description="Reports on runs of the suite.",
+        epilog=_exit_codes(ALL_CODES),
     )
     commands = top.add_subparsers(metavar="COMMAND", required=True, dest="command")
     for row in COMMANDS:
@@ -313,8 +291,8 @@ def parser() -> Parser:
             command.add_argument(
                 "run_dirs",
                 action="extend",
-                nargs=MANY.get(name[-1], 1),
-                metavar=name.rstrip("".join(MANY)),
+                nargs=NARGS.get(name[-1], 1),
+                metavar=name.rstrip("".join(NARGS)),
                 help=f"a run's directory, or `{LATEST}` for the one in {RUNS / LATEST}",
             )
         for names, settings in row.options:

@@ -36,42 +36,18 @@ def percent(most: float) -> Callable[[str], float]:
     return read
 
 
-def whole(least: int) -> Callable[[str], int]:
-    """Return a parser of a whole number from `least` on."""
-
-    def read(written: str) -> int:
-        if not written.isdecimal() or int(written) < least:
-            raise argparse.ArgumentTypeError(f"{written!r} is not a whole number from {least} on")
-        return int(written)
-
-    return read
-
-
 STRICT: Option = (
     ("--strict",),
-    {"action": "store_true", "help": "exit code 3 where something cannot be told"},
-)
-TRIALS: tuple[Option, ...] = (
-    (
-        ("--comparisons",),
-        {
-            "type": whole(1),
-            "default": 1600,
-            "metavar": "N",
-            "help": "of identical code, and as many of each slowdown; default: 1600",
-        },
-    ),
-    (("--seed",), {"type": whole(0), "default": 1, "metavar": "N", "help": "default: 1"}),
-    formats("text", "md"),
+    {"action": "store_true", "help": "exit code 3 if an answer is cannot tell"},
 )
 GATE: tuple[Option, ...] = (
     (
         ("--verdicts",),
-        {"action": "store_true", "help": "compare verdicts only, as of runs without numbers (-n)"},
+        {"action": "store_true", "help": "compare only verdicts, for runs without timings (-n)"},
     ),
     (
         ("--confirm",),
-        {"metavar": "RUN_DIR", "help": "NEW measured again: a change has to be in both"},
+        {"metavar": "RUN_DIR", "help": "second measurement of NEW: a change must be in both"},
     ),
     (
         ("--floor",),
@@ -79,7 +55,7 @@ GATE: tuple[Option, ...] = (
             "type": percent(100 * FLOOR),
             "default": FLOOR,
             "metavar": "PERCENT",
-            "help": f"least change that counts, at most and by default {100 * FLOOR:g}",
+            "help": f"smallest change that counts; maximum and default: {100 * FLOOR:g}",
         },
     ),
     (
@@ -87,8 +63,8 @@ GATE: tuple[Option, ...] = (
         {
             "type": percent(100),
             "metavar": "PERCENT",
-            "help": "standard deviation of a run's level from that of another hours apart; "
-            f"default: what {RUNS_ENOUGH} or more runs in BASE show, else {100 * DRIFT:g}",
+            "help": "standard deviation between the levels of runs that are hours apart; "
+            f"default: estimated from {RUNS_ENOUGH} or more runs in BASE, else {100 * DRIFT:g}",
         },
     ),
     STRICT,

@@ -33,46 +33,46 @@ ROOT = Path(__file__).resolve().parents[2]
 TEST = ROOT / "suite" / "benchmarks" / "test_paired.py"
 RUNS = ROOT / "reports" / "runs"
 # Options that are passed to pytest unchanged: name -> text of --help.
-PASSED_ON = {
-    "--base": "an interpreter, a backend, a trainer, a Keras flavour, documented, or same",
-    "--new": "what is measured, of the same kind",
+PYTEST_OPTIONS = {
+    "--base": "an interpreter, a backend, a trainer, a Keras flavor, documented, or same",
+    "--new": "the new side, of the same kind as --base",
     "--trainer": "only this trainer (repeatable; default: all)",
     "--backend": "only this backend (repeatable)",
-    "--keras": "only this Keras flavour (repeatable)",
-    "--python": "interpreter of the new side, where --new is something else",
+    "--keras": "only this Keras flavor (repeatable)",
+    "--python": "interpreter of the new side, if --new is not an interpreter",
     "--workers": "training workers of every cluster",
-    "--cpus": "processors to which both sides are bound: 0,1 (default: all)",
-    "--threads": "threads in each of TensorFlow's pools (default: its own)",
-    "--malloc": "whether glibc keeps freed memory (default: keep; else: default)",
+    "--cpus": "processors to which both sides are pinned: 0,1 (default: all)",
+    "--threads": "threads in each of TensorFlow's pools (default: TensorFlow's choice)",
+    "--malloc": "keep (default): glibc keeps freed memory; default: it does not",
     "--data": "images as Keras' mnist.npz",
-    "--budget": "seconds of timed steps, of each side of a comparison, at most (default: 60)",
-    "--times": "do each comparison so often, for trials",
-    "--slow-down": "percent by which the new side is slowed down, for trials",
-    "--seed": "of data order and weights",
-    "--deadline-scale": "stretch every deadline by this factor, on a slow machine",
+    "--budget": "maximum seconds of timed steps for each side of a comparison (default: 60)",
+    "--times": "repeat each comparison this many times, for trials",
+    "--slow-down": "injected slowdown of the new side in percent, for trials",
+    "--seed": "seed of data order and weights",
+    "--deadline-scale": "multiply every deadline by this factor, for slow machines",
 }
 REPEATABLE = ("--trainer", "--backend", "--keras")
 OPTIONS: tuple[Option, ...] = (
     *(
         (
             (name,),
-            {"metavar": name[2:].upper(), "help": told}
+            {"metavar": name[2:].upper(), "help": help_text}
             | ({"action": "append", "default": []} if name in REPEATABLE else {}),
         )
-        for name, told in PASSED_ON.items()
+        for name, help_text in PYTEST_OPTIONS.items()
     ),
     (
         ("--run-dir",),
-        {"type": Path, "metavar": "DIR", "help": "where it goes (default: reports/runs/ab-<time>)"},
+        {"type": Path, "metavar": "DIR", "help": "run directory (default: reports/runs/ab-<time>)"},
     ),
     (
         ("--confirm",),
-        {"action": "store_true", "help": "measure again what changed; both must agree"},
+        {"action": "store_true", "help": "measure changes again; both measurements must agree"},
     ),
     STRICT,
     formats("text", "md", "json"),
 )
-MEASURED = (0, 1)  # exit codes of pytest: 1 is a red verdict; the measurements remain valid
+VALID_EXIT_CODES = (0, 1)  # exit codes of pytest: 1 is a red verdict; the measurements remain valid
 
 
 @dataclass(frozen=True)
@@ -112,16 +112,16 @@ class Outcome:
 
     def table(self) -> Table:
         """Return the comparisons; the note lists repeated measurements and broken comparisons."""
-        shown = pairs.table(self.series, self.answers)
-        told = [
+        table = pairs.table(self.series, self.answers)
+        lines = [
             f"{pairs.heading(one)}: measured again, {pairs.ratio(one.effect)}: {answer.value}."
             for one, answer in self.again.values()
         ]
-        told += [
+        lines += [
             f"{one.name}: {verdicts.BY_NAME[one.verdict].words}: {one.reason}"
             for one in self.broken
         ]
-        return replace(shown, note="\n".join([*told, shown.note]))
+        return replace(table, note="\n".join([*lines, table.note]))
 
     def to_json(self) -> str:
         """Return a JSON list with an object for each comparison.
@@ -131,17 +131,17 @@ class Outcome:
         was measured again has all keys once more in `again`. A comparison without a result has
         name, answer (its verdict) and reason.
         """
-        listed = [_told(*both) for both in zip(self.series, self.answers, strict=True)]
-        for one, told in zip(self.series, listed, strict=True):
+        entries = [_entry(*pair) for pair in zip(self.series, self.answers, strict=True)]
+        for one, entry in zip(self.series, entries, strict=True):
             if one.test in self.again:
-                told["again"] = _told(*self.again[one.test])
-        listed += [
+                entry["again"] = _entry(*self.again[one.test])
+        entries += [
             {"name": one.name, "answer": one.verdict, "reason": one.reason} for one in self.broken
         ]
-        return json.dumps(listed, indent=1) + "\n"
+        return json.dumps(entries, indent=1) + "\n"
 
 
-def _told(one: Series, answer: Answer) -> dict[str, Any]:
+def _entry(one: Series, answer: Answer) -> dict[str, Any]:
     effect = one.effect
     numbers = {
         **{name: getattr(effect, name) for name in ("ratio", "low", "high", "p")},
@@ -168,29 +168,29 @@ def outcome(runs: Sequence[RunFrames], options: argparse.Namespace) -> Outcome:
     Raise BadInput if the options contradict each other or nothing was compared.
     """
     if runs and options.base:
-        raise BadInput("give runs that were measured, or --base to measure one, not both")
+        raise BadInput("give recorded runs or --base, not both")
     if not runs and not options.base:
-        raise BadInput("--base: give what to compare with, as an interpreter, or `same`")
-    arguments = passed_on(options)
+        raise BadInput("--base: give a side to compare with, such as an interpreter or `same`")
+    arguments = pytest_arguments(options)
     if runs and arguments:
-        raise BadInput(f"{arguments[0]}: says what is measured, and these runs have been")
+        raise BadInput(f"{arguments[0]}: applies only to a new measurement, not to recorded runs")
     if runs and options.confirm:
-        raise BadInput("--confirm: measures again, which needs --base")
+        raise BadInput("--confirm: a second measurement needs --base")
     name = f"ab-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
     directory = options.run_dir or RUNS / name
-    found = of(runs or [measure(arguments, directory)])
-    changed = [
-        s for s, answer in zip(found.series, found.answers, strict=True) if answer in CHANGED
+    first = of(runs or [measure(arguments, directory)])
+    changes = [
+        s for s, answer in zip(first.series, first.answers, strict=True) if answer in CHANGED
     ]
-    if not (options.confirm and changed):
-        return found
-    beside = directory.with_name(f"{directory.name}-again")
-    again = of([measure(arguments, beside, [one.test for one in changed])])
-    seconds = {
-        one.test: (one, answer) for one, answer in zip(again.series, again.answers, strict=True)
+    if not (options.confirm and changes):
+        return first
+    second_directory = directory.with_name(f"{directory.name}-again")
+    second = of([measure(arguments, second_directory, [one.test for one in changes])])
+    second_results = {
+        one.test: (one, answer) for one, answer in zip(second.series, second.answers, strict=True)
     }
-    answers = confirmed(found.series, found.answers, seconds)
-    return Outcome(found.series, answers, [*found.broken, *again.broken], seconds)
+    answers = confirmed(first.series, first.answers, second_results)
+    return Outcome(first.series, answers, [*first.broken, *second.broken], second_results)
 
 
 def of(runs: Iterable[RunFrames]) -> Outcome:
@@ -198,40 +198,45 @@ def of(runs: Iterable[RunFrames]) -> Outcome:
 
     The pairs of a broken comparison are discarded, however many were completed before.
     """
-    measurements, judged = frame.tidy(runs)
-    lost = judged.loc[(judged["verdict"] != pairs.PASSED) & judged["test"].str.contains(TEST.name)]
-    broken = [Broken(_name(row), row["verdict"], row["reason"]) for _, row in lost.iterrows()]
-    found = pairs.series(pairs.ended_well(measurements, judged))
-    if not found and not broken:
-        raise BadInput("nothing was compared in turns; measure with --base")
-    return Outcome(found, pairs.judged(found), broken)
+    measurements, verdicts_of_runs = frame.tidy(runs)
+    failures = verdicts_of_runs.loc[
+        (verdicts_of_runs["verdict"] != pairs.PASSED)
+        & verdicts_of_runs["test"].str.contains(TEST.name)
+    ]
+    broken = [Broken(_name(row), row["verdict"], row["reason"]) for _, row in failures.iterrows()]
+    comparisons = pairs.series(pairs.ended_well(measurements, verdicts_of_runs))
+    if not comparisons and not broken:
+        raise BadInput("the runs have no paired comparison; measure with --base")
+    return Outcome(comparisons, pairs.answers_of(comparisons), broken)
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    shown = (approach(row["trainer"], row["keras"]), backends(row["backend"], ""))
-    return ", ".join(filter(None, shown))
+    parts = (approach(row["trainer"], row["keras"]), backends(row["backend"], ""))
+    return ", ".join(filter(None, parts))
 
 
 def confirmed(
-    found: Sequence[Series], answers: Sequence[Answer], again: Mapping[str, tuple[Series, Answer]]
+    comparisons: Sequence[Series],
+    answers: Sequence[Answer],
+    again: Mapping[str, tuple[Series, Answer]],
 ) -> list[Answer]:
     """Return the answers, with "cannot tell" for changes that the second measurement lacks."""
     return [
         answer
         if answer not in CHANGED or (one.test in again and again[one.test][1] is answer)
         else Answer.CANNOT_TELL
-        for one, answer in zip(found, answers, strict=True)
+        for one, answer in zip(comparisons, answers, strict=True)
     ]
 
 
-def passed_on(options: argparse.Namespace) -> list[str]:
+def pytest_arguments(options: argparse.Namespace) -> list[str]:
     """Return pytest's arguments for the given options."""
-    found = []
-    for name in PASSED_ON:
-        given = getattr(options, name[2:].replace("-", "_"))
-        for value in given if isinstance(given, list) else [given]:
-            found += [] if value is None else [name, value]
-    return found
+    arguments = []
+    for name in PYTEST_OPTIONS:
+        values = getattr(options, name[2:].replace("-", "_"))
+        for value in values if isinstance(values, list) else [values]:
+            arguments += [] if value is None else [name, value]
+    return arguments
 
 
 def measure(arguments: Sequence[str], directory: Path, tests: Iterable[str] = ()) -> RunFrames:
@@ -239,10 +244,10 @@ def measure(arguments: Sequence[str], directory: Path, tests: Iterable[str] = ()
 
     `tests`: node ids of the tests to measure; default: all that the arguments select.
     """
-    which = [str(ROOT / test) for test in tests] or [str(TEST)]
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *which, *arguments]
+    targets = [str(ROOT / test) for test in tests] or [str(TEST)]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *targets, *arguments]
     command += ["--run-dir", str(directory)]
-    done = subprocess.run(command, stdout=sys.stderr, check=False)
-    if done.returncode not in MEASURED or not (directory / "run.json").exists():
-        raise BadInput(f"nothing was measured: pytest ended with exit code {done.returncode}")
+    process = subprocess.run(command, stdout=sys.stderr, check=False)
+    if process.returncode not in VALID_EXIT_CODES or not (directory / "run.json").exists():
+        raise BadInput(f"nothing was measured: pytest ended with exit code {process.returncode}")
     return frame.load(directory)

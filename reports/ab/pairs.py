@@ -33,22 +33,23 @@ PASSED = "passed"
 COLUMNS = (
     Column("pairs", right=True),
     Column("timed s", right=True),
-    Column("ended"),
+    Column("ended by"),
     Column("step ms"),
     Column("new / base (95 %)"),
     Column("answer"),
-    Column("start-up", right=True),
-    Column("noisy", right=True),
+    Column("startup s", right=True),
+    Column("noisy pairs", right=True),
 )
 NOTE = (
-    "timed: of each side, in all pairs. ended: when pairs agreed (enough), or when the budget was "
-    "spent. step: base → new, medians over turns. new / base: of step times, so above 1 is slower; "
-    f"hierarchical bootstrap over pairs of processes and turns, 95 %. A change counts from "
-    f"{100 * ratio_tests.FLOOR:.0f} % on, where the interval excludes none and chance would give "
-    "it less than once in 20 such comparisons together, and nothing is told from fewer than "
-    f"{ratio_tests.LEAST_PAIRS} pairs. start-up: seconds from the start until warm, base and new "
-    "at once. noisy: pairs in which the hypervisor took more than 2 % of the processors' time, "
-    "or other processes used more than 5 %."
+    'timed: seconds of timed steps on each side, over all pairs. ended by: "enough" if the pairs '
+    'agreed, "budget" if the time budget was used up. step: base → new, medians over turns. '
+    "new / base: ratio of step times, where a value above 1 is slower, with its 95 % confidence "
+    "interval (hierarchical bootstrap over pairs of processes and turns). A change counts if it is "
+    f"at least {100 * ratio_tests.FLOOR:.0f} %, its interval excludes 1, and the chance of any "
+    "false alarm among all comparisons is below 5 %. Fewer than "
+    f"{ratio_tests.LEAST_PAIRS} pairs give no answer. startup: seconds until both sides are warm, "
+    "which start at the same time. noisy pairs: pairs in which the hypervisor took more than 2 % "
+    "of the CPU time (steal) or other processes used more than 5 %."
 )
 
 
@@ -78,8 +79,8 @@ class Series:
 
 def ended_well(measurements: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
     """Return the measurements of tests that passed; pairs of a broken comparison are discarded."""
-    lost = verdicts.loc[verdicts["verdict"] != PASSED]
-    names = set(zip(lost["run_id"], lost["test"], strict=True))
+    failures = verdicts.loc[verdicts["verdict"] != PASSED]
+    names = set(zip(failures["run_id"], failures["test"], strict=True))
     tests = zip(measurements["run_id"], measurements["test"], strict=True)
     return measurements.loc[[test not in names for test in tests]]
 
@@ -91,19 +92,19 @@ def rows(measurements: pd.DataFrame) -> pd.DataFrame:
 
 def series(measurements: pd.DataFrame) -> list[Series]:
     """Return every comparison in the order of the tests; raise BadInput for turns without pairs."""
-    return [_series(str(key["test"]), found) for key, found in grouped(rows(measurements), KEYS)]
+    return [_series(str(key["test"]), turns) for key, turns in grouped(rows(measurements), KEYS)]
 
 
 KEYS = ("run_id", "test")
 
 
-def _series(test: str, found: pd.DataFrame) -> Series:
-    timed = found.loc[found["metric"] == TIME]
+def _series(test: str, turns: pd.DataFrame) -> Series:
+    timed = turns.loc[turns["metric"] == TIME]
     sides = {side: timed.loc[timed["variant"] == side] for side in SIDES}
     pairs = log_ratios(test, timed)
     noisy = set()
     for metric, most in NOISE.items():
-        shares = found.loc[(found["metric"] == metric) & (found["value"] > most)]
+        shares = turns.loc[(turns["metric"] == metric) & (turns["value"] > most)]
         noisy |= set(shares["repeat"])
     return Series(
         test=test,
@@ -112,8 +113,8 @@ def _series(test: str, found: pd.DataFrame) -> Series:
         workers=whole(sides["new"]["workers"].iloc[0]),
         log_ratios=pairs,
         step_s={side: float(side_rows["value"].median()) for side, side_rows in sides.items()},
-        timed_s=float(found.loc[found["metric"] == TIMED, "value"].sum()),
-        start_up_s=_median(found.loc[found["metric"] == START_UP, "value"]),
+        timed_s=float(turns.loc[turns["metric"] == TIMED, "value"].sum()),
+        start_up_s=_median(turns.loc[turns["metric"] == START_UP, "value"]),
         noisy=len(noisy),
     )
 
@@ -126,12 +127,14 @@ def log_ratios(name: str, timed: pd.DataFrame) -> list[np.ndarray]:
     """
     wrong = timed.loc[~timed["variant"].isin(SIDES) | ~(timed["value"] > 0)]
     for _, row in wrong.iterrows():
-        told = f"variant {row['variant']!r} and value {row['value']:g}"
-        raise BadInput(f"{name}: a turn has {told}, not base or new and more than 0 s")
+        problem = f"variant {row['variant']!r} and value {row['value']:g}"
+        raise BadInput(
+            f"{name}: a turn has {problem}; expected variant base or new and a value above 0 s"
+        )
     logs = {side: dict(_turns(timed.loc[timed["variant"] == side])) for side in SIDES}
     lengths = [{pair: len(turns) for pair, turns in by_pair.items()} for by_pair in logs.values()]
     if not lengths[0] or lengths[0] != lengths[1]:
-        raise BadInput(f"{name}: the turns of base and new are not in pairs")
+        raise BadInput(f"{name}: the turns of base and new are not paired")
     return [logs["new"][pair] - base for pair, base in sorted(logs["base"].items())]
 
 
@@ -145,31 +148,33 @@ def _turns(side: pd.DataFrame) -> Iterator[tuple[int, np.ndarray]]:
 
 
 def _labels(sides: Mapping[str, pd.DataFrame]) -> dict[str, str]:
-    """Label each side by its differences from the other; "the same" if there are none."""
-    first = {side: found.iloc[0] for side, found in sides.items()}
-    named: Mapping[str, Any] = {
+    """Label each side by its differences from the other; "identical" if there are none."""
+    first = {side: turns.iloc[0] for side, turns in sides.items()}
+    descriptions: Mapping[str, Any] = {
         "trainer": lambda row: str(row["trainer"]),
         "workers": lambda row: plural(int(row["workers"]), "worker"),
         "backend": lambda row: backends(row["backend"], row["collective"]) or "none",
         "keras": lambda row: str(row["keras"]),
         "tensorflow": lambda row: f"TensorFlow {row['tensorflow']}",
         "python": lambda row: f"Python {row['python']}",
-        "planted": lambda row: str(row["fault"]) or "as it is",
+        "injected": lambda row: str(row["fault"]) or "unmodified",
     }
     parts: dict[str, list[str]] = {side: [] for side in SIDES}
-    for told in named.values():
-        texts = {side: told(row) for side, row in first.items()}
+    for describe in descriptions.values():
+        texts = {side: describe(row) for side, row in first.items()}
         if len(set(texts.values())) > 1:
             for side, text in texts.items():
                 parts[side].append(text)
-    return {side: ", ".join(found) or "the same" for side, found in parts.items()}
+    return {side: ", ".join(turns) or "identical" for side, turns in parts.items()}
 
 
-def judged(found: Sequence[Series]) -> list[Answer]:
+def answers_of(comparisons: Sequence[Series]) -> list[Answer]:
     """Return the answer of each comparison, corrected for the number of comparisons."""
     return [
-        ratio_tests.judge(one.effect, "lower", len(found), least=ratio_tests.LEAST_PAIRS)
-        for one in found
+        ratio_tests.judge(
+            comparison.effect, "lower", len(comparisons), least=ratio_tests.LEAST_PAIRS
+        )
+        for comparison in comparisons
     ]
 
 
@@ -180,38 +185,40 @@ def ratio(effect: Effect) -> str:
     return f"{effect.ratio:.3f} ({effect.low:.3f} to {effect.high:.3f})"
 
 
-def heading(one: Series) -> str:
+def heading(comparison: Series) -> str:
     """Return `keras_mirrored · tf_keras 2.21.0, 1 worker: Python 3.11.7 → Python 3.12.1`."""
-    sides = [one.labels[side] for side in SIDES]
-    told = "the same by name" if sides[0] == sides[1] else " → ".join(sides)
-    return f"{one.name}, {plural(int(one.workers), 'worker')}: {told}"
+    sides = [comparison.labels[side] for side in SIDES]
+    change = "identical" if sides[0] == sides[1] else " → ".join(sides)
+    return f"{comparison.name}, {plural(int(comparison.workers), 'worker')}: {change}"
 
 
-def table(found: Sequence[Series], answers: Sequence[Answer]) -> Table:
+def table(comparisons: Sequence[Series], answers: Sequence[Answer]) -> Table:
     """Return a line for each comparison; no rows if nothing was compared."""
     lines = []
-    for one, answer in zip(found, answers, strict=True):
+    for comparison, answer in zip(comparisons, answers, strict=True):
         cells = (
-            str(len(one.log_ratios)),
-            figure(one.timed_s) if one.timed_s else MISSING,
-            one.ended,
-            " → ".join(figure(1000 * one.step_s[side]) for side in SIDES),
-            ratio(one.effect),
+            str(len(comparison.log_ratios)),
+            figure(comparison.timed_s) if comparison.timed_s else MISSING,
+            comparison.ended,
+            " → ".join(figure(1000 * comparison.step_s[side]) for side in SIDES),
+            ratio(comparison.effect),
             answer.value,
-            figure(one.start_up_s),
-            str(one.noisy),
+            figure(comparison.start_up_s),
+            str(comparison.noisy),
         )
-        lines.append(Row(heading(one), cells))
-    return Table("In turns", COLUMNS, tuple(lines), NOTE if lines else "Nothing was compared.")
+        lines.append(Row(heading(comparison), cells))
+    return Table(
+        "Paired comparisons", COLUMNS, tuple(lines), NOTE if lines else "Nothing was compared."
+    )
 
 
 def of_run(run: RunFrames) -> Table:
     """Return the comparisons of one run, judged without those of other runs."""
-    found = series(ended_well(run.measurements, run.verdicts))
-    return table(found, judged(found))
+    comparisons = series(ended_well(run.measurements, run.verdicts))
+    return table(comparisons, answers_of(comparisons))
 
 
 def _name(row: Any) -> str:
-    shown = approach(row["trainer"], row["keras"])
+    name = approach(row["trainer"], row["keras"])
     backend = backends(row["backend"], row["collective"])
-    return f"{shown}, {backend}" if backend else shown
+    return f"{name}, {backend}" if backend else name

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from reports.charts.svg import COLOURS, INK, figure, label
+from reports.charts.svg import COLORS, INK, figure, label
 from reports.core.labels import approach
 from reports.core.verdicts import BY_NAME, Verdict
 from reports.rundir import event_files
@@ -26,7 +26,7 @@ from reports.sections import fault_matrix
 # Strokes that fit in a picture: closer ones in a lane are merged. A mark takes four.
 STROKES, FEWEST_LANES, OF_A_MARK = 1200, 4, 4
 JOBS = ("chief", "worker")  # the order of lanes; others follow, by name
-GREEN, RED, QUIET, LIFE, STEPS = COLOURS[2], COLOURS[4], "#66707d", "#dfe6f0", "#7d9cc9"
+GREEN, RED, QUIET, LIFE, STEPS = COLORS[2], COLORS[4], "#66707d", "#dfe6f0", "#7d9cc9"
 
 
 @dataclass(frozen=True)
@@ -35,17 +35,17 @@ class Kind:
 
     words: str
     marker: str
-    colour: str
+    color: str
     below: float = 0.0
     size: float = 6.0
 
 
 KINDS: Mapping[str, Kind] = {
-    "joined": Kind("cluster formed", "d", COLOURS[1]),
-    "epoch": Kind("epoch's end", "|", INK, size=13),
-    "checkpoint_saved": Kind("saved", "v", GREEN, -0.24),
-    "restored": Kind("restored", "^", COLOURS[3], 0.24),
-    "fault_started": Kind("fault begins", "X", RED, -0.38, 7),
+    "joined": Kind("cluster formed", "d", COLORS[1]),
+    "epoch": Kind("end of epoch", "|", INK, size=13),
+    "checkpoint_saved": Kind("checkpoint saved", "v", GREEN, -0.24),
+    "restored": Kind("restored", "^", COLORS[3], 0.24),
+    "fault_started": Kind("fault starts", "X", RED, -0.38, 7),
     "fault_ended": Kind("fault ends", "P", RED, -0.38, 7),
 }
 
@@ -117,8 +117,8 @@ def read(directory: Path) -> Timeline | None:
         times = [float(e["time_s"]) - zero_s for e in (events[0], events[-1])]
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration):
         return None
-    listed = sorted((lane for lane in lanes.values() if lane.began_s), key=lambda lane: lane.place)
-    return Timeline(tuple(listed), tuple(faults), *times) if listed else None
+    ordered = sorted((lane for lane in lanes.values() if lane.began_s), key=lambda lane: lane.place)
+    return Timeline(tuple(ordered), tuple(faults), *times) if ordered else None
 
 
 def _add(lanes: dict[str, Lane], event: Mapping[str, Any], time_s: float) -> None:
@@ -152,26 +152,26 @@ def strokes(lane: Lane, line: Timeline) -> list[tuple[float, float]]:
 
     Thousands of steps are merged into a few strokes.
     """
-    found: list[tuple[int, int]] = []
+    periods: list[tuple[int, int]] = []
     for place in sorted({int((time_s - line.start_s) / line.stroke_s) for time_s in lane.steps}):
-        if found and found[-1][1] == place:
-            found[-1] = found[-1][0], place + 1
+        if periods and periods[-1][1] == place:
+            periods[-1] = periods[-1][0], place + 1
         else:
-            found.append((place, place + 1))
+            periods.append((place, place + 1))
     # A third of the last place stays free, so the next stroke does not appear to touch it.
-    ends = ((a, b - 0.35) for a, b in found)
+    ends = ((a, b - 0.35) for a, b in periods)
     seconds = ([line.start_s + x * line.stroke_s for x in end] for end in ends)
     return [(a, min(b, line.end_s)) for a, b in seconds]
 
 
-def _apart(lane: Lane, event: str, timeline: Timeline) -> list[float]:
+def _visible_times(lane: Lane, event: str, timeline: Timeline) -> list[float]:
     """Return the times of the event, without those too close to the previous one to be visible."""
     least = OF_A_MARK * timeline.stroke_s
-    found: list[float] = []
+    times: list[float] = []
     for name, time_s in lane.marks:
-        if name == event and (not found or time_s - found[-1] >= least):
-            found.append(time_s)
-    return found
+        if name == event and (not times or time_s - times[-1] >= least):
+            times.append(time_s)
+    return times
 
 
 def draw(timeline: Timeline, name: str) -> str:
@@ -182,14 +182,14 @@ def draw(timeline: Timeline, name: str) -> str:
     count = len(timeline.lanes)
     height = 0.5 + 0.44 * count
     margins = {"left": 0.085, "right": 0.93, "bottom": 0.4 / height, "top": 1 - 0.08 / height}
-    with figure(height, 1, name, margins) as ((ax,), drawn):
+    with figure(height, 1, name, margins) as ((ax,), output):
         for event, _, time_s in timeline.faults:
             ax.axvline(time_s, color=RED, linewidth=0.9, linestyle="-" if "start" in event else ":")
         lanes = list(enumerate(timeline.lanes))
         _segments(ax, 13, LIFE, ((y, lane.lives(timeline.end_s)) for y, lane in lanes))
         _segments(ax, 8, STEPS, ((y, strokes(lane, timeline)) for y, lane in lanes))
         for event, kind in KINDS.items():
-            points = [(x, y) for y, lane in lanes for x in _apart(lane, event, timeline)]
+            points = [(x, y) for y, lane in lanes for x in _visible_times(lane, event, timeline)]
             _marks(ax, kind, points)
         for y, lane in lanes:
             for time_s, how, by_harness in lane.exits:
@@ -201,13 +201,13 @@ def draw(timeline: Timeline, name: str) -> str:
         ax.grid(axis="y", visible=False)
         ax.xaxis.set_major_locator(MaxNLocator(9, steps=[1, 2, 5, 10]))
         ax.set_xlabel("seconds since the fault")
-    return drawn[0]
+    return output[0]
 
 
 def _segments(
     ax: Axes,
     width: float,
-    colour: str,
+    color: str,
     by_lane: Iterable[tuple[int, Iterable[tuple[float, float]]]],
 ) -> None:
     """Draw the strokes of all lanes as one path, which is much smaller than one path per stroke."""
@@ -217,7 +217,7 @@ def _segments(
         for began_s, ended_s in segments:
             x += [began_s, ended_s, float("nan")]
             y += [place] * 3
-    ax.plot(x, y, color=colour, linewidth=width, solid_capstyle="butt", clip_on=False)
+    ax.plot(x, y, color=color, linewidth=width, solid_capstyle="butt", clip_on=False)
 
 
 def _marks(ax: Axes, kind: Kind, points: Sequence[tuple[float, float]]) -> Line2D:
@@ -225,7 +225,7 @@ def _marks(ax: Axes, kind: Kind, points: Sequence[tuple[float, float]]) -> Line2
         [x for x, _ in points],
         [y + kind.below for _, y in points],
         kind.marker,
-        color=kind.colour,
+        color=kind.color,
         markersize=kind.size,
         markeredgewidth=1.2 if kind.marker == "|" else 0,
         clip_on=False,
@@ -233,37 +233,43 @@ def _marks(ax: Axes, kind: Kind, points: Sequence[tuple[float, float]]) -> Line2
     return line
 
 
-def _exit(ax: Axes, at: tuple[float, float], how: str, colour: str) -> None:
-    ax.plot(*at, "|", color=colour, markersize=13, markeredgewidth=2)
-    ax.annotate(how, at, (5, 9), textcoords="offset points", color=colour, fontsize=9)
+def _exit(ax: Axes, at: tuple[float, float], how: str, color: str) -> None:
+    ax.plot(*at, "|", color=color, markersize=13, markeredgewidth=2)
+    ax.annotate(how, at, (5, 9), textcoords="offset points", color=color, fontsize=9)
 
 
 def legend() -> str:
     """Return the legend of the marks as SVG, one for all pictures."""
-    with figure(0.3, 1, "Marks of the timelines", {"left": 0, "right": 1}) as ((ax,), drawn):
+    with figure(0.3, 1, "Marks of the timelines", {"left": 0, "right": 1}) as ((ax,), output):
         handles = [
             Line2D([], [], color=LIFE, linewidth=9),
             Line2D([], [], color=STEPS, linewidth=6),
             *(_marks(ax, kind, []) for kind in KINDS.values()),
         ]
-        words = ["alive", "steps", *(kind.words for kind in KINDS.values())]
+        words = ["process alive", "steps", *(kind.words for kind in KINDS.values())]
         ax.set_axis_off()
         ax.legend(handles, words, loc="center left", ncols=len(handles), handlelength=1.4)
-    return drawn[0]
+    return output[0]
 
 
-def of(run: RunFrames) -> list[Picture]:
+def draw_all(run: RunFrames) -> list[Picture]:
     """Return a picture for each row of the fault matrix and cluster that has a fault."""
-    judged = fault_matrix.fault_rows(run.verdicts)
-    clusters = run.histories() if len(judged) else {}
-    found = []
-    for row in judged.to_dict("records"):
+    rows = fault_matrix.fault_rows(run.verdicts)
+    clusters = run.histories() if len(rows) else {}
+    pictures = []
+    for row in rows.to_dict("records"):
         for cluster in clusters.get(row["test"], ()):
             timeline = read(run.directory / event_files.EVENTS / cluster)
             if timeline is None:
                 continue
-            who = approach(row["trainer"], row["keras"])
-            name = f"Timeline of {cluster}, {who}"
-            what = row["test"], who, row["fault"], row["variant"], BY_NAME[row["verdict"]]
-            found.append(Picture(*what, draw(timeline, name)))
-    return sorted(found, key=lambda picture: picture.approach)  # stable
+            approach_name = approach(row["trainer"], row["keras"])
+            name = f"Timeline of {cluster}, {approach_name}"
+            facts = (
+                row["test"],
+                approach_name,
+                row["fault"],
+                row["variant"],
+                BY_NAME[row["verdict"]],
+            )
+            pictures.append(Picture(*facts, draw(timeline, name)))
+    return sorted(pictures, key=lambda picture: picture.approach)  # stable

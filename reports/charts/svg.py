@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-COLOURS = ("#2457a6", "#c8641b", "#1d7f55", "#8a3fa0", "#a8283a", "#0d7185")
+COLORS = ("#2457a6", "#c8641b", "#1d7f55", "#8a3fa0", "#a8283a", "#0d7185")
 INK, FAINT = "#1c2430", "#d5dae1"
 WIDTH = 10.4  # inches; the page scales it
 STYLE = {
@@ -58,19 +58,19 @@ def figure(
     `margins` are fractions of the figure. Without them Matplotlib computes the layout, which takes
     as long as the drawing.
     """
-    drawn: list[str] = []
+    output: list[str] = []
     style: Any = {**STYLE, "svg.hashsalt": name, "figure.constrained_layout.use": not margins}
     # The salt makes the ids, and so the page, reproducible for the same run.
     with mpl.rc_context(style):
-        whole = Figure(figsize=(WIDTH, height))
+        canvas = Figure(figsize=(WIDTH, height))
         if margins:
-            whole.subplots_adjust(**margins)
-        axes = whole.subplots(1, panels, squeeze=False)[0]
-        yield list(axes), drawn
+            canvas.subplots_adjust(**margins)
+        axes = canvas.subplots(1, panels, squeeze=False)[0]
+        yield list(axes), output
         buffer = io.StringIO()
         metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        FigureCanvasSVG(whole).print_svg(buffer, metadata=metadata)
-        drawn.append(_inline(buffer.getvalue(), name))
+        FigureCanvasSVG(canvas).print_svg(buffer, metadata=metadata)
+        output.append(_inline(buffer.getvalue(), name))
 
 
 def _inline(svg: str, name: str) -> str:

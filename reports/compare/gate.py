@@ -16,7 +16,7 @@ import numpy as np
 
 from reports.compare import run_drift as drifts
 from reports.compare.run_drift import Drift
-from reports.compare.run_groups import Judged, Key, Series, Side
+from reports.compare.run_groups import Key, Series, Side, TestVerdicts
 from reports.core.text import plural
 from reports.core.verdicts import BY_NAME
 from reports.rundir.frame import BadInput
@@ -70,21 +70,21 @@ class Comparison:
 
     @property
     def answers(self) -> list[Answer]:
-        return [found.answer for found in (*self.series, *self.tests)]
+        return [item.answer for item in (*self.series, *self.tests)]
 
     @property
     def same_machine(self) -> bool:
         return len({side.machine for side in (self.base, self.new, self.confirm) if side}) == 1
 
     @property
-    def nothing(self) -> str:
+    def why_no_number(self) -> str:
         """Return the most frequent reason why no number could be compared.
 
         Return "" if a number was compared or no number was requested.
         """
         if not self.numbers or self.comparisons or not self.series:
             return ""
-        ((reason, _),) = Counter(found.reason for found in self.series).most_common(1)
+        ((reason, _),) = Counter(item.reason for item in self.series).most_common(1)
         return reason
 
     def exit_code(self, strict: bool = False) -> int:
@@ -95,7 +95,7 @@ class Comparison:
         """
         if Answer.REGRESSION in self.answers:
             return 1
-        if self.nothing:
+        if self.why_no_number:
             return 2
         return 3 if strict and Answer.CANNOT_TELL in self.answers else 0
 
@@ -123,15 +123,15 @@ def compare(
         _refuse_another(new, confirm)
     if not numbers:
         base, new = base.without_numbers(), new.without_numbers()
-    known = drifts.known(base, drift)
-    series, comparisons = _series(base, new, confirm, known, floor)
+    drift_estimate = drifts.estimate(base, drift)
+    series, comparisons = _series(base, new, confirm, drift_estimate, floor)
     tests = _tests(base, new, confirm)
-    found = Comparison(
+    comparison = Comparison(
         base,
         new,
         confirm,
         floor,
-        known,
+        drift_estimate,
         comparisons,
         tuple(series),
         tuple(tests),
@@ -139,8 +139,8 @@ def compare(
         tuple(new.tests[key].test for key in new.tests if key not in base.tests),
         numbers,
     )
-    _refuse_nothing(found, numbers)
-    return found
+    _refuse_nothing(comparison, numbers)
+    return comparison
 
 
 def _refuse_the_same(listed: Sequence[Side]) -> None:
@@ -148,13 +148,13 @@ def _refuse_the_same(listed: Sequence[Side]) -> None:
     for side in listed:
         twice = seen & set(side.run_ids)
         if twice:
-            raise BadInput(f"run {min(twice)!r} is on two sides: compare runs made one by one")
+            raise BadInput(f"run {min(twice)!r} is on two sides: compare different runs")
         seen |= set(side.run_ids)
 
 
 def _refuse_another(new: Side, confirm: Side) -> None:
     """Raise BadInput if `confirm` has other versions, machine or conditions than NEW."""
-    told = "; ".join(
+    differences = "; ".join(
         f"{name} {was} → {now}"
         for name, was, now in (
             ("versions", new.versions, confirm.versions),
@@ -162,20 +162,20 @@ def _refuse_another(new: Side, confirm: Side) -> None:
         )
         if was != now
     )
-    told = told or new.measured_otherwise(confirm)
-    if told:
-        raise BadInput(f"--confirm: not NEW measured again: {told}")
+    differences = differences or new.differing_conditions(confirm)
+    if differences:
+        raise BadInput(f"--confirm: not a second measurement of NEW: {differences}")
 
 
-def _refuse_nothing(found: Comparison, numbers: bool) -> None:
-    common = set(found.base.series) & set(found.new.series)
-    if numbers and not common and Answer.REGRESSION not in found.answers:
+def _refuse_nothing(comparison: Comparison, numbers: bool) -> None:
+    common = set(comparison.base.series) & set(comparison.new.series)
+    if numbers and not common and Answer.REGRESSION not in comparison.answers:
         raise BadInput(
-            f"nothing measured is in both: BASE has {len(found.base.series)} series of numbers, "
-            f"NEW {len(found.new.series)}; measure the same tests in both, without -n, or compare "
-            "--verdicts only"
+            "BASE and NEW have no series of numbers in common: BASE has "
+            f"{len(comparison.base.series)} series, NEW {len(comparison.new.series)}; measure the "
+            "same tests in both, without -n, or use --verdicts"
         )
-    if not common and not set(found.base.tests) & set(found.new.tests):
+    if not common and not set(comparison.base.tests) & set(comparison.new.tests):
         raise BadInput("BASE and NEW have no test and no number in common")
 
 
@@ -184,27 +184,27 @@ def _series(
 ) -> tuple[list[SeriesAnswer], int]:
     """Return the answers and the number of comparisons that are corrected for."""
     pairs = {key: _pair(key, base, new, drift) for key in base.series}
-    tested = [pair for pair in pairs.values() if pair.effect and pair.effect.known]
-    comparisons = len(tested)
+    with_scatter = [pair for pair in pairs.values() if pair.effect and pair.effect.known]
+    comparisons = len(with_scatter)
 
-    def judged(pair: SeriesAnswer) -> SeriesAnswer:
+    def judge(pair: SeriesAnswer) -> SeriesAnswer:
         if pair.reason or pair.effect is None:
             return pair
         answer = ratio_tests.judge(pair.effect, pair.key["better"], comparisons, floor)
-        told = answer is not Answer.CANNOT_TELL
-        reason = "" if told else _why_not(pair.effect, comparisons, floor)
+        is_certain = answer is not Answer.CANNOT_TELL
+        reason = "" if is_certain else _why_not(pair.effect, comparisons, floor)
         return replace(pair, answer=answer, reason=reason)
 
-    found = []
+    answers = []
     for key, pair in pairs.items():
-        first = judged(pair)
+        first = judge(pair)
         if confirm and first.answer in CHANGED:
-            again = judged(_pair(key, base, confirm, drift))
+            again = judge(_pair(key, base, confirm, drift))
             if again.answer is not first.answer:
                 reason = f"{first.answer.value}, {_not_shown(key in confirm.series)}"
                 first = replace(first, answer=Answer.CANNOT_TELL, reason=reason)
-        found.append(first)
-    return found, comparisons
+        answers.append(first)
+    return answers, comparisons
 
 
 def _pair(key: Key, base: Side, new: Side, drift: Drift) -> SeriesAnswer:
@@ -216,7 +216,7 @@ def _pair(key: Key, base: Side, new: Side, drift: Drift) -> SeriesAnswer:
             Answer.CANNOT_TELL,
             "not in NEW",
             (_collective(was), ""),
-            _centre(was.values),
+            _center(was.values),
             processes=(len(was.values), 0),
         )
     pair = SeriesAnswer(
@@ -224,28 +224,28 @@ def _pair(key: Key, base: Side, new: Side, drift: Drift) -> SeriesAnswer:
         Answer.CANNOT_TELL,
         "",
         (_collective(was), _collective(now)),
-        _centre(was.values),
-        _centre(now.values),
+        _center(was.values),
+        _center(now.values),
         (len(was.values), len(now.values)),
     )
     if base.machine != new.machine:
-        return replace(pair, reason="measured on another machine, or on more or fewer processors")
-    differs = base.measured_otherwise(new)
-    if differs:
-        return replace(pair, reason=f"measured otherwise: {differs}")
+        return replace(pair, reason="different machine or number of processors")
+    differences = base.differing_conditions(new)
+    if differences:
+        return replace(pair, reason=f"different conditions: {differences}")
     if was.collectives != now.collectives:
-        told = " → ".join(collective or "none" for collective in pair.collectives)
-        return replace(pair, reason=f"not the same thing: collective {told}")
+        names = " → ".join(collective or "none" for collective in pair.collectives)
+        return replace(pair, reason=f"different collective: {names}")
     values = was.values, now.values
     if not any(map(any, values)):
         values = tuple([1.0] * len(zeros) for zeros in values)  # all are 0: ratio 1
     if min(map(min, values)) <= 0:
-        return replace(pair, reason="no ratio: a value is 0 or below")
+        return replace(pair, reason="no ratio: a value is not positive")
     spread = drifts.of_means(
         drift.of(key, was.key["unit"]), len(was.by_run), len(now.by_run)
     )  # fmt: skip
     effect = ratio_tests.unpaired(*values, drift=spread, drift_df=drift.df)
-    reason = "" if effect.known else "one process on a side: its scatter is not known"
+    reason = "" if effect.known else "one process on a side: unknown scatter"
     return replace(pair, effect=effect, reason=reason)
 
 
@@ -253,7 +253,7 @@ def _collective(series: Series) -> str:
     return ", ".join(series.collectives)
 
 
-def _centre(values: Sequence[float]) -> float:
+def _center(values: Sequence[float]) -> float:
     if min(values) <= 0:
         return float(np.median(values))
     return float(np.exp(np.mean(np.log(values))))
@@ -264,8 +264,8 @@ def _why_not(effect: Effect, comparisons: int, floor: float) -> str:
     if effect.low <= 1 <= effect.high:
         return "too noisy"
     if 1 / (1 + floor) <= effect.ratio <= 1 + floor:
-        return f"about the floor of {100 * floor:.3g} %"
-    return f"not beyond chance among {plural(comparisons, 'comparison')}"
+        return f"within the floor of {100 * floor:.3g} %"
+    return f"not significant among {plural(comparisons, 'comparison')}"
 
 
 def _tests(base: Side, new: Side, confirm: Side | None) -> Iterable[TestAnswer]:
@@ -286,14 +286,14 @@ def _tests(base: Side, new: Side, confirm: Side | None) -> Iterable[TestAnswer]:
 
 
 def _not_shown(measured: bool) -> str:
-    return f"which the confirming run {'does not show' if measured else 'has not measured'}"
+    return f"which the confirming run {'does not show' if measured else 'did not measure'}"
 
 
-def _words(judged: Judged) -> str:
+def _words(judged: TestVerdicts) -> str:
     return ", ".join(BY_NAME[name].words for name in judged.verdicts)
 
 
-def _verdict(was: Judged, now: Judged) -> tuple[Answer, str]:
+def _verdict(was: TestVerdicts, now: TestVerdicts) -> tuple[Answer, str]:
     """Judge a verdict: newly red is a regression, newly passed an improvement.
 
     An excused verdict (known deviation, unsupported) is not red. A change to an excused verdict is
@@ -303,7 +303,7 @@ def _verdict(was: Judged, now: Judged) -> tuple[Answer, str]:
     if before == {False} and after == {True}:
         return Answer.REGRESSION, now.reason
     if len(was.verdicts) > 1 or len(now.verdicts) > 1:
-        return Answer.CANNOT_TELL, "differs between runs of one side"
+        return Answer.CANNOT_TELL, "verdicts differ between runs of one side"
     if was.verdicts == now.verdicts or after == {True}:
         return Answer.NO_CHANGE, ""
     if now.verdicts == ("passed",):

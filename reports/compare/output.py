@@ -28,70 +28,78 @@ SERIES = (
     Column("series"),
     Column("BASE", right=True),
     Column("NEW", right=True),
-    Column("times", right=True),
+    Column("ratio", right=True),
     Column("95 % interval", right=True),
     Column("n", right=True),
 )
 TESTS = (Column("test"), Column("BASE"), Column("NEW"), Column("reason"))
-SERIES_NOTE = "times: how many times BASE's value NEW's is. n: processes in BASE and NEW."
-TESTS_NOTE = "BASE, NEW: verdicts."
+SERIES_NOTE = "ratio: NEW / BASE. n: processes in BASE and in NEW."
+TESTS_NOTE = "BASE, NEW: verdict of the test."
 MOST = 60  # rows of a table: a comment on a pull request is limited to 65,536 characters
 EXAMPLES = 3  # rows shown per reason of "cannot tell"; JSON has all
 REASON = 200  # characters of a reason in a table; JSON has all of it
 EMOJI = {0: "✅", 1: "❌", 2: "❔", 3: "❔"}  # by exit code
 
 
-def headline(found: Comparison) -> str:
+def headline(comparison: Comparison) -> str:
     """Return the counts of the answers in one line: `1 regression, 3 cannot tell, 20 no change`."""
-    told = []
-    if found.nothing:
-        told.append(
-            f"no number could be compared: {found.nothing} (--verdicts compares verdicts alone)"
+    parts = []
+    if comparison.why_no_number:
+        parts.append(
+            f"no number could be compared: {comparison.why_no_number} "
+            "(--verdicts compares only verdicts)"
         )
     for answer in Answer:
-        count = found.answers.count(answer)
-        noun = answer in CHANGED
+        count = comparison.answers.count(answer)
+        is_noun = answer in CHANGED
         if count or answer is Answer.REGRESSION:
-            told.append(plural(count, answer.value) if noun else f"{count} {answer.value}")
-    return ", ".join(told)
+            parts.append(plural(count, answer.value) if is_noun else f"{count} {answer.value}")
+    return ", ".join(parts)
 
 
-def notes(found: Comparison) -> Iterator[str]:
+def notes(comparison: Comparison) -> Iterator[str]:
     """Yield the facts that a reader needs to interpret the answers, a sentence or two each."""
-    floor, drift = f"{100 * found.floor:.3g} %", f"{100 * math.expm1(found.drift.usual):.2g} %"
-    yield (
-        f"{len(found.series)} series and {plural(len(found.tests), 'test')}. A change of a series "
-        f"counts above {floor} and beyond chance among {plural(found.comparisons, 'comparison')}; "
-        f"drift between runs {drift} ({found.drift.source})."
+    floor, drift = (
+        f"{100 * comparison.floor:.3g} %",
+        f"{100 * math.expm1(comparison.drift.usual):.2g} %",
     )
-    if not found.same_machine:
-        told = "; ".join(f"{name} on {side.machine}" for name, side in _sides(found))
-        yield f"Different machines, so no number can be told: {told}."
-    differs = found.base.measured_otherwise(found.new)
-    if differs:
-        yield f"Measured otherwise, so no number can be told: {differs}."
-    if not found.series:
-        yield "No number was compared: neither run has any with a better direction."
-    if found.new_tests or found.new_series:
+    yield (
+        f"{len(comparison.series)} series and {plural(len(comparison.tests), 'test')}. A change of "
+        f"a series counts if it is above {floor} and significant among "
+        f"{plural(comparison.comparisons, 'comparison')}; "
+        f"drift between runs {drift} ({comparison.drift.source})."
+    )
+    if not comparison.same_machine:
+        machines = "; ".join(f"{name} on {side.machine}" for name, side in _sides(comparison))
+        yield f"Different machines, so numbers are not comparable: {machines}."
+    differences = comparison.base.differing_conditions(comparison.new)
+    if differences:
+        yield f"Different conditions, so numbers are not comparable: {differences}."
+    if not comparison.series:
+        yield "No number was compared: BASE has no metric with a better direction."
+    if comparison.new_tests or comparison.new_series:
         yield (
-            f"Only in NEW, and compared with nothing: {plural(len(found.new_tests), 'test')}, "
-            f"{len(found.new_series)} series."
+            "Only in NEW, without a counterpart in BASE: "
+            f"{plural(len(comparison.new_tests), 'test')}, "
+            f"{len(comparison.new_series)} series."
         )
 
 
-def changes(found: Comparison) -> list[Table]:
+def changes(comparison: Comparison) -> list[Table]:
     """Return the tables of regressions and improvements."""
-    series = [(item.answer.value, item) for item in found.series if item.answer in CHANGED]
-    tests = [(item.answer.value, item) for item in found.tests if item.answer in CHANGED]
+    series = [(item.answer.value, item) for item in comparison.series if item.answer in CHANGED]
+    tests = [(item.answer.value, item) for item in comparison.tests if item.answer in CHANGED]
     return _tables("changed", series, tests)
 
 
-def untold(found: Comparison) -> list[Table]:
+def undecided(comparison: Comparison) -> list[Table]:
     """Group the "cannot tell" answers by reason, with counts and, if reasons differ, examples."""
-    series = [(item.reason, item) for item in found.series if item.answer is Answer.CANNOT_TELL]
+    series = [
+        (item.reason, item) for item in comparison.series if item.answer is Answer.CANNOT_TELL
+    ]
     tests = [
         (item.reason, replace(item, reason=""))
-        for item in found.tests
+        for item in comparison.tests
         if item.answer is Answer.CANNOT_TELL
     ]
     return [_by_reason(table) for table in _tables("cannot tell", series, tests)]
@@ -101,46 +109,46 @@ def _by_reason(table: Table) -> Table:
     title = f"{table.title} ({len(table.rows):,})"
     reasons = sorted(table.groups(), key=lambda group: -len(group[1]))
     if len(reasons) == 1 and len(table.rows) > EXAMPLES:
-        listed = f"{title}: {reasons[0][0]} (listed in --format json)"
-        return replace(table, title=listed, rows=())
+        rows_of_reason = f"{title}: {reasons[0][0]} (--format json lists all)"
+        return replace(table, title=rows_of_reason, rows=())
     rows = [
-        Row(f"{reason} ({len(listed):,})", cells)
-        for reason, listed in reasons
-        for cells in listed[:EXAMPLES]
+        Row(f"{reason} ({len(rows_of_reason):,})", cells)
+        for reason, rows_of_reason in reasons
+        for cells in rows_of_reason[:EXAMPLES]
     ]
-    left = f" Of each reason at most {EXAMPLES} are shown, all in --format json."
-    note = table.note + (left if len(rows) < len(table.rows) else "")
+    hint = f" At most {EXAMPLES} are shown for each reason; --format json lists all."
+    note = table.note + (hint if len(rows) < len(table.rows) else "")
     return replace(table, title=title, rows=tuple(rows), note=note)
 
 
-def as_text(found: Comparison, console: Console) -> None:
+def as_text(comparison: Comparison, console: Console) -> None:
     """Print the comparison with the answer last, where a reader of a terminal looks first."""
     out = Printer(console)
-    for name, side in _sides(found):
-        out.line(f"{name}: {_called(side)}")
-    for table in (*untold(found), *changes(found)):
+    for name, side in _sides(comparison):
+        out.line(f"{name}: {_description(side)}")
+    for table in (*undecided(comparison), *changes(comparison)):
         if table.rows:
             terminal.one_table(table, console)
         else:
             out.line()
             out.line(table.title)
     out.line()
-    for note in notes(found):
+    for note in notes(comparison):
         out.line(note, "dim")
-    out.line(headline(found), "bold red" if found.exit_code() else "bold green")
+    out.line(headline(comparison), "bold red" if comparison.exit_code() else "bold green")
 
 
-def as_markdown(found: Comparison, exit_code: int) -> str:
+def as_markdown(comparison: Comparison, exit_code: int) -> str:
     """Return a comment for a pull request: the answer, the changes, and the rest folded."""
-    return "\n".join(_markdown(found, exit_code)).rstrip("\n") + "\n"
+    return "\n".join(_markdown(comparison, exit_code)).rstrip("\n") + "\n"
 
 
-def as_json(found: Comparison, exit_code: int) -> str:
-    """For programs; what is not known is null, and keys are only ever added.
+def as_json(comparison: Comparison, exit_code: int) -> str:
+    """Return the comparison for programs; unknown values are null, and no key is ever removed.
 
-    exit_code, regression (true or false), counts (answer: how many); base, new, confirm: run_ids,
+    exit_code, regression (true or false), counts (of each answer); base, new, confirm: run_ids,
     tensorflow, keras, python, machine (confirm may be null); floor, confidence, drift: relative,
-    drift_source; comparisons; series: test, trainer, keras (flavour), backend, workers, replicas,
+    drift_source; comparisons; series: test, trainer, keras (flavor), backend, workers, replicas,
     fault, variant, metric, unit, better, answer, reason, collective_base, collective_new, base,
     new (geometric means over processes), processes_base, processes_new, ratio, low, high, p;
     tests: test, answer, reason, base, new (verdicts in words); only_in_new: tests, series (with
@@ -148,33 +156,35 @@ def as_json(found: Comparison, exit_code: int) -> str:
     """
     content = {
         "exit_code": exit_code,
-        "regression": Answer.REGRESSION in found.answers,
-        "counts": {answer.value: found.answers.count(answer) for answer in Answer},
-        **{name: _side(side) for name, side in (("base", found.base), ("new", found.new))},
-        "confirm": _side(found.confirm) if found.confirm else None,
-        "floor": found.floor,
+        "regression": Answer.REGRESSION in comparison.answers,
+        "counts": {answer.value: comparison.answers.count(answer) for answer in Answer},
+        **{
+            name: _side(side) for name, side in (("base", comparison.base), ("new", comparison.new))
+        },
+        "confirm": _side(comparison.confirm) if comparison.confirm else None,
+        "floor": comparison.floor,
         "confidence": CONFIDENCE,
-        "drift": math.expm1(found.drift.usual),
-        "drift_source": found.drift.source,
-        "comparisons": found.comparisons,
-        "series": [_series(item) for item in found.series],
-        "tests": [{**vars(item), "answer": item.answer.value} for item in found.tests],
+        "drift": math.expm1(comparison.drift.usual),
+        "drift_source": comparison.drift.source,
+        "comparisons": comparison.comparisons,
+        "series": [_series(item) for item in comparison.series],
+        "tests": [{**vars(item), "answer": item.answer.value} for item in comparison.tests],
         "only_in_new": {
-            "tests": list(found.new_tests),
-            "series": [dict(key) for key in found.new_series],
+            "tests": list(comparison.new_tests),
+            "series": [dict(key) for key in comparison.new_series],
         },
     }
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def _sides(found: Comparison) -> Iterator[tuple[str, Side]]:
-    yield "BASE", found.base
-    yield "NEW", found.new
-    if found.confirm:
-        yield "confirming", found.confirm
+def _sides(comparison: Comparison) -> Iterator[tuple[str, Side]]:
+    yield "BASE", comparison.base
+    yield "NEW", comparison.new
+    if comparison.confirm:
+        yield "confirming", comparison.confirm
 
 
-def _called(side: Side) -> str:
+def _description(side: Side) -> str:
     info = side.runs[0].info
     ids = side.run_ids
     runs = ids[0] if len(ids) == 1 else f"{len(ids)} runs, {ids[0]} to {ids[-1]}"
@@ -232,22 +242,22 @@ def _test_cells(item: TestAnswer) -> tuple[str, ...]:
     return (item.test, item.base, item.new or MISSING, reason)
 
 
-def _markdown(found: Comparison, exit_code: int) -> Iterator[str]:
-    yield f"## {EMOJI[exit_code]} {headline(found)}"
+def _markdown(comparison: Comparison, exit_code: int) -> Iterator[str]:
+    yield f"## {EMOJI[exit_code]} {headline(comparison)}"
     yield ""
-    for name, side in _sides(found):
-        yield f"- {name}: {markdown.escape(_called(side))}"
+    for name, side in _sides(comparison):
+        yield f"- {name}: {markdown.escape(_description(side))}"
     yield ""
-    for table in changes(found):
+    for table in changes(comparison):
         yield markdown.one_table(_shortened(table))
-    for table in untold(found):
+    for table in undecided(comparison):
         if table.rows:
             rows = [markdown.one_table(_shortened(table), titled=False)]
             yield from markdown.folded(table.title, rows)
         else:
             yield from (markdown.escape(table.title), "")
-    listed = [markdown.escape(note) for note in notes(found)]
-    yield from markdown.folded("How this was judged", [*_bullets(listed), ""])
+    lines = [markdown.escape(note) for note in notes(comparison)]
+    yield from markdown.folded("How the answers were reached", [*_bullets(lines), ""])
 
 
 def _bullets(lines: Iterable[str]) -> Iterator[str]:
@@ -255,17 +265,17 @@ def _bullets(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _shortened(table: Table) -> Table:
-    left = len(table.rows) - MOST
-    if left <= 0:
+    omitted = len(table.rows) - MOST
+    if omitted <= 0:
         return table
-    note = f"{table.note} {left} more are in --format text and json."
+    note = f"{table.note} {omitted} more rows are in --format text and json."
     return replace(table, rows=table.rows[:MOST], note=note.strip())
 
 
 def _side(side: Side) -> dict[str, Any]:
     versions = side.runs[0].info["versions"]
-    told = {name: versions.get(name) for name in ("tensorflow", "keras", "python")}
-    return {"run_ids": side.run_ids, **told, "machine": side.machine}
+    version_numbers = {name: versions.get(name) for name in ("tensorflow", "keras", "python")}
+    return {"run_ids": side.run_ids, **version_numbers, "machine": side.machine}
 
 
 def _series(item: SeriesAnswer) -> dict[str, Any]:

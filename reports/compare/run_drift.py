@@ -34,12 +34,12 @@ class Drift:
         return max(self.by_unit.get(unit, self.usual), self.by_series.get(key, 0.0))
 
 
-def known(base: Side, given: float | None = None) -> Drift:
+def estimate(base: Side, stated: float | None = None) -> Drift:
     """Return the `given` drift (relative: 0.05), else that of BASE's runs, else DRIFT."""
-    if given is not None:
-        return Drift(math.log1p(given), math.inf, "given", {}, {})
+    if stated is not None:
+        return Drift(math.log1p(stated), math.inf, "from --drift", {}, {})
     runs = len(base.runs)
-    assumed = Drift(math.log1p(DRIFT), math.inf, "assumed of a shared machine", {}, {})
+    assumed = Drift(math.log1p(DRIFT), math.inf, "assumed for a shared machine", {}, {})
     if runs < RUNS_ENOUGH:
         return assumed
     variances: dict[Key, float] = {}
@@ -50,10 +50,12 @@ def known(base: Side, given: float | None = None) -> Drift:
             units.setdefault(series.key["unit"], []).append(variances[key])
     if not variances:
         return assumed
-    by_unit = {unit: _root(float(np.mean(listed))) for unit, listed in units.items()}
+    by_unit = {unit: _root(float(np.mean(values))) for unit, values in units.items()}
     by_series = {key: _root(variance) for key, variance in variances.items()}
     # The runs less one, however many the series: a run's drift affects all its series together.
-    return Drift(max(by_unit.values()), runs - 1, f"of {runs} runs of BASE", by_unit, by_series)
+    return Drift(
+        max(by_unit.values()), runs - 1, f"estimated from {runs} runs of BASE", by_unit, by_series
+    )
 
 
 def of_means(drift: float, base_runs: int, new_runs: int) -> float:

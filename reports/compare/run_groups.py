@@ -36,7 +36,7 @@ KEYS = (
     "better",
 )
 # Since TensorFlow 2.16 the same Keras has another name; no run has both names.
-FLAVOURS = {"tf_keras": "keras2"}
+FLAVORS = {"tf_keras": "keras2"}
 
 Key = tuple[Any, ...]
 
@@ -55,7 +55,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Judged:
+class TestVerdicts:
     """Verdicts of a test in the runs of a side, without repetition."""
 
     test: str  # id on this side
@@ -69,7 +69,7 @@ class Side:
 
     runs: tuple[RunFrames, ...]
     series: Mapping[Key, Series]
-    tests: Mapping[str, Judged]
+    tests: Mapping[str, TestVerdicts]
 
     @property
     def machine(self) -> str:
@@ -79,7 +79,7 @@ class Side:
     def versions(self) -> str:
         return _versions(self.runs[0])
 
-    def measured_otherwise(self, other: Side) -> str:
+    def differing_conditions(self, other: Side) -> str:
         """Return the differences between the conditions of this side and the other; "" if none."""
         return conditions.differing(self.runs[0].info, other.runs[0].info)
 
@@ -95,26 +95,26 @@ class Side:
 def load(path: Path) -> Side:
     """Load a run directory or a directory of run directories; raise BadInput if it is neither."""
     if (path / "run.json").is_file() or not path.is_dir():
-        return of([frame.load_complete(path)])
+        return combine([frame.load_complete(path)])
     # A link (`latest`) would count a run twice; a directory without run.json is a killed run.
-    found = sorted(p.parent for p in path.glob("*/run.json") if not p.parent.is_symlink())
-    if not found:
+    directories = sorted(p.parent for p in path.glob("*/run.json") if not p.parent.is_symlink())
+    if not directories:
         raise BadInput(f"{path} is neither a run (no run.json) nor a directory of runs")
-    return of([frame.load_complete(directory) for directory in found])
+    return combine([frame.load_complete(directory) for directory in directories])
 
 
-def of(runs: Sequence[RunFrames]) -> Side:
+def combine(runs: Sequence[RunFrames]) -> Side:
     """Combine runs into a side; raise BadInput if versions, machines or conditions differ."""
-    for what, told in (("versions", _versions), ("machines", _machine)):
-        kinds = sorted({told(run) for run in runs})
+    for noun, describe in (("versions", _versions), ("machines", _machine)):
+        kinds = sorted({describe(run) for run in runs})
         if len(kinds) > 1:
             where = runs[0].directory.parent
-            raise BadInput(f"{where} holds runs of different {what}: {'; '.join(kinds)}")
+            raise BadInput(f"{where} holds runs of different {noun}: {'; '.join(kinds)}")
     for run in runs[1:]:
-        differs = conditions.differing(runs[0].info, run.info)
-        if differs:
+        differences = conditions.differing(runs[0].info, run.info)
+        if differences:
             where = runs[0].directory.parent
-            raise BadInput(f"{where} holds runs that were measured otherwise: {differs}")
+            raise BadInput(f"{where} holds runs with different conditions: {differences}")
     measurements, verdicts = frame.tidy(runs)
     return Side(tuple(runs), _series(measurements), _tests(verdicts))
 
@@ -131,31 +131,31 @@ def _machine(run: RunFrames) -> str:
 
 def _series(measurements: pd.DataFrame) -> dict[Key, Series]:
     # Interleaved turns of two sides are compared within their run, by `ab`.
-    judged = (measurements["better"] != "none") & (measurements["metric"] != pairs.TIME)
-    found: dict[Key, dict[tuple[str, Any], list[float]]] = {}
+    is_compared = (measurements["better"] != "none") & (measurements["metric"] != pairs.TIME)
+    values: dict[Key, dict[tuple[str, Any], list[float]]] = {}
     collectives: dict[Key, set[str]] = {}
-    called: dict[Key, dict[str, Any]] = {}
-    for row in _records(measurements.loc[judged]):
+    names: dict[Key, dict[str, Any]] = {}
+    for row in _records(measurements.loc[is_compared]):
         row["keras"] = row["keras"].split(" ")[0]
-        same = {**row, "test": same_test(row["test"]), "keras": same_flavour(row["keras"])}
+        same = {**row, "test": same_test(row["test"]), "keras": same_flavor(row["keras"])}
         key = tuple(same[name] for name in KEYS)
-        found.setdefault(key, {}).setdefault((row["run_id"], row["repeat"]), []).append(
+        values.setdefault(key, {}).setdefault((row["run_id"], row["repeat"]), []).append(
             row["value"]
         )
         collectives.setdefault(key, set()).add(row["collective"])
-        called.setdefault(key, {name: row[name] for name in KEYS})
+        names.setdefault(key, {name: row[name] for name in KEYS})
     return {
-        key: Series(called[key], tuple(sorted(collectives[key])), _by_run(found[key]))
-        for key in sorted(found, key=str)
+        key: Series(names[key], tuple(sorted(collectives[key])), _by_run(values[key]))
+        for key in sorted(values, key=str)
     }
 
 
 def _by_run(processes: Mapping[tuple[str, Any], Sequence[float]]) -> dict[str, list[float]]:
     """Reduce the values of each process to their median: only processes are independent."""
-    found: dict[str, list[float]] = {}
+    by_run: dict[str, list[float]] = {}
     for (run_id, _), values in processes.items():
-        found.setdefault(run_id, []).append(median(values))
-    return found
+        by_run.setdefault(run_id, []).append(median(values))
+    return by_run
 
 
 def _records(rows: pd.DataFrame) -> Iterable[dict[str, Any]]:
@@ -163,23 +163,23 @@ def _records(rows: pd.DataFrame) -> Iterable[dict[str, Any]]:
         yield {str(name): None if value is pd.NA else value for name, value in row.items()}
 
 
-def _tests(verdicts: pd.DataFrame) -> dict[str, Judged]:
-    found: dict[str, list[dict[str, Any]]] = {}
+def _tests(verdicts: pd.DataFrame) -> dict[str, TestVerdicts]:
+    rows_by_test: dict[str, list[dict[str, Any]]] = {}
     for row in _records(verdicts):
-        found.setdefault(same_test(row["test"]), []).append(row)
-    judged = {}
-    for key, rows in found.items():
-        given = tuple(sorted({row["verdict"] for row in rows}))
-        reason = next(row["reason"] for row in rows if row["verdict"] == worst(given).name)
-        judged[key] = Judged(rows[0]["test"], given, reason)
-    return judged
+        rows_by_test.setdefault(same_test(row["test"]), []).append(row)
+    tests = {}
+    for key, rows in rows_by_test.items():
+        names = tuple(sorted({row["verdict"] for row in rows}))
+        reason = next(row["reason"] for row in rows if row["verdict"] == worst(names).name)
+        tests[key] = TestVerdicts(rows[0]["test"], names, reason)
+    return tests
 
 
-def same_flavour(flavour: str) -> str:
+def same_flavor(flavor: str) -> str:
     """Return the name under which a Keras flavor is compared."""
-    return FLAVOURS.get(flavour, flavour)
+    return FLAVORS.get(flavor, flavor)
 
 
 def same_test(test: str) -> str:
-    """Return the test id with the Keras flavor in its parameters replaced by `same_flavour`."""
-    return re.sub(r"(?<=[\[-])\w+(?=[\]-])", lambda found: same_flavour(found[0]), test)
+    """Return the test id with the Keras flavor in its parameters replaced by `same_flavor`."""
+    return re.sub(r"(?<=[\[-])\w+(?=[\]-])", lambda match: same_flavor(match[0]), test)

@@ -44,14 +44,14 @@ class Table:
         """Return the table without the columns that are empty in all rows."""
         if not self.rows:
             return self
-        kept = [i for i in range(len(self.columns)) if any(row.cells[i] for row in self.rows)]
-        return self.with_columns(kept)
+        indices = [i for i in range(len(self.columns)) if any(row.cells[i] for row in self.rows)]
+        return self.with_columns(indices)
 
-    def with_columns(self, kept: Sequence[int]) -> Table:
+    def with_columns(self, indices: Sequence[int]) -> Table:
         """Return the table with these columns only."""
         return Table(
             self.title,
-            tuple(self.columns[i] for i in kept),
-            tuple(Row(row.group, tuple(row.cells[i] for i in kept)) for row in self.rows),
+            tuple(self.columns[i] for i in indices),
+            tuple(Row(row.group, tuple(row.cells[i] for i in indices)) for row in self.rows),
             self.note,
         )

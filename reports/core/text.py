@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 MISSING = "—"
-COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
+ANSI_COLORS = re.compile(r"\x1b\[[0-9;:]*m")
 # Terminals interpret these characters and XML files reject them: C0 and C1 controls, line
 # separators, marks and overrides of the writing direction, non-characters.
 ACTIVE = re.compile(
@@ -39,7 +39,7 @@ def clean(value: Any) -> Any:
     row), except tabs and line ends. Colors are removed. Bytes that are not UTF-8 become U+FFFD.
     """
     if isinstance(value, str):
-        text = COLOURS.sub("", value.replace("\r\n", "\n").replace("\r", "\n"))
+        text = ANSI_COLORS.sub("", value.replace("\r\n", "\n").replace("\r", "\n"))
         return SURROGATES.sub("\ufffd", ACTIVE.sub(_visible, text))
     if isinstance(value, Mapping):
         return {str(clean(key)): clean(item) for key, item in value.items()}

@@ -1,13 +1,20 @@
-"""The six verdicts: meaning, marks, colors and order of severity.
+"""The six verdicts: name, order of severity, marks, color and meaning.
 
-Every report takes names, marks, colors and order from this table, so the six stay distinct in all
-reports. They are distinguished by mark as well as by color.
+The harness and every report take them from this table, so the six stay distinct everywhere. They
+are distinguished by mark as well as by color.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+PASSED = "passed"
+UNSUPPORTED = "unsupported"
+KNOWN_DEVIATION = "known_deviation"
+UNEXPECTED_PASS = "unexpected_pass"
+HARNESS_ERROR = "harness_error"
+FAILED = "failed"
 
 
 @dataclass(frozen=True)
@@ -17,7 +24,7 @@ class Verdict:
     name: str
     mark: str
     ascii_mark: str
-    colour: str  # in a terminal
+    color: str  # in a terminal
     red: bool  # True if one such verdict makes the run fail
     meaning: str
 
@@ -32,16 +39,15 @@ class Verdict:
         return f"{count} {self.words}{plural if count != 1 else ''}"
 
 
-# From the worst to the best: the first one present represents a group of tests.
+# From the worst to the best: the first one present represents a group of tests. A failure outweighs
+# an additional harness error, since its finding holds anyway.
 VERDICTS = (
-    Verdict("failed", "✗", "F", "bold red", True, "TensorFlow or the trainer broke the claim"),
-    Verdict(
-        "harness_error", "!", "!", "bold magenta", True, "the harness or the machine went wrong"
-    ),
-    Verdict("unexpected_pass", "↑", "^", "bold yellow", True, "a known deviation is one no longer"),
-    Verdict("known_deviation", "≈", "~", "yellow", False, "deviates as a cited thread says"),
-    Verdict("unsupported", "○", "o", "cyan", False, "this set-up cannot do it, and said so"),
-    Verdict("passed", "✓", "+", "green", False, "the claim held"),
+    Verdict(FAILED, "✗", "F", "bold red", True, "TensorFlow or the trainer broke the claim"),
+    Verdict(HARNESS_ERROR, "!", "!", "bold magenta", True, "the harness or the machine failed"),
+    Verdict(UNEXPECTED_PASS, "↑", "^", "bold yellow", True, "an expected deviation did not occur"),
+    Verdict(KNOWN_DEVIATION, "≈", "~", "yellow", False, "deviates as the cited page describes"),
+    Verdict(UNSUPPORTED, "○", "o", "cyan", False, "this setup cannot do it, and reported so"),
+    Verdict(PASSED, "✓", "+", "green", False, "the claim held"),
 )
 BY_NAME: Mapping[str, Verdict] = {row.name: row for row in VERDICTS}
 NAMES = tuple(row.name for row in VERDICTS)

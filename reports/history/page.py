@@ -15,14 +15,14 @@ from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-from reports.charts.svg import COLOURS, INK, figure, label
+from reports.charts.svg import COLORS, INK, figure, label
 from reports.history import tables
 from reports.history.series import History, Mark, Series
 from reports.render import html
 
 HEIGHT = 1.9  # inches
 MARGINS = {"left": 0.08, "right": 0.95, "bottom": 0.13, "top": 0.76}
-JUDGED = {"worse": "#a8212b", "better": "#16663f"}
+DIRECTION_COLORS = {"worse": "#a8212b", "better": "#16663f"}
 DATES = 8  # most date labels below a picture
 NARROWEST = 0.05  # least half range of the scale, as a fraction of the middle
 LINES = 3  # lines for marks above a picture, so that neighbors do not overlap
@@ -45,26 +45,26 @@ def render(history: History) -> str:
     return html.page("history.html.j2", content)
 
 
-def _pictures(listed: Sequence[Series]) -> Iterator[tuple[str, list[tuple[str, Markup]]]]:
+def _pictures(all_series: Sequence[Series]) -> Iterator[tuple[str, list[tuple[str, Markup]]]]:
     """Yield (heading, (name, SVG) of each series below it)."""
-    for heading, alike in groupby(listed, key=lambda series: series.heading):
+    for heading, alike in groupby(all_series, key=lambda series: series.heading):
         yield heading, [(series.name, Markup(picture(series))) for series in alike]
 
 
 def picture(series: Series) -> str:
     """Return one series as SVG."""
     name = f"{series.heading}: {series.name}"
-    with figure(HEIGHT, 1, name, MARGINS) as ((ax,), drawn):
+    with figure(HEIGHT, 1, name, MARGINS) as ((ax,), output):
         values = series.values
         ax.set_xlim(-0.5, len(values) - 0.5)
-        ax.plot(range(len(values)), values, "o-", color=COLOURS[0], markersize=3.5, linewidth=0.6)
+        ax.plot(range(len(values)), values, "o-", color=COLORS[0], markersize=3.5, linewidth=0.6)
         _scale(ax, values)
         _levels(ax, series)
         _versions(ax, series.marks())
-        places = dated(len(values))
+        places = labeled_places(len(values))
         ax.set_xticks(places, dates([series.points[place].start for place in places]))
         ax.set_ylabel(label(series.key["unit"] if series.key["unit"] != "1" else ""))
-    return drawn[0]
+    return output[0]
 
 
 def dates(starts: Sequence[datetime]) -> list[str]:
@@ -73,7 +73,7 @@ def dates(starts: Sequence[datetime]) -> list[str]:
     return days if len(set(days)) == len(days) else [f"{start:%m-%d %H:%M}" for start in starts]
 
 
-def dated(count: int) -> list[int]:
+def labeled_places(count: int) -> list[int]:
     """Return the indices of the runs with a date label: the last, and others at equal distances."""
     step = -(-count // DATES)
     return list(range((count - 1) % step, count, step))
@@ -96,17 +96,17 @@ def _levels(ax: Axes, series: Series) -> None:
     for level, (start, end) in zip(levels, pairwise(ends), strict=False):
         ax.hlines(level, start - 0.5, end - 0.5, color=INK, linewidth=1.6, alpha=0.75)
     for change in series.changes:
-        judged, right = series.judged(change.ratio), _beyond(ax, change.place)
-        style: dict[str, Any] = {"color": JUDGED[judged]}
+        direction, is_right = series.direction(change.ratio), _beyond(ax, change.place)
+        style: dict[str, Any] = {"color": DIRECTION_COLORS[direction]}
         ax.axvline(change.place - 0.5, linewidth=1.6, **style)
         ax.annotate(
-            f"{tables.told(change.ratio)} times, {judged}",
+            f"{tables.ratio_text(change.ratio)} times, {direction}",
             (change.place - 0.5, 0.5),
-            (-5 if right else 5, 0),
+            (-5 if is_right else 5, 0),
             xycoords=("data", "axes fraction"),
             textcoords="offset points",
             va="center",
-            ha="right" if right else "left",
+            ha="right" if is_right else "left",
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1},
             weight="bold",
             **style,
@@ -115,8 +115,8 @@ def _levels(ax: Axes, series: Series) -> None:
 
 def _versions(ax: Axes, marks: Sequence[Mark]) -> None:
     """Draw a dotted line with a text for changed versions; a changed commit is only a tick."""
-    named = [mark for mark in marks if mark.name != "commit"]
-    for line, (place, alike) in enumerate(groupby(named, key=lambda mark: mark.place)):
+    versions = [mark for mark in marks if mark.name != "commit"]
+    for line, (place, alike) in enumerate(groupby(versions, key=lambda mark: mark.place)):
         ax.axvline(place - 0.5, color=QUIET, linewidth=1, linestyle=(0, (1, 2)))
         ax.annotate(
             ", ".join(map(str, alike)),

@@ -1,6 +1,6 @@
 """History of many runs: each metric from run to run, its change points, and version changes.
 
-A series is one metric of one set-up with one value per run, as a person would draw one line.
+A series is one metric of one set-up with one value per run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KEYS = (
     "metric",
     "unit",
     "trainer",
-    "flavour",
+    "flavor",
     "backend",
     "collective",
     "variant",
@@ -42,7 +42,7 @@ KEYS = (
     "test",
 )
 # Details that are added to a name only if names would be equal without them.
-TELLING = (
+DETAILS = (
     lambda key: whole(key["replicas"]) and plural(int(key["replicas"]), "replica"),
     lambda key: short_name(key["test"]),
 )
@@ -63,7 +63,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Found:
+class LoadedRuns:
     """The runs below a directory, and those that were interrupted or killed (without run.json).
 
     `damaged`: for each run that cannot be read, the reason.
@@ -98,15 +98,15 @@ class Series:
     def heading(self) -> str:
         """Return metric, unit, better direction and approach."""
         unit = f"{self.key['unit']}, " if self.key["unit"] not in ("", "1") else ""
-        trainer, flavour = self.key["trainer"], self.key["flavour"]
-        whose = SEPARATOR + approach(trainer, flavour) if trainer else ""
+        trainer, flavor = self.key["trainer"], self.key["flavor"]
+        whose = SEPARATOR + approach(trainer, flavor) if trainer else ""
         return f"{self.key['metric']} ({unit}{self.better} is better){whose}"
 
     @property
     def values(self) -> list[float]:
         return [point.value for point in self.points]
 
-    def judged(self, ratio: float) -> str:
+    def direction(self, ratio: float) -> str:
         """Return `better` or `worse` for a level that is `ratio` times the previous one."""
         return "better" if (ratio > 1) == (self.better == "higher") else "worse"
 
@@ -116,8 +116,8 @@ class Series:
 
     def changed_with(self, change: Change) -> str:
         """Return the version changes at the run of this change."""
-        found = [str(mark) for mark in self.marks() if mark.place == change.place]
-        return ", ".join(found) or "same versions"
+        changed = [str(mark) for mark in self.marks() if mark.place == change.place]
+        return ", ".join(changed) or "same versions"
 
 
 @dataclass(frozen=True)
@@ -134,20 +134,22 @@ class History:
         """Return counts of runs, series and change points in one sentence."""
         first, last = (f"{started(run):%Y-%m-%d}" for run in (self.runs[0], self.runs[-1]))
         when = f"on {first}" if first == last else f"from {first} to {last}"
-        told = [f"{plural(len(self.runs), 'run')} {when}"]
+        parts = [f"{plural(len(self.runs), 'run')} {when}"]
         for state in ("interrupted", "damaged"):
             if count := getattr(self, state):
-                told.append(f"{plural(count, f'{state} run')} left out")
-        told.append(f"{len(self.series)} series")
+                parts.append(f"{plural(count, f'{state} run')} left out")
+        parts.append(f"{len(self.series)} series")
         if self.single:
-            told.append(f"{self.single} more with one run only")
-        judged = Counter(s.judged(one.ratio) for s in self.series for one in s.changes)
-        counts = ", ".join(f"{judged[word]} {word}" for word in ("worse", "better") if judged[word])
-        found = plural(judged.total(), "change point")
-        return ", ".join(told) + f"; {found}" + (f": {counts}" if counts else "")
+            parts.append(f"{self.single} more with one run only")
+        counts = Counter(s.direction(one.ratio) for s in self.series for one in s.changes)
+        by_direction = ", ".join(
+            f"{counts[word]} {word}" for word in ("worse", "better") if counts[word]
+        )
+        total = plural(counts.total(), "change point")
+        return ", ".join(parts) + f"; {total}" + (f": {by_direction}" if by_direction else "")
 
 
-def load(directory: Path) -> Found:
+def load(directory: Path) -> LoadedRuns:
     """Load all runs in or below a directory; raise BadInput if it is not a directory."""
     if not directory.is_dir():
         state = "is not a directory" if directory.exists() else "does not exist"
@@ -170,28 +172,28 @@ def load(directory: Path) -> Found:
         else:
             continue
         inner.clear()  # directories within a run belong to that run
-    return Found(tuple(runs), tuple(interrupted), tuple(damaged))
+    return LoadedRuns(tuple(runs), tuple(interrupted), tuple(damaged))
 
 
 def _refuse(error: OSError) -> None:
     raise error
 
 
-def of(found: Iterable[Found], metrics: Sequence[str] = ()) -> History:
+def build(loads: Iterable[LoadedRuns], metrics: Sequence[str] = ()) -> History:
     """Return the history of these runs, of all metrics or of the named ones.
 
     Raise BadInput if fewer than two runs are left, two have the same id, a named metric is not in
     the runs, or no metric with a better direction was measured in two of them.
     """
-    listed = list(found)
+    loaded = list(loads)
     # The same directory may be given twice: directly and by a parent directory.
-    distinct = {run.directory.resolve(): run for each in listed for run in each.runs}
-    broken = {path.resolve() for each in listed for path in each.interrupted}
-    damaged = {reason for each in listed for reason in each.damaged}
-    runs = sorted(distinct.values(), key=lambda run: (started(run), run.run_id))
+    by_path = {run.directory.resolve(): run for each in loaded for run in each.runs}
+    interrupted = {path.resolve() for each in loaded for path in each.interrupted}
+    reasons = {reason for each in loaded for reason in each.damaged}
+    runs = sorted(by_path.values(), key=lambda run: (started(run), run.run_id))
     if len(runs) < 2:
-        without = f" ({len(broken)} more interrupted)" if broken else ""
-        raise BadInput(f"a history needs at least 2 runs, here {_are(len(runs))}{without}")
+        without = f" ({len(interrupted)} more interrupted)" if interrupted else ""
+        raise BadInput(f"a history needs at least 2 runs, found {len(runs)}{without}")
     measurements, _ = frame.tidy(runs)
     followed = measurements.loc[
         measurements["better"].isin(("higher", "lower")) & ~measurements["metric"].isin(LEFT_OUT)
@@ -202,13 +204,9 @@ def of(found: Iterable[Found], metrics: Sequence[str] = ()) -> History:
     series = list(_series(followed, runs))
     lasting = [each for each in series if len(each.points) > 1]
     if not lasting:
-        raise BadInput("nothing that is better higher or lower was measured in two of these runs")
+        raise BadInput("no metric with a better direction was measured in two of these runs")
     named = tuple(_named(lasting))
-    return History(tuple(runs), len(broken), len(damaged), named, len(series) - len(lasting))
-
-
-def _are(count: int) -> str:
-    return {0: "is none", 1: "is one"}[count]
+    return History(tuple(runs), len(interrupted), len(reasons), named, len(series) - len(lasting))
 
 
 def _check_metrics(metrics: Sequence[str], followed: pd.DataFrame) -> None:
@@ -224,16 +222,16 @@ def started(run: RunFrames) -> datetime:
     return frame.timestamp(run.info["start"])
 
 
-def versions(info: Mapping[str, Any]) -> Versions:
+def version_names(info: Mapping[str, Any]) -> Versions:
     """Return the versions and conditions that may explain a change; unrecorded ones are omitted."""
-    told, machine, git = info["versions"], info["machine"], info.get("git") or {}
-    flavours = told.get("keras")
+    packages, machine, git = info["versions"], info["machine"], info.get("git") or {}
+    flavors = packages.get("keras")
     commit = str(git.get("commit") or "")[:10]
     cores = f", {machine['cores']} cores" if machine.get("cores") else ""
     named = {
-        "TensorFlow": told.get("tensorflow"),
-        **(flavours if isinstance(flavours, Mapping) else {}),
-        "Python": told.get("python"),
+        "TensorFlow": packages.get("tensorflow"),
+        **(flavors if isinstance(flavors, Mapping) else {}),
+        "Python": packages.get("python"),
         "CPU": machine.get("cpu") and f"{machine['cpu']}{cores}",
         **conditions.of(info),
         "commit": commit and commit + (" with local changes" if git.get("dirty") else ""),
@@ -255,13 +253,13 @@ def marks(listed: Sequence[Versions]) -> list[Mark]:
 def _series(followed: pd.DataFrame, runs: Sequence[RunFrames]) -> Iterator[Series]:
     """Yield all series, also those with a single point; names are not unique yet."""
     # A series continues when the version of its flavor changes.
-    flavour = followed["keras"].str.split().str[0].fillna("")
-    listed = list(grouped(followed.assign(flavour=flavour), KEYS))
+    flavor = followed["keras"].str.split().str[0].fillna("")
+    listed = list(grouped(followed.assign(flavor=flavor), KEYS))
     enough = sum(rows["run_id"].nunique() >= changes.FEWEST for _, rows in listed)
     for key, rows in listed:
         medians = rows.groupby("run_id")["value"].median().to_dict()
         points = tuple(
-            Point(run.run_id, started(run), medians[run.run_id], _own(run, key["flavour"]))
+            Point(run.run_id, started(run), medians[run.run_id], _own(run, key["flavor"]))
             for run in runs
             if run.run_id in medians
         )
@@ -270,10 +268,10 @@ def _series(followed: pd.DataFrame, runs: Sequence[RunFrames]) -> Iterator[Serie
         yield Series(key, _name(key), better, points, found)
 
 
-def _own(run: RunFrames, flavour: str) -> Versions:
+def _own(run: RunFrames, flavor: str) -> Versions:
     """Return the versions that a series of this Keras flavor ran with."""
-    others = set(run.info["versions"].get("keras") or ()) - {flavour}
-    return {name: value for name, value in versions(run.info).items() if name not in others}
+    others = set(run.info["versions"].get("keras") or ()) - {flavor}
+    return {name: value for name, value in version_names(run.info).items() if name not in others}
 
 
 def _name(key: Mapping[str, Any]) -> str:
@@ -285,10 +283,10 @@ def _name(key: Mapping[str, Any]) -> str:
 def _named(listed: Sequence[Series]) -> Iterator[Series]:
     """Return the series with details appended to names that are not unique."""
     named = list(listed)
-    for telling in TELLING:
+    for detail in DETAILS:
         count = Counter((series.heading, series.name) for series in named)
         named = [
-            replace(series, name=_with(series.name, telling(series.key)))
+            replace(series, name=_with(series.name, detail(series.key)))
             if count[series.heading, series.name] > 1 or not series.name
             else series
             for series in named

@@ -25,21 +25,21 @@ def verdicts(info: Mapping[str, Any]) -> str:
 
 def problems(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the problems that void a soak, one line each; empty if there are none."""
-    found = []
+    lines = []
     for info in runs:
         run = info["run_id"]
         if info["exit_code"] or is_red(info["counts"]):
-            found.append(f"{run}: exit code {info['exit_code']}, {verdicts(info)}")
-        found += [f"{run}: left behind {leak}" for leak in info["leaks"]]
+            lines.append(f"{run}: exit code {info['exit_code']}, {verdicts(info)}")
+        lines += [f"{run}: left behind {leak}" for leak in info["leaks"]]
         if info["deadline_scale"] != 1:
-            found.append(f"{run}: deadlines times {info['deadline_scale']:g}")
+            lines.append(f"{run}: deadlines times {info['deadline_scale']:g}")
     seeds = Counter(info["seed"] for info in runs)
-    found += [f"seed {seed} came {count} times" for seed, count in seeds.items() if count > 1]
+    lines += [f"seed {seed} came {count} times" for seed, count in seeds.items() if count > 1]
     for what in ("counts", "versions", "git", "data"):
         kinds = {repr(sorted(info[what].items(), key=str)) for info in runs}
         if len(kinds) > 1:
-            found.append(f"{len(kinds)} different {what}: these are not runs of the same thing")
-    return found
+            lines.append(f"{len(kinds)} different {what}: these are not runs of the same thing")
+    return lines
 
 
 def render(runs: Sequence[Mapping[str, Any]]) -> str:

@@ -9,7 +9,7 @@ from statistics import median
 
 from reports.core.table import Column, Row, Table
 from reports.core.text import figure
-from reports.history.series import History, Series, marks, started, versions
+from reports.history.series import History, Series, marks, started, version_names
 from reports.render.terminal_layout import BARS
 from reports.stats import changepoints
 
@@ -25,22 +25,23 @@ SERIES_COLUMNS = (
     Column("changed"),
 )
 SERIES_NOTE = (
-    "One value a run: the median over its repeats. ratio: the last run's over the first's. "
-    f"changed: the change points, which need at least {changepoints.FEWEST} runs."
+    "Each run has one value, the median over its repeats. ratio: last run / first run. changed: "
+    f"change points, which need at least {changepoints.FEWEST} runs."
 )
 CHANGES_COLUMNS = (
     Column("series"),
     Column("since"),
     Column("from → to", right=True),
     Column("ratio", right=True),
-    Column("with it"),
+    Column("also changed"),
 )
 CHANGES_NOTE = (
-    "From a run on for good: medians of the runs before and after, up to the next change point. By "
-    "PELT, of which at most 1 in 20 series of noise has one; a change below "
-    f"{100 * changepoints.FLOOR:g} % is not told. with it: what else changed with that run."
+    "A change point is a run from which on the level of a series is different. from → to: medians "
+    "of the levels before and after the change. Detected with PELT: at most 1 in 20 histories of "
+    f"pure noise has a change point. Changes below {100 * changepoints.FLOOR:g} % are not "
+    "reported. also changed: versions and conditions that changed at that run."
 )
-VERSIONS_NOTE = "Where a run has another version than the run before."
+VERSIONS_NOTE = "Versions and conditions that differ from the run before."
 VERSIONS_COLUMNS = (Column("since"), Column("from → to"))
 
 
@@ -60,8 +61,10 @@ def series_table(history: History) -> Table:
             trend(series.values),
             figure(first),
             figure(last),
-            told(last / first if first else math.nan),
-            ", ".join(f"{_date(series, one.place)}: {told(one.ratio)}" for one in series.changes),
+            ratio_text(last / first if first else math.nan),
+            ", ".join(
+                f"{_date(series, one.place)}: {ratio_text(one.ratio)}" for one in series.changes
+            ),
         )
         lines.append(Row(series.heading, cells))
     return Table("Series", SERIES_COLUMNS, tuple(lines), SERIES_NOTE)
@@ -83,16 +86,16 @@ def _changes(series: Series) -> Iterator[tuple[str, ...]]:
         yield (
             f"{_date(series, change.place)} {series.points[change.place].run_id}",
             f"{figure(change.before)} → {figure(change.after)}",
-            f"{told(change.ratio)} {series.judged(change.ratio)}",
+            f"{ratio_text(change.ratio)} {series.direction(change.ratio)}",
             series.changed_with(change),
         )
 
 
 def versions_table(history: History) -> Table:
     """Return a line for each version that differs from the run before."""
-    found = marks([versions(run.info) for run in history.runs])
+    changes = marks([version_names(run.info) for run in history.runs])
     lines = []
-    for mark in sorted(found, key=lambda mark: mark.name):  # stable
+    for mark in sorted(changes, key=lambda mark: mark.name):  # stable
         run = history.runs[mark.place]
         cells = (f"{started(run):%Y-%m-%d} {run.run_id}", f"{mark.before} → {mark.after}")
         lines.append(Row(mark.name, cells))
@@ -104,7 +107,7 @@ def _date(series: Series, place: int) -> str:
     return f"{series.points[place].start:%Y-%m-%d}"
 
 
-def told(ratio: float) -> str:
+def ratio_text(ratio: float) -> str:
     """Return `1.104`: three decimals show small changes."""
     return f"{ratio:.3f}" if 0.1 <= ratio < 10 else figure(ratio)
 

@@ -17,6 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from reports.charts import fault_timelines
+from reports.charts.by_section import CHARTS
 from reports.charts.fault_timelines import Picture
 from reports.core import labels
 from reports.core.grouping import whole
@@ -71,7 +72,7 @@ def _content(run: RunFrames, failures: Failures) -> Mapping[str, Any]:
 
     nothing = conformance.Matrix((), (), {})
     rows = section("Every verdict", lambda: list(_verdicts(run)), [])
-    pictures = section("Timelines", lambda: fault_timelines.of(run), [])
+    pictures = section("Timelines", lambda: fault_timelines.draw_all(run), [])
     return {
         "run_id": run.run_id,
         "passed": run_facts.passed(run),
@@ -99,18 +100,22 @@ def _content(run: RunFrames, failures: Failures) -> Mapping[str, Any]:
 
 def _sections(
     run: RunFrames, failures: Failures
-) -> Iterator[tuple[Section, list[Table], list[tuple[str, Markup]]]]:
+) -> Iterator[tuple[Section, list[Table], list[tuple[str, Markup, str]]]]:
     for section in SECTIONS:
         tables = failures.tables(section, run)
         if tables:
             yield section, tables, _charts(section, run, failures)
 
 
-def _charts(section: Section, run: RunFrames, failures: Failures) -> list[tuple[str, Markup]]:
+def _charts(section: Section, run: RunFrames, failures: Failures) -> list[tuple[str, Markup, str]]:
+    """Return heading, SVG and caption of each chart of the section."""
+    charts = CHARTS.get(section.name)
+    if charts is None:
+        return []
     return failures.attempt(
         f"section {section.title}",
-        lambda: [(name, Markup(svg)) for name, svg in section.drawn(run)],
-        lambda note: [("", Markup('<p class="note">{}</p>').format(note))],
+        lambda: [(name, Markup(svg), words) for name, svg, words in charts.with_captions(run)],
+        lambda note: [("", Markup('<p class="note">{}</p>').format(note), "")],
     )
 
 

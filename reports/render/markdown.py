@@ -45,19 +45,19 @@ def one_table(table: Table, titled: bool = True) -> str:
 
 def escape(text: str) -> str:
     """Escape any text as one line of Markdown that shows exactly that text."""
-    shown = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return SPECIAL.sub(lambda found: "\\" + found.group(0), shown)
+    line = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return SPECIAL.sub(lambda match: "\\" + match.group(0), line)
 
 
 def code(text: str, in_table: bool = False) -> str:
     """Format any text as code; only within a table, a pipe needs a backslash in code too."""
-    shown = one_line(text)
-    longest = max((len(run) for run in re.findall("`+", shown)), default=0)
+    line = one_line(text)
+    longest = max((len(run) for run in re.findall("`+", line)), default=0)
     fence = "`" * (longest + 1)
-    blank = " " if shown.startswith("`") or shown.endswith("`") else ""
+    blank = " " if line.startswith("`") or line.endswith("`") else ""
     if in_table:
-        shown = shown.replace("|", "\\|")
-    return f"{fence}{blank}{shown}{blank}{fence}"
+        line = line.replace("|", "\\|")
+    return f"{fence}{blank}{line}{blank}{fence}"
 
 
 def link(url: str) -> str:
@@ -77,7 +77,7 @@ def _lines(run: RunFrames, failures: Failures) -> Iterator[str]:
     sign = EMOJI["passed"] if run_facts.passed(run) else EMOJI["failed"]
     yield f"## {sign} Distributed training on TensorFlow {escape(facts['TensorFlow'])}"
     yield ""
-    yield f"**{escape(run_facts.outcome(run))}** in {facts['Took']}, run {code(run.run_id)}"
+    yield f"**{escape(run_facts.outcome(run))}** in {facts['Duration']}, run {code(run.run_id)}"
     yield ""
     yield from section("Conformance", lambda: _matrix(conformance.matrix(run.verdicts)))
     yield from section("What did not pass", lambda: _findings(conformance.findings(run.verdicts)))
@@ -115,14 +115,14 @@ def _matrix(matrix: conformance.Matrix) -> Iterator[str]:
 def _findings(findings: Sequence[conformance.Finding]) -> Iterator[str]:
     """Yield red findings in full view and the others folded."""
     for red, title in ((True, "Needs attention"), (False, "Known deviations and unsupported")):
-        listed = [finding for finding in findings if finding.verdict.red is red]
-        if not listed:
+        group = [finding for finding in findings if finding.verdict.red is red]
+        if not group:
             continue
-        lines = [line for finding in listed for line in _finding(finding)]
+        lines = [line for finding in group for line in _finding(finding)]
         if red:
             yield from (f"### {title}", "", *lines)
         else:
-            yield from folded(f"{title} ({sum(len(f.tests) for f in listed)})", lines)
+            yield from folded(f"{title} ({sum(len(f.tests) for f in group)})", lines)
 
 
 def _finding(finding: conformance.Finding) -> Iterator[str]:
@@ -132,7 +132,7 @@ def _finding(finding: conformance.Finding) -> Iterator[str]:
         yield f"  - {code(test)}"
     if finding.verdict.red:
         for command in finding.reproduce:
-            yield f"  - again: {code(command)}"
+            yield f"  - reproduce: {code(command)}"
     yield ""
 
 
@@ -143,7 +143,7 @@ def _verdicts(run: RunFrames) -> Iterator[str]:
         reason = escape(row["reason"]) + (f" {link(row['url'])}" if row["url"] else "")
         test = code(row["test"], in_table=True)
         rows.append([verdict, test, reason, figure(row["duration_s"])])
-    yield from _grid(["verdict", "test", "reason", "s"], rows, right=(3,))
+    yield from _grid(["verdict", "test", "reason", "time (s)"], rows, right=(3,))
     yield f"<sub>{escape(conformance.DURATIONS)}</sub>"
     yield ""
 

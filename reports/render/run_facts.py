@@ -13,7 +13,7 @@ from reports.rundir.frame import RunFrames, duration_s, timestamp
 
 MISSING = "not recorded"
 # The examined environment and run; the page lists the other facts at its end.
-EXAMINED = ("TensorFlow", "Keras", "Python", "Data", "Started", "Took")
+EXAMINED = ("TensorFlow", "Keras", "Python", "Data", "Started", "Duration")
 CONDITIONS = (THREADS, MALLOC, SPAWN)  # without the data, which have more detailed facts
 
 
@@ -45,7 +45,7 @@ def facts(run: RunFrames) -> list[tuple[str, str]]:
     """Return label and value of every fact that a reader needs to judge the numbers."""
     info = run.info
     versions, machine, data = info["versions"], info["machine"], info["data"]
-    measured = conditions.of(info)
+    condition_values = conditions.of(info)
     return [
         ("TensorFlow", _text(versions, "tensorflow")),
         ("Keras", keras(info)),
@@ -54,18 +54,18 @@ def facts(run: RunFrames) -> list[tuple[str, str]]:
         ("Machine", _machine(machine)),
         ("Kernel", _text(machine, "kernel")),
         ("Processors", _list(machine, "processors")),
-        *((name, measured.get(name, MISSING)) for name in CONDITIONS),
-        ("Load at the start", _text(machine, "load_1m")),
+        *((name, condition_values.get(name, MISSING)) for name in CONDITIONS),
+        ("Load before the run", _text(machine, "load_1m")),
         ("Network", network(info)),
         ("Data", _data(data)),
         ("SHA-256 of the data", _text(data, "sha256")[:16]),
         ("Seed", _text(info, "seed")),
-        ("Deadlines", _times(info.get("deadline_scale"))),
+        ("Deadline scale", _times(info.get("deadline_scale"))),
         ("pytest workers (-n)", _text(info, "xdist_workers")),
         ("Leaks", _list(info, "leaks")),
         ("Commit", _commit(info.get("git"))),
         ("Started", f"{timestamp(info['start']):%Y-%m-%d %H:%M:%S} UTC"),
-        ("Took", took(info)),
+        ("Duration", took(info)),
         ("Exit code", str(info["exit_code"])),
         ("Command", info["command"]),
     ]
@@ -73,21 +73,21 @@ def facts(run: RunFrames) -> list[tuple[str, str]]:
 
 def keras(info: Mapping[str, Any]) -> str:
     """Return the Keras flavors with their versions."""
-    flavours = info["versions"].get("keras")
-    if not isinstance(flavours, Mapping) or not flavours:
-        return str(flavours or MISSING)
-    named = (
+    flavors = info["versions"].get("keras")
+    if not isinstance(flavors, Mapping) or not flavors:
+        return str(flavors or MISSING)
+    names = (
         str(version) if str(version).startswith(f"{name} ") else f"{name} {version}"
-        for name, version in flavours.items()
+        for name, version in flavors.items()
     )
-    return ", ".join(named)
+    return ", ".join(names)
 
 
 def network(info: Mapping[str, Any]) -> str:
     """Return the kind of network, the reason if it was not the first choice, and open ports."""
     kind = _text(info["network"], "kind")
     reason = one_line(str(info["network"].get("reason") or ""))
-    opened = "; ports open to others" if info["network"].get("open_ports") else ""
+    opened = "; ports reachable from other hosts" if info["network"].get("open_ports") else ""
     return (f"{kind} ({reason})" if reason else kind) + opened
 
 
@@ -126,7 +126,7 @@ def _data(data: Mapping[str, Any]) -> str:
 def _times(scale: Any) -> str:
     if not isinstance(scale, (int, float)):
         return MISSING
-    return "as designed" if scale == 1 else f"times {scale:g}"
+    return f"{scale:g}"
 
 
 def _commit(git: Any) -> str:

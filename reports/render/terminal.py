@@ -15,14 +15,14 @@ from reports.core.table import Column, Table
 from reports.core.text import one_line
 from reports.core.verdicts import VERDICTS
 from reports.render import run_facts
-from reports.render.terminal_layout import GAP, Cell, Printer, broken, packed, widths
+from reports.render.terminal_layout import GAP, Cell, Printer, broken_lines, packed, widths
 from reports.rundir.frame import RunFrames
 from reports.sections import conformance
 from reports.sections.registry import SECTIONS, Failures
 
 HEADING_WIDTH = 13  # of an approach's name over its column
 REASON_LENGTH = 400
-FACTS = ("TensorFlow", "Keras", "Python", "Network", "Data", "Seed", "Took")
+FACTS = ("TensorFlow", "Keras", "Python", "Network", "Data", "Seed", "Duration")
 
 
 def summary(
@@ -54,7 +54,9 @@ def summary(
     outcome = f"Run {run.run_id} {run_facts.outcome(run)}".replace(", ", ",\n").split("\n")
     out.lines(packed(outcome, " ", out.width), style)
     page = run.directory / "report.html"
-    absent = "" if page.is_file() else f" is not there; python -m reports html {run.directory}"
+    absent = (
+        "" if page.is_file() else f" was not written; run python -m reports html {run.directory}"
+    )
     out.whole(f"Report: {page}{absent}")
 
 
@@ -100,7 +102,7 @@ def _print_matrix(matrix: conformance.Matrix, out: Printer) -> None:
 
 def _heading(name: str) -> list[str]:
     trainer, _, keras = name.partition(labels.SEPARATOR)
-    return [*broken(trainer, HEADING_WIDTH), *keras.split()]
+    return [*broken_lines(trainer, HEADING_WIDTH), *keras.split()]
 
 
 def _bottom(headings: Sequence[list[str]]) -> list[list[str]]:
@@ -126,16 +128,16 @@ def _blocks(names: Sequence[str], room: int) -> Iterator[list[str]]:
 def _cell(cell: conformance.Cell | None, out: Printer) -> Cell:
     if cell is None:
         return "·", "dim"
-    return f"{out.mark(cell.worst)} {cell.figures()}", cell.worst.colour
+    return f"{out.mark(cell.worst)} {cell.figures()}", cell.worst.color
 
 
 def _print_findings(findings: Iterable[conformance.Finding], out: Printer, full: bool) -> None:
     for finding in findings:
         out.line()
-        out.line(f"{out.mark(finding.verdict)} {finding.heading()}", finding.verdict.colour)
+        out.line(f"{out.mark(finding.verdict)} {finding.heading()}", finding.verdict.color)
         reason = one_line(finding.reason)
         if len(reason) > REASON_LENGTH and not full:
-            reason = reason[:REASON_LENGTH] + " … (in full in the report)"
+            reason = reason[:REASON_LENGTH] + " … (full text in the report)"
         out.line(reason, indent=2)
         if finding.url:
             out.whole("  " + finding.url, "dim")
@@ -177,13 +179,13 @@ def _parts(table: Table, out: Printer) -> Iterator[Table]:
     """Yield parts of the table that fit, each with the first columns, which identify its rows."""
     sizes = _sizes(table, out, 0)
     lines = len(table.rows)
-    told = (len({(row.group, row.cells[:n]) for row in table.rows}) for n in range(len(sizes)))
-    first = next((n for n, count in enumerate(told) if n and count == lines), 1)
-    shown: list[int] = []
+    distinct = (len({(row.group, row.cells[:n]) for row in table.rows}) for n in range(len(sizes)))
+    first = next((n for n, count in enumerate(distinct) if n and count == lines), 1)
+    current: list[int] = []
     for i in range(first, len(sizes)):
-        wanted = [*range(first), *shown, i]
-        if shown and sum(sizes[j] + GAP for j in wanted) - GAP > out.width:
-            yield table.with_columns([*range(first), *shown])
-            shown = []
-        shown.append(i)
-    yield table.with_columns([*range(first), *shown])
+        columns = [*range(first), *current, i]
+        if current and sum(sizes[j] + GAP for j in columns) - GAP > out.width:
+            yield table.with_columns([*range(first), *current])
+            current = []
+        current.append(i)
+    yield table.with_columns([*range(first), *current])

@@ -29,7 +29,7 @@ PARTS = re.compile(r"[^_\s/]+[_\s/]*|[_\s/]+")  # parts of a word that is longer
 Cell = tuple[str, str]  # text and style
 
 
-def broken(text: str, width: int) -> list[str]:
+def broken_lines(text: str, width: int) -> list[str]:
     """Break text into lines of that width: between words, and within words longer than a line."""
     lines = [""]
     for word in WORDS.findall(text):
@@ -101,7 +101,7 @@ class Printer:
     def line(self, text: str = "", style: str = "", indent: int = 0) -> None:
         """Print text in as many lines as it needs, all of them indented."""
         room = max(self.width - indent, NARROWEST)
-        for line in broken(self.text(" ".join(text.split())), room):
+        for line in broken_lines(self.text(" ".join(text.split())), room):
             self.whole(" " * indent + line, style)
 
     def lines(self, lines: Iterable[str], style: str = "") -> None:
@@ -122,7 +122,9 @@ class Printer:
 
     def heading(self, columns: Sequence[Column], sizes: Sequence[int]) -> None:
         """Print the columns' names, bottom-aligned."""
-        names = [broken(self.text(c.name), size) for c, size in zip(columns, sizes, strict=True)]
+        names = [
+            broken_lines(self.text(c.name), size) for c, size in zip(columns, sizes, strict=True)
+        ]
         height = max(len(lines) for lines in names)
         for i in range(height):
             at = [i - height + len(lines) for lines in names]
@@ -130,7 +132,7 @@ class Printer:
             self._print(self._joined(columns, [(line, "dim") for line in lines], sizes))
 
     def _lines(self, text: str, column: Column, size: int) -> list[str]:
-        return [self.text(text)] if column.right else broken(self.text(text), size)
+        return [self.text(text)] if column.right else broken_lines(self.text(text), size)
 
     def _joined(
         self, columns: Sequence[Column], cells: Sequence[Cell], sizes: Sequence[int]

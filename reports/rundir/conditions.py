@@ -1,4 +1,4 @@
-"""Measurement conditions of a run: settings besides versions and machine that affect numbers.
+"""Measurement conditions of a run: settings other than versions and machine that affect numbers.
 
 Runs with different conditions are not comparable.
 """
@@ -18,18 +18,18 @@ def of(info: Mapping[str, Any]) -> dict[str, str]:
     `info` is a run.json; conditions that it does not record are omitted.
     """
     machine, data = info["machine"], info.get("data") or {}
-    told = {}
+    values = {}
     if machine.get("threads") is not None:
-        told[THREADS] = _set(machine["threads"]) or "its own choice"
+        values[THREADS] = _set(machine["threads"]) or "chosen by TensorFlow"
     if "malloc" in machine:
         # Allocator variables of the environment are included: --malloc does not override them.
-        kept = machine["malloc"] or AS_USUAL
-        told[MALLOC] = ", ".join(filter(None, (kept, _set(machine.get("allocator") or {}))))
+        malloc = machine["malloc"] or AS_USUAL
+        values[MALLOC] = ", ".join(filter(None, (malloc, _set(machine.get("allocator") or {}))))
     if info.get("spawn"):
-        told[SPAWN] = info["spawn"]
+        values[SPAWN] = info["spawn"]
     if data.get("name"):
-        told["Images"] = f"{data['name']}, {data.get('train')} and {data.get('test')}"
-    return told
+        values["Images"] = f"{data['name']}, {data.get('train')} and {data.get('test')}"
+    return values
 
 
 def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
@@ -39,12 +39,12 @@ def differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     does not record, as in an older run, is not a difference.
     """
     first, second = of(one), of(other)
-    told = [
+    differences = [
         f"{name} {was} → {second[name]}"
         for name, was in first.items()
         if was != second.get(name, was)
     ]
-    return "; ".join(told)
+    return "; ".join(differences)
 
 
 def _set(variables: Mapping[str, Any]) -> str:

@@ -52,8 +52,8 @@ def must_be(event: Mapping[str, Any], key: str, kinds: tuple[type, ...]) -> None
     """Raise ValueError unless the field is of one of the types; a boolean is no number."""
     value = event[key]
     if not isinstance(value, kinds) or isinstance(value, bool):
-        wanted = {str: "text", dict: "an object"}.get(kinds[0], "a number")
-        raise ValueError(f"no event: {key} is {reprlib.repr(value)}, not {wanted}")
+        type_name = {str: "text", dict: "an object"}.get(kinds[0], "a number")
+        raise ValueError(f"no event: {key} is {reprlib.repr(value)}, not {type_name}")
 
 
 def _depth(value: Any) -> int:
@@ -81,9 +81,9 @@ def of_file(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def of_cluster(directory: Path) -> list[Mapping[str, Any]]:
     """Return all events of one cluster in order of time; raise ValueError for an invalid line."""
-    found = [event for path in sorted(directory.glob("*.jsonl")) for event in of_file(path)]
-    found = [
+    events = [event for path in sorted(directory.glob("*.jsonl")) for event in of_file(path)]
+    events = [
         {**event, "fault": renamed.fault(str(event["fault"]))} if "fault" in event else event
-        for event in found
+        for event in events
     ]
-    return sorted(found, key=lambda event: float(event["time_s"]))
+    return sorted(events, key=lambda event: float(event["time_s"]))

@@ -66,7 +66,12 @@ VERDICTS = pa.schema(
 APPENDED = ("scenario", "scenario_start", "scenario_s")
 # Columns whose values were renamed since older records -> function that returns the new name.
 RENAMED = MappingProxyType(
-    {"test": renamed.test_id, "fault": renamed.fault, "scenario": renamed.scenario}
+    {
+        "test": renamed.test_id,
+        "fault": renamed.fault,
+        "scenario": renamed.scenario,
+        "metric": renamed.metric,
+    }
 )
 MEASUREMENT_COLUMNS = tuple(MEASUREMENTS.names)
 VERDICT_COLUMNS = tuple(VERDICTS.names)
@@ -143,7 +148,7 @@ def measurement_row(**columns: Any) -> dict[str, Any]:
     `test`, `metric`, `value` (a finite number) and `unit` are required; omitted columns become
     empty. Call it where the number is measured, so that a bad row fails its own test.
     """
-    row = _row(MEASUREMENTS, columns, needed=("test", "metric", "value", "unit"))
+    row = _row(MEASUREMENTS, columns, required=("test", "metric", "value", "unit"))
     if row["value"] - row["value"] != 0:
         raise ValueError(f"{row['metric']} of {row['test']} is {row['value']}, not a finite number")
     row["better"] = row["better"] or "none"
@@ -157,15 +162,15 @@ def verdict_row(**columns: Any) -> dict[str, Any]:
 
     `test` and `verdict` (one of the six) are required; omitted columns become empty.
     """
-    row = _row(VERDICTS, columns, needed=("test", "verdict"))
+    row = _row(VERDICTS, columns, required=("test", "verdict"))
     if row["verdict"] not in verdicts.NAMES:
         raise ValueError(f"verdict {row['verdict']!r} of {row['test']} is none of the six")
     return row
 
 
-def _row(schema: pa.Schema, columns: Mapping[str, Any], needed: Iterable[str]) -> dict[str, Any]:
+def _row(schema: pa.Schema, columns: Mapping[str, Any], required: Iterable[str]) -> dict[str, Any]:
     unknown = sorted(set(columns) - set(schema.names))
-    missing = [name for name in needed if columns.get(name) in (None, "")]
+    missing = [name for name in required if columns.get(name) in (None, "")]
     if unknown or missing:
         problem = f"unknown column {unknown[0]!r}" if unknown else f"no {missing[0]!r}"
         raise ValueError(f"{problem} in the row of {columns.get('test', 'a test without a name')}")
@@ -176,8 +181,8 @@ def _value(field: pa.Field, value: Any) -> Any:
     if field.type == STRING:
         return "" if value is None else text.bounded(str(value), text.MAX_CELL_BYTES)
     if field.type == pa.list_(STRING):
-        listed = value.split() if isinstance(value, str) else (value or ())
-        return [text.bounded(str(item), text.MAX_CELL_BYTES) for item in listed]
+        items = value.split() if isinstance(value, str) else (value or ())
+        return [text.bounded(str(item), text.MAX_CELL_BYTES) for item in items]
     if value is None or value == "":
         return None
     if field.type == TIME:
@@ -189,10 +194,10 @@ def timestamp(written: str) -> datetime:
     """Parse a time in ISO 8601 with its zone, as UTC; raise ValueError for any other text."""
     # Python 3.10 does not read the Z that ISO 8601 allows.
     iso = written[:-1] + "+00:00" if written.endswith("Z") else written
-    found = datetime.fromisoformat(iso)
-    if found.tzinfo is None:
+    time = datetime.fromisoformat(iso)
+    if time.tzinfo is None:
         raise ValueError(f"has a time without a zone: {written}")
-    return found.astimezone(timezone.utc)
+    return time.astimezone(timezone.utc)
 
 
 def table(schema: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
@@ -253,13 +258,13 @@ def load(directory: Path | str) -> RunFrames:
         for name, schema in (("measurements", MEASUREMENTS), ("verdicts", VERDICTS))
     }
     for name, rows in tables.items():
-        strangers = set(rows["run_id"]) - {info["run_id"]}
-        if strangers:
+        other_ids = set(rows["run_id"]) - {info["run_id"]}
+        if other_ids:
             raise BadInput(
-                f"{directory / name}.parquet holds rows of another run: {strangers.pop()}"
+                f"{directory / name}.parquet holds rows of another run: {other_ids.pop()}"
             )
-    found = verdicts.count(tables["verdicts"]["verdict"])
-    if found != {name: info["counts"][name] for name in found}:
+    counts = verdicts.count(tables["verdicts"]["verdict"])
+    if counts != {name: info["counts"][name] for name in counts}:
         raise BadInput(f"{directory}: verdicts.parquet and the counts in run.json disagree")
     return RunFrames(directory, info, tables["measurements"], tables["verdicts"])
 
@@ -287,11 +292,11 @@ def read_info(path: Path) -> dict[str, Any]:
 
 
 def _read_histories(path: Path) -> dict[str, list[str]]:
-    def checked(found: Any) -> dict[str, list[str]]:
-        listed = found.values() if isinstance(found, dict) else [None]
-        if not all(isinstance(v, list) and all(isinstance(x, str) for x in v) for v in listed):
+    def checked(content: Any) -> dict[str, list[str]]:
+        lists = content.values() if isinstance(content, dict) else [None]
+        if not all(isinstance(v, list) and all(isinstance(x, str) for x in v) for v in lists):
             raise ValueError("does not hold a list of names for each test")
-        return {renamed.test_id(test): names for test, names in found.items()}
+        return {renamed.test_id(test): names for test, names in content.items()}
 
     return _read_json(path, checked)
 
@@ -328,15 +333,15 @@ def _read_table(path: Path, schema: pa.Schema) -> pd.DataFrame:
     for name, present in RENAMED.items():
         if name in rows:
             rows[name] = rows[name].map(present)
-    strange = set(rows["verdict"] if schema is VERDICTS else ()) - set(verdicts.NAMES)
-    if strange:
-        raise BadInput(f"{path} holds a verdict that is none of the six: {strange.pop()!r}")
+    unknown = set(rows["verdict"] if schema is VERDICTS else ()) - set(verdicts.NAMES)
+    if unknown:
+        raise BadInput(f"{path} holds a verdict that is none of the six: {unknown.pop()!r}")
     return rows
 
 
 def _reason(error: Exception) -> str:
-    found = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return text.one_line(found)[:200] or type(error).__name__
+    message = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text.one_line(message)[:200] or type(error).__name__
 
 
 def tidy(runs: Iterable[RunFrames]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -344,13 +349,13 @@ def tidy(runs: Iterable[RunFrames]) -> tuple[pd.DataFrame, pd.DataFrame]:
 
     Raise BadInput if two runs have the same id.
     """
-    listed = list(runs)
+    all_runs = list(runs)
     seen: dict[str, Path] = {}
-    for run in listed:
+    for run in all_runs:
         if run.run_id in seen:
             raise BadInput(f"{seen[run.run_id]} and {run.directory} are both run {run.run_id!r}")
         seen[run.run_id] = run.directory
     return (
-        pd.concat([run.measurements for run in listed], ignore_index=True),
-        pd.concat([run.verdicts for run in listed], ignore_index=True),
+        pd.concat([run.measurements for run in all_runs], ignore_index=True),
+        pd.concat([run.verdicts for run in all_runs], ignore_index=True),
     )

@@ -63,6 +63,13 @@ FAULTS: Mapping[str, str] = MappingProxyType(
         "flipped": "bit-flip",
     }
 )
+METRICS: Mapping[str, str] = MappingProxyType(
+    {
+        "fault_noticed_s": "fault_detection_s",
+        "peer_loss_noticed_s": "peer_loss_detection_s",
+        "server_loss_noticed_s": "server_loss_detection_s",
+    }
+)
 # A scenario of the fault matrix ("cut-worker-mid-epoch"), alone or in the parameters of a test.
 FAULT_SCENARIO = re.compile(
     rf"(?:(?<=[\[-])|^)({'|'.join(FAULTS)})(?=-(?:chief|worker|ps|evaluator)-)"
@@ -74,9 +81,14 @@ def fault(name: str) -> str:
     return FAULTS.get(name, name)
 
 
+def metric(name: str) -> str:
+    """Return the present name of a metric."""
+    return METRICS.get(name, name)
+
+
 def scenario(name: str) -> str:
     """Return the present name of a scenario."""
-    return FAULT_SCENARIO.sub(lambda found: FAULTS[found[1]], name, count=1)
+    return FAULT_SCENARIO.sub(lambda match: FAULTS[match[1]], name, count=1)
 
 
 def test_id(node_id: str) -> str:

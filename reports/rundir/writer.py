@@ -1,4 +1,4 @@
-"""Writer of run directories; an incomplete directory is never mistaken for a complete one.
+"""Writer of run directories; an incomplete directory is recognized by readers.
 
 Each file is written to a temporary file next to its path and then moved there. run.json, which
 every reader requires, is written after the data, and an old run.json is deleted first. The pages
@@ -16,17 +16,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reports.core import text
-from reports.core import verdicts as six
+from reports.core import verdicts as verdict_table
 from reports.rundir import frame
-
-if TYPE_CHECKING:
-    pass
 
 
 def write(
@@ -48,12 +45,12 @@ def write(
     directory = Path(run_dir)
     run_id = str(run_info.get("run_id", ""))
     numbers = [frame.measurement_row(**{"run_id": run_id, **row}) for row in measurements]
-    judged = [frame.verdict_row(**{"run_id": run_id, **_columns(row)}) for row in verdicts]
-    counts = six.count(row["verdict"] for row in judged)
+    verdict_rows = [frame.verdict_row(**{"run_id": run_id, **_columns(row)}) for row in verdicts]
+    counts = verdict_table.count(row["verdict"] for row in verdict_rows)
     info = frame.checked_info(text.all_bounded({**run_info, "counts": counts}))
     tables = {
         "measurements": frame.table(frame.MEASUREMENTS, numbers),
-        "verdicts": frame.table(frame.VERDICTS, judged),
+        "verdicts": frame.table(frame.VERDICTS, verdict_rows),
     }
     _make(directory)
     _forget(directory / "run.json")
@@ -98,9 +95,9 @@ def write_file(path: Path, content: str | bytes) -> None:
 
 
 def _named(path: Path, error: OSError) -> OSError:
-    named = OSError(f"cannot write {path}: {error.strerror or error}")
-    named.errno = error.errno
-    return named
+    new = OSError(f"cannot write {path}: {error.strerror or error}")
+    new.errno = error.errno
+    return new
 
 
 def _make(directory: Path) -> None:

@@ -27,16 +27,6 @@ LOOPBACK, WHOLE = "loopback", "whole"
 OF = r"(?:(?P<op>\w+) (?P<size_bytes>\d+) B ?)?(?:over (?P<link>\S+) ?)?(?:with (?P<setting>.+))?"
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 LINKS = (LOOPBACK, WHOLE, "10gbit", "1gbit", "200mbit", "delay", "loss")
-BY_SIZE, BY_LINK = "busbw by size of the whole tensor", "The same over links held to a speed"
-BY_BANDWIDTH = "Training of two workers by the speed of their links"
-CAPTIONS = {
-    BY_SIZE: "Median over clusters; pale strokes go from the slowest to the fastest of them. Grey "
-    "lines: one plain TCP stream over the same path, memcpy, and a plain copy between two GPUs if "
-    "there are, in the same run.",
-    BY_LINK: "Thin lines of the same colour: that speed, which busbw cannot be above.",
-    BY_BANDWIDTH: "Thin line: the most steps that its gradients leave room for. Grey: over links "
-    "that nothing slows down.",
-}
 KEYS = ("op", "workers", "link", "size_bytes", "backend", "collective")
 # short name -> metric
 VALUES = {
@@ -57,16 +47,18 @@ SPEEDS = {
     "limit_gpu_copy_gb_per_s": "GPU copy",
 }
 NOTE = (
-    "asked, got: backend (tree: how broadcast goes on CPU). n: clusters; medians over them, of "
-    "busbw the geometric mean ± 95 % interval. iterations: timed, of each. Time: from the last "
-    "rank's begin to the last one's end. skew: between the ranks' ends. Sizes: of the whole "
-    "tensor; GB/s: 1e9 bytes. busbw as in nccl-tests; of TCP: its share of one plain TCP stream "
-    "over the same path; of GPU copy: NCCL's in a plain copy from one GPU to another."
+    "requested, actual: backend (tree: algorithm of broadcast on CPU). n: clusters. Values are "
+    "medians over clusters; busbw is the geometric mean ± 95 % confidence interval. iterations: "
+    "timed iterations per cluster. Times (p50, p99) run from the start of the last rank to the end "
+    "of the last rank. skew: time between the ends of the first and the last rank. size: whole "
+    "tensor. GB/s: 1e9 bytes per second. busbw: bus bandwidth as defined by nccl-tests. busbw / "
+    "TCP: share of one plain TCP stream over the same path. busbw / GPU copy: share of a plain "
+    "copy between two GPUs."
 )
 COLUMNS = (
     Column("size"),
-    Column("asked"),
-    Column("got"),
+    Column("requested"),
+    Column("actual"),
     Column("n", right=True),
     Column("iterations", right=True),
     Column("p50 ms", right=True),
@@ -75,17 +67,17 @@ COLUMNS = (
     Column("skew ms", right=True),
     Column("algbw GB/s", right=True),
     Column("busbw GB/s", right=True),
-    Column("of TCP %", right=True),
-    Column("of GPU copy %", right=True),
+    Column("busbw / TCP %", right=True),
+    Column("busbw / GPU copy %", right=True),
 )
 
 
 def rows(measurements: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of this section, with the parts of `variant` in separate columns."""
-    shown = measurements.loc[measurements["metric"].str.startswith(PREFIXES)]
-    parts = shown["variant"].fillna("").str.extract(f"^{OF}$").fillna("")
+    own = measurements.loc[measurements["metric"].str.startswith(PREFIXES)]
+    parts = own["variant"].fillna("").str.extract(f"^{OF}$").fillna("")
     sizes = parts["size_bytes"].replace("", "0").astype(int)
-    return shown.assign(
+    return own.assign(
         op=parts["op"],
         size_bytes=sizes,
         link=parts["link"].replace("", LOOPBACK),
@@ -93,27 +85,27 @@ def rows(measurements: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def summarise(measurements: pd.DataFrame) -> list[dict[str, Any]]:
+def summarize(measurements: pd.DataFrame) -> list[dict[str, Any]]:
     """Return one row per operation, workers, link, size and backend.
 
     Each row has KEYS, `clusters`, the medians of VALUES and `reached`: the busbw of each cluster in
     GB/s.
     """
-    shown = rows(measurements)
-    shown = shown.loc[shown["metric"].isin(VALUES.values())]
-    found = []
-    for key, case in grouped(shown, KEYS):
+    own = rows(measurements)
+    own = own.loc[own["metric"].isin(VALUES.values())]
+    summary = []
+    for key, case in grouped(own, KEYS):
         values = {name: list(part["value"]) for name, part in case.groupby("metric")}
         middles = {s: median(values[n]) if n in values else None for s, n in VALUES.items()}
-        clusters = max(len(listed) for listed in values.values())
+        clusters = max(len(values_of_metric) for values_of_metric in values.values())
         reached = values.get(VALUES["busbw"], [])
-        found.append({**key, "clusters": clusters, "reached": reached, **middles})
-    return sorted(found, key=_order)
+        summary.append({**key, "clusters": clusters, "reached": reached, **middles})
+    return sorted(summary, key=_order)
 
 
 def _order(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    size, asked = row["size_bytes"], (row["backend"], row["collective"])
-    return _place(OPS, row["op"]), row["workers"], _place(LINKS, row["link"]), size, asked
+    size, requested = row["size_bytes"], (row["backend"], row["collective"])
+    return _place(OPS, row["op"]), row["workers"], _place(LINKS, row["link"]), size, requested
 
 
 def _place(known: tuple[str, ...], name: str) -> tuple[int, str]:
@@ -136,25 +128,29 @@ def heading(row: Mapping[str, Any]) -> str:
 
 def tables(run: RunFrames) -> list[Table]:
     """Return the tables that have rows: by size, limits, settings, training over shaped links."""
-    made = (table(run), limits(run), settings(run), training(run))
-    return [shown for shown in made if shown.rows]
+    all_tables = (table(run), limits(run), settings(run), training(run))
+    return [part for part in all_tables if part.rows]
 
 
 def table(run: RunFrames) -> Table:
     """Return the table of every operation and size."""
-    lines = tuple(_lines(summarise(run.measurements)))
+    lines = tuple(_lines(summarize(run.measurements)))
     return Table("Collectives", COLUMNS, lines, NOTE).without_empty_columns()
 
 
 def brief(run: RunFrames) -> Table:
     """Return the table of the largest size of each operation, for the brief reports."""
     largest: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in summarise(run.measurements):
+    for row in summarize(run.measurements):
         largest[tuple(row[key] for key in KEYS if key != "size_bytes")] = row
-    kept = ("size", "asked", "got", "p50 ms", "busbw GB/s", "of TCP %", "of GPU copy %")
-    places = [i for i, column in enumerate(COLUMNS) if column.name in kept]
+    names = ("size", "requested", "actual", "p50 ms", "busbw GB/s")
+    names += ("busbw / TCP %", "busbw / GPU copy %")
+    places = [i for i, column in enumerate(COLUMNS) if column.name in names]
     lines = (Row(r.group, tuple(r.cells[i] for i in places)) for r in _lines(largest.values()))
-    note = "The largest size of each. asked, got: backend. of TCP: share of one plain TCP stream."
+    note = (
+        "Only the largest size of each operation. requested, actual: backend. busbw / TCP: share "
+        "of one plain TCP stream."
+    )
     columns = tuple(COLUMNS[i] for i in places)
     return Table("Collectives", columns, tuple(lines), note).without_empty_columns()
 
@@ -188,37 +184,37 @@ def _scaled(value: float | None, factor: float, digits: int = 3) -> str:
 
 def by_link(measurements: pd.DataFrame) -> dict[str, dict[str, float]]:
     """Map each link to the medians of its path's limits by metric, known links first."""
-    shown = rows(measurements)
-    return _by_link(shown.loc[shown["metric"].str.startswith("limit_")])
+    own = rows(measurements)
+    return _by_link(own.loc[own["metric"].str.startswith("limit_")])
 
 
-def _by_link(shown: pd.DataFrame) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
-    for link in sorted(shown["link"].unique(), key=lambda name: _place(LINKS, name)):
-        own = shown.loc[shown["link"] == link]
-        found[link] = {str(n): median(part["value"]) for n, part in own.groupby("metric")}
-    return found
+def _by_link(measurements: pd.DataFrame) -> dict[str, dict[str, float]]:
+    by_link: dict[str, dict[str, float]] = {}
+    for link in sorted(measurements["link"].unique(), key=lambda name: _place(LINKS, name)):
+        of_link = measurements.loc[measurements["link"] == link]
+        by_link[link] = {str(n): median(part["value"]) for n, part in of_link.groupby("metric")}
+    return by_link
 
 
 def limits(run: RunFrames) -> Table:
     """Return the table of TCP, memcpy, GPU copy and the rate limit of each link."""
     lines = []
     for link, values in by_link(run.measurements).items():
-        held = values.get("limit_link_gb_per_s")
+        rate = values.get("limit_link_gb_per_s")
         if tcp := values.get("limit_tcp_gb_per_s"):
             cells = (
                 link,
-                figure(held) if held else "",
+                figure(rate) if rate else "",
                 figure(tcp),
-                _scaled(tcp / held, 100) if held else "",
+                _scaled(tcp / rate, 100) if rate else "",
                 _scaled(values.get("limit_tcp_ping_p50_s"), 1e6),
                 figure(values.get("limit_memcpy_gb_per_s")),
                 figure(copy) if (copy := values.get("limit_gpu_copy_gb_per_s")) else "",
             )
             lines.append(Row("plain TCP between two workers, and memcpy", cells))
-    names = ("link", "held to GB/s", "TCP GB/s", "of it %", "round trip µs", "memcpy GB/s")
+    names = ("link", "rate limit GB/s", "TCP GB/s", "TCP / limit %", "round trip µs", "memcpy GB/s")
     columns = (*names, "GPU copy GB/s")
-    note = "Medians of the run. Of a shaped link TCP's headers take 4.4 %."
+    note = "Medians over the run. TCP headers take 4.4 % of a rate-limited link."
     heads = tuple(Column(name, right=name != "link") for name in columns)
     return Table("Limits", heads, tuple(lines), note).without_empty_columns()
 
@@ -226,53 +222,53 @@ def limits(run: RunFrames) -> Table:
 # --- settings ---------------------------------------------------------------------------------
 
 
-def compared(measurements: pd.DataFrame) -> list[tuple[str, str, Estimate]]:
+def relative_to_default(measurements: pd.DataFrame) -> list[tuple[str, str, Estimate]]:
     """Return (case, setting, busbw relative to the default), the fastest setting of a case first.
 
     One round is one value. The intervals hold jointly at 95 % (Bonferroni correction).
     """
-    shown = rows(measurements)
-    shown = shown.loc[shown["metric"] == SETTING]
-    count = max(1, shown["setting"].nunique())
+    own = rows(measurements)
+    own = own.loc[own["metric"] == SETTING]
+    count = max(1, own["setting"].nunique())
     confidence = 1 - (1 - CONFIDENCE) / count
-    found = []
-    for key, values in grouped(shown, (*KEYS[:4], "setting")):
-        what = f"{heading(key)}, {size(key['size_bytes'])}"
-        found.append((what, key["setting"], geometric(values["value"], confidence)))
-    return sorted(found, key=lambda row: (row[0], -row[2].centre))
+    cases = []
+    for key, values in grouped(own, (*KEYS[:4], "setting")):
+        case = f"{heading(key)}, {size(key['size_bytes'])}"
+        cases.append((case, key["setting"], geometric(values["value"], confidence)))
+    return sorted(cases, key=lambda row: (row[0], -row[2].center))
 
 
 def settings(run: RunFrames) -> Table:
     """Return the table of settings relative to the default; the note names the best, if any."""
-    found = compared(run.measurements)
-    lines = [Row(what, (name, str(e.count), e.plus_minus())) for what, name, e in found]
-    better = [(name, e) for _, name, e in found if e.known and e.low > 1]
-    best = max(better, key=lambda pair: pair[1].centre, default=None)
-    told = "No setting is told apart from the default by being faster."
+    cases = relative_to_default(run.measurements)
+    lines = [Row(case, (name, str(e.count), e.plus_minus())) for case, name, e in cases]
+    better = [(name, e) for _, name, e in cases if e.known and e.low > 1]
+    best = max(better, key=lambda pair: pair[1].center, default=None)
+    result = "No setting is significantly faster than the default."
     if best:
-        told = f"Best here: {best[0]}, {best[1].plus_minus()} times the default."
-    note = "n: rounds, interleaved. The 95 % intervals hold for all settings together."
-    columns = (Column("setting"), Column("n", right=True), Column("times the default", right=True))
-    return Table("Settings of collectives", columns, tuple(lines), f"{told} {note}")
+        result = f"Fastest: {best[0]}, {best[1].plus_minus()} times the default."
+    note = "n: interleaved rounds. The 95 % confidence intervals hold jointly for all settings."
+    columns = (Column("setting"), Column("n", right=True), Column("busbw / default", right=True))
+    return Table("Settings of collectives", columns, tuple(lines), f"{result} {note}")
 
 
 # --- training over shaped links ---------------------------------------------------------------
 
 
-def trained(measurements: pd.DataFrame) -> dict[str, dict[str, dict[str, float]]]:
+def training_rates(measurements: pd.DataFrame) -> dict[str, dict[str, dict[str, float]]]:
     """Map approach to link to metric to median, for training and the step limit of the link."""
-    shown = rows(measurements)
-    shown = shown.loc[shown["metric"].str.startswith("shaped_")]
+    of_training = rows(measurements)
+    of_training = of_training.loc[of_training["metric"].str.startswith("shaped_")]
     return {
         approach(key["trainer"], key["keras"]): _by_link(own)
-        for key, own in grouped(shown, ("trainer", "keras"))
+        for key, own in grouped(of_training, ("trainer", "keras"))
     }
 
 
 def training(run: RunFrames) -> Table:
     """Return the table of steps per second by link and of the limit that the bandwidth sets."""
     lines = []
-    for name, links in trained(run.measurements).items():
+    for name, links in training_rates(run.measurements).items():
         for link, values in links.items():
             steps, most = values["shaped_steps_per_s"], values.get("shaped_steps_limit_per_s")
             allowed = (figure(most), _scaled(steps / most, 100)) if most else ("", "")
@@ -280,8 +276,11 @@ def training(run: RunFrames) -> Table:
     columns = (
         Column("link"),
         Column("steps/s", right=True),
-        Column("allowed steps/s", right=True),
-        Column("of it %", right=True),
+        Column("limit steps/s", right=True),
+        Column("steps / limit %", right=True),
     )
-    note = "allowed: all gradients are reduced in each step, at the link's speed and nothing else."
-    return Table("Training over shaped links", columns, tuple(lines), note)
+    note = (
+        "limit: steps per second if the all-reduce of the gradients used the full rate of the link "
+        "and nothing else took time."
+    )
+    return Table("Training over rate-limited links", columns, tuple(lines), note)

@@ -18,8 +18,8 @@ from reports.core.text import plural
 from reports.core.verdicts import BY_NAME, NAMES, VERDICTS, Verdict, worst
 
 DURATIONS = (
-    "s: set-up and call of the test. The first test of a scenario includes the scenario, which may "
-    "have run ahead, beside others: the sum may be more than the run took."
+    "time: setup and call of the test. The first test of a scenario includes the scenario. "
+    "Scenarios may run concurrently, so the sum may exceed the duration of the run."
 )
 FOLDERS = ("conformance", "faults", "benchmarks")
 
@@ -45,8 +45,8 @@ class Cell:
 
     def words(self) -> str:
         """Return every verdict with its count, the worst first."""
-        found = [row for row in VERDICTS if self.counts.get(row.name)]
-        return ", ".join(row.counted(self.counts[row.name]) for row in found)
+        present = [row for row in VERDICTS if self.counts.get(row.name)]
+        return ", ".join(row.counted(self.counts[row.name]) for row in present)
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,10 @@ class Finding:
 
     def heading(self) -> str:
         """Return `known deviation, 2 tests: keras_multi_worker_mirrored · keras 3.15.1`."""
-        told = f"{self.verdict.words}, {plural(len(self.tests), 'test')}"
+        text = f"{self.verdict.words}, {plural(len(self.tests), 'test')}"
         if len(self.by_approach) > 1:
-            return f"{told} of {len(self.by_approach)} approaches"
-        return f"{told}: {self.approaches[0]}"
+            return f"{text} of {len(self.by_approach)} approaches"
+        return f"{text}: {self.approaches[0]}"
 
 
 def _folder(test: str) -> tuple[int, str]:
@@ -121,20 +121,20 @@ def claims(verdicts: pd.DataFrame) -> Matrix:
     """Return the matrix of claim by approach; a test counts for each claim that it names."""
     entries = [
         (claim, approach(trainer, keras), verdict)
-        for trainer, keras, verdict, named in _values(
+        for trainer, keras, verdict, ids in _values(
             verdicts, "trainer", "keras", "verdict", "claims"
         )
-        for claim in (() if named is None else named)
+        for claim in (() if ids is None else ids)
     ]
     return _matrix(entries, sorted({column for _, column, _ in entries}))
 
 
 def _matrix(entries: Iterable[tuple[str, str, str]], columns: list[str]) -> Matrix:
-    found: dict[tuple[str, str], Counter] = {}
+    counts: dict[tuple[str, str], Counter] = {}
     for row, column, verdict in entries:
-        found.setdefault((row, column), Counter())[verdict] += 1
-    rows = sorted({row for row, _ in found})
-    return Matrix(tuple(rows), tuple(columns), {key: Cell(value) for key, value in found.items()})
+        counts.setdefault((row, column), Counter())[verdict] += 1
+    rows = sorted({row for row, _ in counts})
+    return Matrix(tuple(rows), tuple(columns), {key: Cell(value) for key, value in counts.items()})
 
 
 def findings(verdicts: pd.DataFrame) -> list[Finding]:
@@ -142,18 +142,18 @@ def findings(verdicts: pd.DataFrame) -> list[Finding]:
 
     A red verdict (failed, harness_error, unexpected_pass) without a reason is a separate entry.
     """
-    found: dict[tuple[str, str, str, str], list[tuple[str, str, str]]] = {}
+    groups: dict[tuple[str, str, str, str], list[tuple[str, str, str]]] = {}
     names = ("verdict", "trainer", "keras", "reason", "url", "test", "reproduce")
     for verdict, trainer, keras, reason, url, test, reproduce in _values(verdicts, *names):
         if verdict != "passed":
             alone = test if BY_NAME[verdict].red and not reason else ""
             key = (verdict, reason, url, alone)
-            found.setdefault(key, []).append((approach(trainer, keras), test, reproduce))
-    listed = [
+            groups.setdefault(key, []).append((approach(trainer, keras), test, reproduce))
+    all_findings = [
         _finding(verdict, reason, url, sorted(tests))
-        for (verdict, reason, url, _), tests in found.items()
+        for (verdict, reason, url, _), tests in groups.items()
     ]
-    return sorted(listed, key=lambda f: (NAMES.index(f.verdict.name), f.approaches, f.tests))
+    return sorted(all_findings, key=lambda f: (NAMES.index(f.verdict.name), f.approaches, f.tests))
 
 
 def _finding(verdict: str, reason: str, url: str, tests: Sequence[tuple[str, str, str]]) -> Finding:
@@ -161,8 +161,8 @@ def _finding(verdict: str, reason: str, url: str, tests: Sequence[tuple[str, str
     for name, test, _ in tests:
         by_approach[name] = (*by_approach.get(name, ()), test)
     commands = tuple(command for _, _, command in tests if command)
-    said = reason or "no reason was recorded"
-    return Finding(BY_NAME[verdict], said, url, by_approach, commands)
+    text = reason or "no reason was recorded"
+    return Finding(BY_NAME[verdict], text, url, by_approach, commands)
 
 
 def _values(frame: pd.DataFrame, *columns: str) -> Iterable[tuple]:

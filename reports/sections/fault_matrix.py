@@ -24,33 +24,34 @@ def _count(value: float) -> str:
 
 # metric -> its column and the formatter of its values
 METRICS: Mapping[str, tuple[str, Callable[[float], str]]] = {
-    "fault_noticed_s": ("noticed, s", figure),
-    "fault_recovered_s": ("well again, s", figure),
+    "fault_detection_s": ("time to detect, s", figure),
+    "fault_recovered_s": ("time to recover, s", figure),
     "fault_steps_lost": ("steps lost", _count),
     "fault_save_s": ("save, s", figure),
     "fault_restore_s": ("restore, s", figure),
 }
 COLUMNS = (
     Column("fault"),
-    Column("victim, moment"),
+    Column("target, injection point"),
     Column("verdict"),
     *(Column(name, right=True) for name, _ in METRICS.values()),
 )
-SPREAD_METRICS = ("fault_noticed_s", "fault_recovered_s", "fault_steps_lost")
+SPREAD_METRICS = ("fault_detection_s", "fault_recovered_s", "fault_steps_lost")
 SPREAD_COLUMNS = (
     Column("fault"),
-    Column("victim, moment"),
+    Column("target, injection point"),
     Column("runs", right=True),
     Column("verdicts"),
     *(Column(METRICS[metric][0]) for metric in SPREAD_METRICS),
 )
 TERMS = (
-    "noticed: from the fault until the last of the others had failed; well again: from the fault "
-    "to the first step of the task that was hurt, or of those who need it, once it is back, the "
-    "harness's waiting and its restart included; steps lost: told before the restart and made again"
+    "time to detect: from the fault until the last of the peers fails. time to recover: from the "
+    "fault until the first step after the restart, of the target or of the tasks that need it; it "
+    "includes the restart delay of the harness. steps lost: steps that were completed before the "
+    "restart and had to be repeated."
 )
-NOTE = f"{TERMS}; save: the median of those told; restore: the longest after the fault."
-SPREAD_NOTE = f"Of each number the median over the runs that gave it (least to most). {TERMS}."
+NOTE = f"{TERMS} save: median over the saves. restore: longest restore after the fault."
+SPREAD_NOTE = f"Numbers are medians over the runs that recorded them (minimum to maximum). {TERMS}"
 WORDS = {row.name: row.words for row in VERDICTS}
 
 
@@ -70,10 +71,15 @@ def table(run: RunFrames) -> Table:
     lines = []
     for row in fault_rows(run.verdicts).to_dict("records"):
         cells = (row["fault"], row["variant"], WORDS[row["verdict"]])
-        told = (_spread(metric, _of([row], metric, values)) for metric in METRICS)
-        lines.append(Row(approach(row["trainer"], row["keras"]), (*cells, *told)))
+        numbers = (_spread(metric, _of([row], metric, values)) for metric in METRICS)
+        lines.append(Row(approach(row["trainer"], row["keras"]), (*cells, *numbers)))
     lines.sort(key=lambda line: line.group)  # stable
-    return Table("Faults", COLUMNS, tuple(lines), NOTE if lines else "No task was hurt by rows.")
+    return Table(
+        "Faults",
+        COLUMNS,
+        tuple(lines),
+        NOTE if lines else "No fault of the matrix was injected in this run.",
+    )
 
 
 def spread(runs: Iterable[RunFrames]) -> Table:
@@ -84,7 +90,7 @@ def spread(runs: Iterable[RunFrames]) -> Table:
     numbers, verdicts = frame.tidy(runs)
     rows = fault_rows(verdicts).to_dict("records")
     if not rows:
-        raise BadInput("no task was hurt by rows of the fault table in these runs")
+        raise BadInput("no fault of the matrix was injected in these runs")
     # Only columns whose values differ between rows distinguish approaches.
     differing = [
         (name, words)
@@ -97,12 +103,12 @@ def spread(runs: Iterable[RunFrames]) -> Table:
         parts = [approach(row["trainer"], row["keras"])]
         parts += [words + str(row[name]) for name, words in differing if row[name] != "none"]
         lines.setdefault((SEPARATOR.join(parts), row["fault"], row["variant"]), []).append(row)
-    told = []
-    for (group, *what), alike in sorted(lines.items(), key=lambda line: line[0][0]):
-        judged = _judged(Counter(row["verdict"] for row in alike))
-        cells = (_spread(metric, _of(alike, metric, values)) for metric in SPREAD_METRICS)
-        told.append(Row(group, (*what, str(len(alike)), judged, *cells)))
-    return Table("Faults", SPREAD_COLUMNS, tuple(told), SPREAD_NOTE)
+    lines_of_table = []
+    for (group, *case), same in sorted(lines.items(), key=lambda line: line[0][0]):
+        counts = _verdict_counts(Counter(row["verdict"] for row in same))
+        cells = (_spread(metric, _of(same, metric, values)) for metric in SPREAD_METRICS)
+        lines_of_table.append(Row(group, (*case, str(len(same)), counts, *cells)))
+    return Table("Faults", SPREAD_COLUMNS, tuple(lines_of_table), SPREAD_NOTE)
 
 
 def tally(runs: Sequence[RunFrames]) -> tuple[str, bool]:
@@ -111,20 +117,21 @@ def tally(runs: Sequence[RunFrames]) -> tuple[str, bool]:
     A verdict that was given without injecting a fault, because the approach does not work at all,
     is not counted as a fault run.
     """
-    rows = [row for run in runs for row in _played(run)]
+    rows = [row for run in runs for row in _fault_runs(run)]
     counts = Counter(row["verdict"] for row in rows)
-    left = sum(len(run.info["leaks"]) for run in runs)
+    leaks = sum(len(run.info["leaks"]) for run in runs)
     minutes = sum(frame.duration_s(run.info) for run in runs) / 60
-    told = f"{plural(len(rows), 'fault run')} in {minutes:.0f} min: {_judged(counts) or 'none'}; "
-    told += f"{plural(left, 'leak') if left else 'no leak'}"
-    return told, not (left or is_red(counts))
+    text = f"{plural(len(rows), 'fault run')} in {minutes:.0f} min: "
+    text += f"{_verdict_counts(counts) or 'none'}; "
+    text += f"{plural(leaks, 'leak') if leaks else 'no leak'}"
+    return text, not (leaks or is_red(counts))
 
 
-def _judged(counts: Mapping[str, int]) -> str:
+def _verdict_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(v.counted(counts[v.name]) for v in VERDICTS if v.name in counts)
 
 
-def _played(run: RunFrames) -> Iterator[dict[str, Any]]:
+def _fault_runs(run: RunFrames) -> Iterator[dict[str, Any]]:
     """Yield verdicts of tests with a cluster named after their row: "077-sigkill-chief-saving"."""
     clusters = run.histories()
     for row in fault_rows(run.verdicts).to_dict("records"):
@@ -137,11 +144,11 @@ Values = dict[tuple[str, str, str], list[float]]  # by run, test and metric
 
 
 def _values(measurements: pd.DataFrame) -> Values:
-    found: Values = {}
+    values: Values = {}
     columns = (measurements[name] for name in ("run_id", "test", "metric", "value"))
     for *key, value in zip(*columns, strict=True):
-        found.setdefault(tuple(key), []).append(value)
-    return found
+        values.setdefault(tuple(key), []).append(value)
+    return values
 
 
 def _of(rows: Iterable[Mapping[str, Any]], metric: str, values: Values) -> list[float]:
@@ -153,8 +160,8 @@ def _spread(metric: str, values: Sequence[float]) -> str:
     """Format one value as `4.5` and several as `4.5 (3.9 to 8.1)`."""
     if not values:
         return MISSING
-    told = METRICS[metric][1]
-    middle = told(median(values))
+    formatted = METRICS[metric][1]
+    middle = formatted(median(values))
     if len(values) == 1:
         return middle
-    return f"{middle} ({told(min(values))} to {told(max(values))})"
+    return f"{middle} ({formatted(min(values))} to {formatted(max(values))})"

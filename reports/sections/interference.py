@@ -18,8 +18,8 @@ NAMED = 5  # noisy tests that the note names
 COLUMNS = (
     Column("timed tests", right=True),
     Column("noisy", right=True),
-    Column("most stolen %", right=True),
-    Column("most foreign %", right=True),
+    Column("max steal %", right=True),
+    Column("max other processes %", right=True),
     Column("MHz"),
     Column("load before", right=True),
 )
@@ -39,14 +39,14 @@ def noisy(run: RunFrames) -> list[str]:
 
     Tests that timed without the machine's timing lock are included.
     """
-    found = beside(run)
+    tests = without_lock(run)
     for metric, most in MOST.items():
-        taken = _of(run, metric)
-        found |= set(taken.loc[taken["value"] > most, "test"])
-    return sorted(found)
+        shares = _of(run, metric)
+        tests |= set(shares.loc[shares["value"] > most, "test"])
+    return sorted(tests)
 
 
-def beside(run: RunFrames) -> set[str]:
+def without_lock(run: RunFrames) -> set[str]:
     """Return the tests that timed without the machine's lock; none in runs from before the lock."""
     locks = _of(run, LOCK)
     return set(locks.loc[locks["value"] == 0, "test"])
@@ -54,36 +54,40 @@ def beside(run: RunFrames) -> set[str]:
 
 def table(run: RunFrames) -> Table:
     """Return one line; no rows if the run timed no test."""
-    stolen, foreign, mhz = (_of(run, metric) for metric in (STEAL, FOREIGN, FREQUENCY))
-    if stolen.empty:
-        return Table("Machine while timing", COLUMNS, (), "Nothing was timed in this run.")
-    found, machine = noisy(run), run.info["machine"]
+    steal, foreign, mhz = (_of(run, metric) for metric in (STEAL, FOREIGN, FREQUENCY))
+    if steal.empty:
+        return Table("CPU interference", COLUMNS, (), "No test of this run was timed.")
+    noisy_tests, machine = noisy(run), run.info["machine"]
     cells = (
-        str(stolen["test"].nunique()),
-        str(len(found)),
-        figure(100 * stolen["value"].max()),
+        str(steal["test"].nunique()),
+        str(len(noisy_tests)),
+        figure(100 * steal["value"].max()),
         MISSING if foreign.empty else figure(100 * foreign["value"].max()),
-        f"{mhz['value'].min():.0f} to {mhz['value'].max():.0f}" if len(mhz) else "not told",
+        f"{mhz['value'].min():.0f} to {mhz['value'].max():.0f}" if len(mhz) else "not recorded",
         figure(machine.get("load_1m")),
     )
-    most = " %, or other processes more than ".join(f"{100 * share:.0f}" for share in MOST.values())
-    told = [f"noisy: the hypervisor took more than {most} % of the processors' time."]
-    if found:
-        more = f" and {plural(len(found) - NAMED, 'other')}" if len(found) > NAMED else ""
-        told.append(f"Of these: {', '.join(found[:NAMED])}{more}.")
-    if others := len(beside(run)):
-        told.append(
-            f"{plural(others, 'test')} timed without the machine's lock on timing: another run of "
-            "the suite was timing."
+    most = " % of the CPU time, or other processes more than ".join(
+        f"{100 * share:.0f}" for share in MOST.values()
+    )
+    sentences = [f"noisy: tests during which the hypervisor took more than {most} %."]
+    if noisy_tests:
+        more = (
+            f" and {plural(len(noisy_tests) - NAMED, 'other')}" if len(noisy_tests) > NAMED else ""
+        )
+        sentences.append(f"Noisy: {', '.join(noisy_tests[:NAMED])}{more}.")
+    if others := len(without_lock(run)):
+        sentences.append(
+            f"{plural(others, 'test')} timed without the timing lock, since another run of the "
+            "suite held it."
         )
     if (machine.get("load_1m") or 0.0) > BUSY * (machine.get("cores") or 1):
-        told.append("Others were at work when the run began: all its timings are doubtful.")
-    return Table("Machine while timing", COLUMNS, (Row("", cells),), " ".join(told))
+        sentences.append("The machine was busy before the run: all its timings are doubtful.")
+    return Table("CPU interference", COLUMNS, (Row("", cells),), " ".join(sentences))
 
 
 def warning(run: RunFrames) -> Table:
     """Return the table if the numbers are doubtful, else the same table without rows."""
-    shown = table(run)
-    if noisy(run) or "doubtful" in shown.note:
-        return shown
-    return Table(shown.title, shown.columns, (), shown.note)
+    full = table(run)
+    if noisy(run) or "doubtful" in full.note:
+        return full
+    return Table(full.title, full.columns, (), full.note)

@@ -15,18 +15,18 @@ from reports.core.text import MISSING, figure
 from reports.rundir.frame import RunFrames
 
 METRIC = "task_peak_memory_mib"
-KEYS = ("trainer", "keras", "backend", "collective", "workers", "how", "job")
+KEYS = ("trainer", "keras", "backend", "collective", "workers", "scope", "job")
 COLUMNS = (
-    Column("of"),
+    Column("model"),
     Column("backend"),
     Column("workers", right=True),
     Column("n", right=True),
     Column("job"),
-    Column("MiB of each task"),
+    Column("MiB per task"),
 )
 NOTE = (
-    "Peak resident set of each task of a job, in the order of their numbers: median over n fresh "
-    "clusters. Pages that tasks share, as the zygote's, count for each."
+    "Peak resident set of each task of a job, in the order of the task indices: median over n "
+    "fresh clusters. Pages that tasks share, such as those of the zygote, count for each task."
 )
 
 
@@ -35,13 +35,13 @@ def rows(measurements: pd.DataFrame) -> pd.DataFrame:
     return measurements.loc[measurements["metric"] == METRIC]
 
 
-def summarise(measurements: pd.DataFrame) -> Iterator[Mapping[str, Any]]:
+def summarize(measurements: pd.DataFrame) -> Iterator[Mapping[str, Any]]:
     """Yield a row for each job of each case: KEYS, n, and mib (one number per task, in order)."""
     own = rows(measurements)
     # The variant ends with the task: "mlp, batch 32, worker/0".
-    named = own["variant"].str.extract(r"^(?:(?P<how>.*), )?(?P<job>\w+)/(?P<number>\d+)$")
-    named["number"] = named["number"].astype(int)
-    for key, job in grouped(own.join(named.fillna({"how": ""})), KEYS):
+    parts = own["variant"].str.extract(r"^(?:(?P<scope>.*), )?(?P<job>\w+)/(?P<number>\d+)$")
+    parts["number"] = parts["number"].astype(int)
+    for key, job in grouped(own.join(parts.fillna({"scope": ""})), KEYS):
         by_task = [list(own["value"]) for _, own in job.groupby("number")]
         yield {**key, "n": max(map(len, by_task)), "mib": list(map(median, by_task))}
 
@@ -49,9 +49,9 @@ def summarise(measurements: pd.DataFrame) -> Iterator[Mapping[str, Any]]:
 def table(run: RunFrames) -> Table:
     """Return one line for each job; no rows if memory was not measured."""
     lines = []
-    for row in summarise(run.measurements):
+    for row in summarize(run.measurements):
         cells = (
-            row["how"],
+            row["scope"],
             backends(row["backend"], row["collective"]) or MISSING,
             whole(row["workers"]),
             str(row["n"]),
@@ -60,4 +60,4 @@ def table(run: RunFrames) -> Table:
         )
         lines.append(Row(approach(row["trainer"], row["keras"]), cells))
     note = NOTE if lines else "Not measured in this run."
-    return Table("Memory of each task", COLUMNS, tuple(lines), note).without_empty_columns()
+    return Table("Memory per task", COLUMNS, tuple(lines), note).without_empty_columns()

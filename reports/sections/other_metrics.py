@@ -36,10 +36,10 @@ KEYS = (
 )
 
 
-def table(run: RunFrames, shown: Collection[str]) -> Table:
+def table(run: RunFrames, metrics_elsewhere: Collection[str]) -> Table:
     """Return median, interval and count of every metric except those in `shown`."""
     lines = []
-    others = run.measurements.loc[~run.measurements["metric"].isin(shown)]
+    others = run.measurements.loc[~run.measurements["metric"].isin(metrics_elsewhere)]
     for key, rows in grouped(others, KEYS):
         estimate = middle(rows["value"])
         cells = (
@@ -48,12 +48,12 @@ def table(run: RunFrames, shown: Collection[str]) -> Table:
             circumstances(key),
             whole(key["workers"]),
             str(estimate.count),
-            figure(estimate.centre),
+            figure(estimate.center),
             estimate.interval(),
         )
         unit = f" ({key['unit']})" if key["unit"] not in ("", "1") else ""
         lines.append(Row(key["metric"] + unit, cells))
-    note = "n: values. The interval of a median needs six of them."
+    note = "n: number of values. The confidence interval of a median needs at least six values."
     if not lines:
         note = "No other measurement was recorded."
     return Table("Other measurements", COLUMNS, tuple(lines), note).without_empty_columns()

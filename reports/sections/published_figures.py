@@ -22,12 +22,12 @@ COLUMNS = (
     Column("quantity"),
     Column("document", right=True),
     Column("this run", right=True),
-    Column("our seeds, 99 % of them", right=True),
+    Column("99 % prediction interval", right=True),
     Column("in range"),
 )
 NOTE = (
-    "The range is the two-sided prediction interval of one more run like those of our seeds: of "
-    "100 figures one falls outside by chance."
+    "The two-sided 99 % prediction interval is that of one more run, computed from our runs with "
+    "different seeds. By chance, 1 of 100 figures falls outside."
 )
 
 
@@ -39,18 +39,18 @@ def rows(measurements: pd.DataFrame) -> pd.DataFrame:
 def table(run: RunFrames) -> Table:
     """Return one row for each quantity of each figure, in the order of recording."""
     lines = []
-    shown = grouped(rows(run.measurements), KEYS)
-    for key, figures in sorted(shown, key=lambda pair: pair[1].index[0]):
+    groups = grouped(rows(run.measurements), KEYS)
+    for key, figures in sorted(groups, key=lambda pair: pair[1].index[0]):
         values = dict(zip(figures["metric"], figures["value"], strict=True))
         document, ours, low, high = (values.get(metric, math.nan) for metric in METRICS)
-        told = [value for value in (document, ours) if not math.isnan(value)]
+        present = [value for value in (document, ours) if not math.isnan(value)]
         name, quantity = key["variant"].split(": ", 1)
         cells = (
             quantity,
             _decimals(document),
             _decimals(ours),
             f"{_decimals(low)} to {_decimals(high)}",
-            "yes" if all(low <= value <= high for value in told) else "NO",
+            "yes" if all(low <= value <= high for value in present) else "NO",
         )
         lines.append(Row(f"{name}, {approach(key['trainer'], key['keras'])}", cells))
     note = NOTE if lines else "No published figure was reproduced in this run."

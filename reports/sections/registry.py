@@ -1,14 +1,14 @@
 """The sections of a report, one row each; terminal, Markdown and page only lay them out.
 
-A new section is a module with a table, and a row here. Charts are given by name and imported on
-use: Matplotlib takes a second to import, and only the page draws charts.
+A new section is a module with a table, and a row here. A section with charts also has a row in
+`reports/charts/by_section.py`. Sections know nothing of their charts, because Matplotlib takes a
+second to import and only the page draws charts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib import import_module
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import pandas as pd
@@ -37,14 +37,12 @@ Tables = Callable[[RunFrames], Sequence[Table]]
 
 @dataclass(frozen=True)
 class Section:
-    """One section: `name` is its anchor on the page, `title` its heading there.
+    """One section: `name` is its anchor on the page and the key of its charts.
 
-    `tables`: the tables of the section. `brief`: the tables for the summary of a run and for the
-    unfolded part of Markdown; may be empty. `rows`: the measurements that the section shows; the
-    last section shows all other measurements. `charts`: a function in this package that takes a run
-    and returns heading and SVG of each chart. `caption`: describes all charts. `captions`: captions
-    by chart heading. `always`: show the section also without rows, with a note that gives the
-    reason.
+    `title`: heading on the page. `tables`: the tables of the section. `brief`: the tables for the
+    summary of a run and for the unfolded part of Markdown; may be empty. `rows`: the measurements
+    that the section shows; the last section shows all other measurements. `always`: show the
+    section also without rows, with a note that gives the reason.
     """
 
     name: str
@@ -52,22 +50,12 @@ class Section:
     tables: Tables
     brief: Tables = lambda _: ()
     rows: Callable[[pd.DataFrame], pd.DataFrame] = lambda measurements: measurements.iloc[:0]
-    charts: str = ""
-    caption: str = ""
-    captions: Mapping[str, str] = field(default_factory=dict)
     always: bool = True
 
     def shown(self, run: RunFrames, brief: bool = False) -> list[Table]:
         """Return the tables that have rows; if `always`, also those whose note says why not."""
         tables = self.brief(run) if brief else self.tables(run)
         return [table for table in tables if table.rows or self.always]
-
-    def drawn(self, run: RunFrames) -> Iterable[tuple[str, str]]:
-        """Return heading ("" if there is only one) and SVG of each chart."""
-        if not self.charts:
-            return []
-        module, _, function = self.charts.rpartition(".")
-        return getattr(import_module(f"reports.{module}"), function)(run)
 
 
 class Failures(list[str]):
@@ -96,7 +84,7 @@ class Failures(list[str]):
         )
 
 
-def elsewhere(measurements: pd.DataFrame) -> Collection[str]:
+def metrics_with_section(measurements: pd.DataFrame) -> Collection[str]:
     """Return the metrics that have a section of their own."""
     return {metric for row in SECTIONS for metric in row.rows(measurements)["metric"].unique()}
 
@@ -114,8 +102,6 @@ SECTIONS = (
         THROUGHPUT,
         THROUGHPUT,
         throughput.rows,
-        "charts.section_charts.throughput_chart",
-        "Bar: mean over separate processes. Whisker: 95 % interval. Dots: the processes.",
     ),
     Section(
         "scaling",
@@ -123,9 +109,6 @@ SECTIONS = (
         SCALING,
         SCALING,
         scaling.rows,
-        "charts.section_charts.scaling_chart",
-        "Speed-up over one process without a strategy. Upright stroke: 95 % interval over passes. "
-        "Grey: as many times as there are workers.",
         always=False,
     ),
     Section(
@@ -134,24 +117,21 @@ SECTIONS = (
         collectives.tables,
         one(collectives.brief),
         collectives.rows,
-        "charts.collective_charts.drawn",
-        captions=collectives.CAPTIONS,
         always=False,
     ),
-    Section("paired", "In turns", PAIRED, PAIRED, pairs.rows, always=False),
+    Section("paired", "Paired comparisons", PAIRED, PAIRED, pairs.rows, always=False),
     Section("faults", "Faults", FAULTS, FAULTS, fault_matrix.rows, always=False),
     Section(
         "curves",
         "Training curves",
-        one(lambda run: training_curves.table(training_curves.of(run))),
-        charts="charts.section_charts.curves_charts",
+        one(lambda run: training_curves.table(training_curves.of_run(run))),
     ),
     Section(
         "published", "Published figures", one(published_figures.table), rows=published_figures.rows
     ),
     Section(
         "machine",
-        "Machine while timing",
+        "CPU interference",
         one(interference.table),
         one(interference.warning),
         interference.rows,
@@ -159,16 +139,14 @@ SECTIONS = (
     ),
     Section(
         "startup",
-        "Start-up, saving and memory",
+        "Startup, checkpoints and memory",
         one(startup.table),
         rows=startup.rows,
-        charts="charts.section_charts.startup_chart",
-        caption="Dots: single values. Upright stroke: median. Line: its 95 % interval.",
     ),
-    Section("memory", "Memory of each task", one(memory.table), rows=memory.rows, always=False),
+    Section("memory", "Memory per task", one(memory.table), rows=memory.rows, always=False),
     Section(
         "measured",
         "Other measurements",
-        one(lambda run: other_metrics.table(run, elsewhere(run.measurements))),
+        one(lambda run: other_metrics.table(run, metrics_with_section(run.measurements))),
     ),
 )

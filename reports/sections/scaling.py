@@ -28,24 +28,25 @@ COLUMNS = (
     Column("step ms", right=True),
     Column("p99 ms", right=True),
     Column("examples/s", right=True),
-    Column("speed-up", right=True),
+    Column("speedup", right=True),
     Column("efficiency", right=True),
     Column("communication %", right=True),
-    Column("formed s", right=True),
+    Column("formation s", right=True),
     Column("first step s", right=True),
     Column("tracing s", right=True),
     Column("CPU s", right=True),
     Column("peak MiB", right=True),
 )
 NOTE = (
-    "batch: of a worker. n: passes, minutes apart; ±: 95 % interval of their mean (Student's t, "
-    "wide of two). p99: of fewer than 100 steps about the slowest. speed-up: over one "
-    "process without a strategy in the same pass, by examples/s, efficiency: that by the workers; "
-    "all of them share this machine. communication: what a step takes longer than that of as many "
-    "processes that train side by side without a word. formed: from the last task's start until "
-    "all have joined; first step: from there until all have made one; tracing: what that takes "
-    "longer than a warm step. CPU: of all tasks, from their start on; peak: the resident set of "
-    "the task that had the most."
+    "batch: batch size per worker. n: passes, minutes apart. ±: 95 % confidence interval of the "
+    "mean over passes (Student's t, which is wide for two passes). p99: with fewer than 100 steps "
+    "about the slowest step. speedup: examples/s relative to one process without a strategy in the "
+    "same pass. efficiency: speedup divided by the number of workers, which all share this "
+    "machine. communication: additional step time compared with as many processes that train at "
+    "the same time without communication. formation: from the start of the last task until all "
+    "tasks have joined. first step: from then until all tasks have made a step. tracing: time of "
+    "the first step minus that of a warm step. CPU: CPU time of all tasks since their start. peak: "
+    "largest resident set of a task."
 )
 
 
@@ -54,13 +55,13 @@ def rows(measurements: pd.DataFrame) -> pd.DataFrame:
     return measurements.loc[measurements["metric"].str.startswith(PREFIX)]
 
 
-def summarise(measurements: pd.DataFrame) -> list[dict[str, Any]]:
+def summarize(measurements: pd.DataFrame) -> list[dict[str, Any]]:
     """Return one row per cluster case: KEYS, parts of the variant, values by metric, speed-up.
 
     values: metric, without PREFIX, -> pass -> value. speed_up: an Estimate over the passes, each
     relative to the single process with that model in the same pass; None if there is no such pass.
     """
-    found = []
+    cases = []
     for key, case in grouped(rows(measurements), KEYS):
         model, scaling, batch, way = key["variant"].split(", ")
         values = {
@@ -69,11 +70,11 @@ def summarise(measurements: pd.DataFrame) -> list[dict[str, Any]]:
         }
         parts = {"model": model, "scaling": scaling, "batch": int(batch.split()[1]), "way": way}
         collective = case["collective"].iloc[0]
-        found.append({**key, **parts, "collective": collective, "values": values})
+        cases.append({**key, **parts, "collective": collective, "values": values})
     alone = {
-        (*_approach(row), row["model"]): row["values"][RATE] for row in found if row["way"] == ALONE
+        (*_approach(row), row["model"]): row["values"][RATE] for row in cases if row["way"] == ALONE
     }
-    clusters = [row for row in found if row["way"] == TOGETHER]
+    clusters = [row for row in cases if row["way"] == TOGETHER]
     # A cluster of one worker has no peers to reduce with; list it with others of its approach.
     several = {_approach(row): row["collective"] for row in clusters if row["workers"] > 1}
     for row in clusters:
@@ -96,7 +97,7 @@ def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
 def table(run: RunFrames) -> Table:
     """Return one line for each case; no rows if scaling was not measured."""
     lines = []
-    for row in summarise(run.measurements):
+    for row in summarize(run.measurements):
         values = {metric: list(of.values()) for metric, of in row["values"].items()}
         rate, speed_up = mean(values[RATE]), row["speed_up"]
         share = [100 * value for value in values.get("communication_share", ())]
@@ -109,7 +110,7 @@ def table(run: RunFrames) -> Table:
             *(figure(1000 * fmean(values[name])) for name in ("step_s", "step_p99_s")),
             rate.plus_minus(),
             speed_up.plus_minus() if speed_up else MISSING,
-            f"{100 * speed_up.centre / row['workers']:.0f} %" if speed_up else MISSING,
+            f"{100 * speed_up.center / row['workers']:.0f} %" if speed_up else MISSING,
             mean(share).plus_minus() if share else MISSING,
             *(figure(fmean(values[name])) for name in PHASES_AND_USE),
         )

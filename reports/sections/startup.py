@@ -23,16 +23,17 @@ PREFIXES = ("cluster_", "zygote_", "worker_memory_", "saving_")
 BASE = "fork"  # the variant that the others are compared with
 KEYS = ("metric", "unit", "workers", "trainer", "variant", "fault")
 COLUMNS = (
-    Column("how"),
+    Column("variant"),
     Column("workers", right=True),
     Column("n", right=True),
     Column("median", right=True),
     Column("95 % interval", right=True),
-    Column(f"times {BASE}", right=True),
+    Column(f"ratio to {BASE}", right=True),
 )
 NOTE = (
-    f"n: fresh clusters or processes. The interval of a median needs six; that of a ratio is over "
-    f"the clusters of both. times {BASE}: medians."
+    "n: fresh clusters or processes. The confidence interval of a median needs at least six "
+    f"values; that of a ratio covers the clusters of both variants. ratio to {BASE}: of "
+    "medians."
 )
 ENDS = ("_low", "_high")  # suffixes of the metrics that hold the ends of an interval
 
@@ -42,51 +43,53 @@ def rows(measurements: pd.DataFrame) -> pd.DataFrame:
     return measurements.loc[measurements["metric"].str.startswith(PREFIXES)]
 
 
-def summarise(measurements: pd.DataFrame) -> pd.DataFrame:
+def summarize(measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row per sample, the shortest first: KEYS, estimate, times_base (NaN: no base)."""
-    found = []
+    samples = []
     for key, values in grouped(rows(measurements), KEYS):
         estimate = middle(values["value"])
-        found.append({**key, "estimate": estimate, "times_base": math.nan})
-    found = _with_ends(found)
-    found.sort(key=lambda row: (row["metric"], row["estimate"].centre))
-    summary = pd.DataFrame(found, columns=[*KEYS, "estimate", "times_base"])
+        samples.append({**key, "estimate": estimate, "times_base": math.nan})
+    samples = _with_ends(samples)
+    samples.sort(key=lambda row: (row["metric"], row["estimate"].center))
+    summary = pd.DataFrame(samples, columns=[*KEYS, "estimate", "times_base"])
     for _, same in summary.groupby(["metric", "workers", "trainer"], dropna=False):
-        base = [estimate.centre for estimate in same.loc[same["variant"] == BASE, "estimate"]]
+        base = [estimate.center for estimate in same.loc[same["variant"] == BASE, "estimate"]]
         if len(base) == 1 and base[0] and len(same) > 1:
-            times = [estimate.centre / base[0] for estimate in same["estimate"]]
+            times = [estimate.center / base[0] for estimate in same["estimate"]]
             summary.loc[same.index, "times_base"] = times
     return summary
 
 
-def _with_ends(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _with_ends(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the samples, with those that are interval ends moved into their sample's estimate."""
-    by_key = {(row["metric"], *(str(row[key]) for key in KEYS[1:])): row for row in found}
+    by_key = {(row["metric"], *(str(row[key]) for key in KEYS[1:])): row for row in samples}
     ends = set()
     for key, row in by_key.items():
         own = [(key[0] + end, *key[1:]) for end in ENDS]
         if all(end in by_key for end in own):
-            low, high = (by_key[end]["estimate"].centre for end in own)
+            low, high = (by_key[end]["estimate"].center for end in own)
             row["estimate"] = replace(row["estimate"], low=low, high=high)
             ends.update(own)
     return [row for key, row in by_key.items() if key not in ends]
 
 
 def table(run: RunFrames) -> Table:
-    """Return the table of start-up and memory; the note says if nothing was measured."""
+    """Return the table of startup and memory; the note says if nothing was measured."""
     lines = []
-    for row in summarise(run.measurements).to_dict("records"):
+    for row in summarize(run.measurements).to_dict("records"):
         estimate: Estimate = row["estimate"]
         times = row["times_base"]
         cells = (
             circumstances(row) or row["trainer"] or MISSING,
             whole(row["workers"]),
             str(estimate.count),
-            figure(estimate.centre),
+            figure(estimate.center),
             estimate.interval(),
             figure(times) if math.isfinite(times) else "",
         )
         unit = "" if row["unit"] == "1" else f" ({row['unit']})"
         lines.append(Row(row["metric"] + unit, cells))
-    note = NOTE if lines else "No start-up time or memory was measured in this run."
-    return Table("Start-up and memory", COLUMNS, tuple(lines), note).without_empty_columns()
+    note = NOTE if lines else "No startup time or memory was measured in this run."
+    return Table(
+        "Startup, checkpoints and memory", COLUMNS, tuple(lines), note
+    ).without_empty_columns()

@@ -25,8 +25,8 @@ MEDIANS = TIMES | USED
 METRICS = (*RATES, *MEDIANS)
 KEYS = ("trainer", "keras", "variant", "fault", "workers", "backend", "collective")
 COLUMNS = (
-    Column("asked"),
-    Column("got"),
+    Column("requested"),
+    Column("actual"),
     Column("workers", right=True),
     Column("n", right=True),
     Column("steps/s", right=True),
@@ -35,15 +35,15 @@ COLUMNS = (
     Column("p90 ms", right=True),
     Column("p99 ms", right=True),
     Column("CPU s", right=True),
-    Column("MiB", right=True),
+    Column("peak MiB", right=True),
 )
 NOTE = (
-    "asked, got: backend. n: separate processes. Rates: mean over them ± 95 % interval (Student's "
-    "t). p50, p90, p99: step time, of each process's steps; of fewer than 100 the p99 is about the "
-    "slowest. CPU: of all tasks from their start on, tracing included; MiB: peak resident set of "
-    "the largest task. All but the rates are medians over the processes. Where a step is given "
-    "back before it is computed (DTensor; on GPUs also loops of one's own), its time is the "
-    "dispatch's."
+    "requested, actual: backend. n: separate processes. Rates: mean over processes ± 95 % "
+    "confidence interval (Student's t). p50, p90, p99: quantiles of the step time within a "
+    "process; with fewer than 100 steps p99 is about the slowest step. CPU: CPU time of all tasks "
+    "since their start, including tracing. peak: resident set of the largest task. All values "
+    "except the rates are medians over processes. If steps run asynchronously (DTensor; custom "
+    "loops on GPUs), the step time is only the time of the dispatch."
 )
 
 
@@ -52,27 +52,27 @@ def rows(measurements: pd.DataFrame) -> pd.DataFrame:
     return measurements.loc[measurements["metric"].isin(METRICS)]
 
 
-def summarise(measurements: pd.DataFrame) -> pd.DataFrame:
+def summarize(measurements: pd.DataFrame) -> pd.DataFrame:
     """Return one row per case (the columns KEYS).
 
     processes: their number. steps_per_s, examples_per_s: an Estimate over them, or None. p50_s,
     p90_s, p99_s, cpu_s: seconds, or None; peak_memory_mib: or None. values_per_s: short name of the
     rate -> values of the processes.
     """
-    found = []
+    cases = []
     for key, case in grouped(rows(measurements), KEYS):
         values = {name: list(part["value"]) for name, part in case.groupby("metric")}
-        found.append(
+        cases.append(
             {
                 **key,
-                "processes": max(len(listed) for listed in values.values()),
+                "processes": max(len(values_of_metric) for values_of_metric in values.values()),
                 "values_per_s": {short: values.get(name, []) for name, short in RATES.items()},
                 **{s: mean(values[n]) if n in values else None for n, s in RATES.items()},
                 **{s: median(values[n]) if n in values else None for n, s in MEDIANS.items()},
             }
         )
     columns = [*KEYS, "processes", "values_per_s", *RATES.values(), *MEDIANS.values()]
-    return pd.DataFrame(found, columns=columns, dtype=object)
+    return pd.DataFrame(cases, columns=columns, dtype=object)
 
 
 def heading(case: dict) -> str:
@@ -84,7 +84,7 @@ def heading(case: dict) -> str:
 def table(run: RunFrames) -> Table:
     """Return the table of rates and step times; without rows the note gives the reason."""
     lines = []
-    for case in summarise(run.measurements).to_dict("records"):
+    for case in summarize(run.measurements).to_dict("records"):
         rates = (case[name] for name in RATES.values())
         times = (case[name] for name in TIMES.values())
         cells = (
@@ -97,8 +97,8 @@ def table(run: RunFrames) -> Table:
             *("" if case[name] is None else figure(case[name]) for name in USED.values()),
         )
         lines.append(Row(heading(case), cells))
-    found = Table("Throughput", COLUMNS, tuple(lines), NOTE if lines else _why_none(run))
-    return found.without_empty_columns()
+    result = Table("Throughput", COLUMNS, tuple(lines), NOTE if lines else _why_none(run))
+    return result.without_empty_columns()
 
 
 def _why_none(run: RunFrames) -> str:

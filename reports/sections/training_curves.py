@@ -19,7 +19,7 @@ from reports.core.text import MISSING, figure, plural
 from reports.rundir import event_files
 from reports.rundir.frame import RunFrames
 
-SPOILT = ("fault_started", "peer_lost", "restored", "unsupported")
+FAULT_EVENTS = ("fault_started", "peer_lost", "restored", "unsupported")
 TRAINING = ("step", "epoch")
 COLUMNS = (
     Column("backend"),
@@ -66,17 +66,17 @@ class _Cluster:
     losses: dict[int, list[float]] = field(default_factory=dict)
     epochs: dict[str, dict[int, Mapping[str, float]]] = field(default_factory=dict)
     chief: str = ""
-    trained: set[str] = field(default_factory=set)
-    finished: set[str] = field(default_factory=set)
-    spoilt: bool = False
+    tasks_that_trained: set[str] = field(default_factory=set)
+    tasks_that_finished: set[str] = field(default_factory=set)
+    has_faults: bool = False
 
     def add(self, event: Mapping[str, Any]) -> None:
         name, task = event["event"], event["task"]
-        self.spoilt |= name in SPOILT or event["attempt"] > 0
+        self.has_faults |= name in FAULT_EVENTS or event["attempt"] > 0
         if name in TRAINING:
-            self.trained.add(task)
+            self.tasks_that_trained.add(task)
         if name == "started":
-            self.facts |= {"trainer": event["trainer"], "keras": _flavour(event["keras"])}
+            self.facts |= {"trainer": event["trainer"], "keras": _flavor(event["keras"])}
         elif name == "joined":
             self.facts |= {"backend": event["backend"], "workers": int(event["workers"])}
             self.chief = task if event["chief"] else self.chief
@@ -86,10 +86,14 @@ class _Cluster:
             metrics = {key: float(v) for key, v in event["metrics"].items() if _number(v)}
             self.epochs.setdefault(task, {})[int(event["epoch"])] = metrics
         elif name == "finished":
-            self.finished.add(task)
+            self.tasks_that_finished.add(task)
 
     def curve(self, cluster: str) -> Curve | None:
-        whole = self.trained and self.trained <= self.finished and not self.spoilt
+        whole = (
+            self.tasks_that_trained
+            and self.tasks_that_trained <= self.tasks_that_finished
+            and not self.has_faults
+        )
         if not whole or not {"trainer", "backend"} <= set(self.facts):
             return None
         epochs = self.epochs.get(self.chief) or next(iter(self.epochs.values()), {})
@@ -99,7 +103,7 @@ class _Cluster:
         )
 
 
-def _flavour(keras: str) -> str:
+def _flavor(keras: str) -> str:
     """Return the flavor as in the tables: `keras3 3.15.1` for a task's `keras 3.15.1`."""
     package, _, version = keras.partition(" ")
     return f"keras{version.split('.')[0]} {version}" if package == "keras" else keras
@@ -116,9 +120,9 @@ def read(run_dir: Path) -> list[Curve]:
     for path in sorted(root.rglob("*.jsonl")):
         cluster = clusters.setdefault(str(path.parent.relative_to(root)), _Cluster())
         if not _read_file(path, cluster):
-            cluster.spoilt = True
-    found = (cluster.curve(name) for name, cluster in clusters.items())
-    return sorted(filter(None, found), key=lambda c: (c.name, c.backend, c.workers, c.cluster))
+            cluster.has_faults = True
+    curves = (cluster.curve(name) for name, cluster in clusters.items())
+    return sorted(filter(None, curves), key=lambda c: (c.name, c.backend, c.workers, c.cluster))
 
 
 def _read_file(path: Path, cluster: _Cluster) -> bool:
@@ -163,15 +167,18 @@ def table(curves: Iterable[Curve]) -> Table:
             str(curve.epochs[-1][0]) if curve.epochs else MISSING,
             figure(last.get("loss"), 4),
             figure(last.get("accuracy"), 4),
-            curve.cluster + (f" (and {curve.alike} alike)" if curve.alike else ""),
+            curve.cluster + (f" (and {curve.alike} similar)" if curve.alike else ""),
         )
         lines.append(Row(curve.name, cells))
-    note = "Loss: mean over the workers' batches of a global step. Epoch values as the chief gives."
+    note = (
+        "Loss: mean over the batches of all workers in a global step. Epoch metrics: those of the "
+        "chief."
+    )
     if not lines:
-        note = "No event files of a healthy cluster in the run directory."
+        note = "The run directory has no event files of a healthy cluster."
     return Table("Training curves", COLUMNS, tuple(lines), note)
 
 
-def of(run: RunFrames) -> list[Curve]:
+def of_run(run: RunFrames) -> list[Curve]:
     """Return the curves that the report of this run shows."""
     return shown(read(run.directory))

@@ -66,8 +66,8 @@ def find(values: Sequence[float], series: int = 1) -> list[Change]:
     if noise == 0:
         return []
     freedom = 2 * (count - 1) ** 2 / (3 * count - 4)
-    tested = count - 2 * LASTING + 1
-    needed_t = float(stdtrit(freedom, 1 - ALPHA / 2 / tested / series))
+    places_tested = count - 2 * LASTING + 1
+    needed_t = float(stdtrit(freedom, 1 - ALPHA / 2 / places_tested / series))
     search = KernelCPD(kernel="linear", min_size=LASTING).fit((logs / noise)[:, None])
     ends = cast("list[int]", search.predict(pen=needed_t**2))
     return _above_floor(values, ends[:-1])

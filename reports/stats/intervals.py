@@ -23,7 +23,7 @@ class Estimate:
     """A center and its 95 % interval; `low` and `high` are NaN if there are too few values."""
 
     count: int
-    centre: float
+    center: float
     low: float
     high: float
 
@@ -38,19 +38,19 @@ class Estimate:
         A center has at least two digits: `0.25 ±49`. A single value has no interval: `30.1`.
         """
         if not self.known:
-            return figure(self.centre)
+            return figure(self.center)
         half = (self.high - self.low) / 2
-        if half > abs(self.centre):
-            return f"{figure(self.centre, 2)} ±{figure(half, 2)}"
+        if half > abs(self.center):
+            return f"{figure(self.center, 2)} ±{figure(half, 2)}"
         decimals = max(0, 1 - math.floor(math.log10(half))) if half > 0 else 2
-        decimals = min(decimals, _decimals(self.centre, 5))
-        return f"{self.centre:,.{decimals}f} ±{half:,.{decimals}f}"
+        decimals = min(decimals, _decimals(self.center, 5))
+        return f"{self.center:,.{decimals}f} ±{half:,.{decimals}f}"
 
     def interval(self) -> str:
         """Return `0.41 to 0.45`, or the sign for a missing value."""
         if not self.known:
             return MISSING
-        decimals = _decimals(self.centre, 3)
+        decimals = _decimals(self.center, 3)
         return f"{self.low:,.{decimals}f} to {self.high:,.{decimals}f}"
 
 
@@ -60,29 +60,29 @@ def _decimals(value: float, digits: int) -> int:
 
 def mean(values: Iterable[float], confidence: float = CONFIDENCE) -> Estimate:
     """Return the mean with Student's t interval, which needs two values."""
-    listed = [float(value) for value in values]
-    centre, count = fmean(listed), len(listed)
+    numbers = [float(value) for value in values]
+    center, count = fmean(numbers), len(numbers)
     if count < 2:
-        return Estimate(count, centre, math.nan, math.nan)
-    half = float(stdtrit(count - 1, (1 + confidence) / 2)) * stdev(listed) / math.sqrt(count)
-    return Estimate(count, centre, centre - half, centre + half)
+        return Estimate(count, center, math.nan, math.nan)
+    half = float(stdtrit(count - 1, (1 + confidence) / 2)) * stdev(numbers) / math.sqrt(count)
+    return Estimate(count, center, center - half, center + half)
 
 
 def geometric(values: Iterable[float], confidence: float = CONFIDENCE) -> Estimate:
     """Return the geometric mean of positive values such as ratios; inverse values give 1/mean."""
     logs = mean([math.log(value) for value in values], confidence)
-    return Estimate(logs.count, *(math.exp(end) for end in (logs.centre, logs.low, logs.high)))
+    return Estimate(logs.count, *(math.exp(end) for end in (logs.center, logs.low, logs.high)))
 
 
 def middle(values: Iterable[float]) -> Estimate:
     """Return the median with the interval between two order statistics, which needs six values."""
-    listed = sorted(float(value) for value in values)
-    count = len(listed)
+    numbers = sorted(float(value) for value in values)
+    count = len(numbers)
     outside, below = 0, 0.0  # `outside`: number of values that may be cut off at each end
     for cut in range(count // 2):
         below += math.comb(count, cut) / 2**count
         if below > (1 - CONFIDENCE) / 2:
             break
         outside = cut + 1
-    low, high = (listed[outside - 1], listed[-outside]) if outside else (math.nan, math.nan)
-    return Estimate(count, median(listed), low, high)
+    low, high = (numbers[outside - 1], numbers[-outside]) if outside else (math.nan, math.nan)
+    return Estimate(count, median(numbers), low, high)

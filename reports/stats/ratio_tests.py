@@ -26,7 +26,7 @@ FAR_APART = 2.5  # limit of the scatter between pairs, as a multiple of the scat
 # normal noise is 85 % of the mean's; the median's is 65 %, and its bootstrap is coarse.
 TRIMMED = 0.25
 RESAMPLES = 4000
-CENTRES = 200  # resampled centers of one pair, from which the resamples of all pairs draw
+CENTERS = 200  # resampled centers of one pair, from which the resamples of all pairs draw
 EQUAL = 1e-12  # logarithms closer than this differ by rounding
 
 Values = Sequence[float] | np.ndarray  # one-dimensional
@@ -84,22 +84,22 @@ def paired(log_ratios: Sequence[Values] | np.ndarray, seed: int = 1) -> Effect:
     pairs = [_finite(turns, "log ratio") for turns in log_ratios]
     if not pairs:
         raise ValueError("there is no pair of processes")
-    centres = np.array([_location(turns) for turns in pairs])
-    centre, count = float(centres.mean()), len(centres)
+    centers = np.array([_location(turns) for turns in pairs])
+    center, count = float(centers.mean()), len(centers)
     if count < 2:
-        return Effect(math.exp(centre), math.nan, math.nan, math.nan, count)
+        return Effect(math.exp(center), math.nan, math.nan, math.nan, count)
     rng = np.random.default_rng(seed)
     # Drawing from a pool of resampled centers of each pair is the same bootstrap as resampling the
     # turns anew each time, at a hundredth of the work.
     pool = np.array(
-        [_location(turns[rng.integers(len(turns), size=(CENTRES, len(turns)))]) for turns in pairs]
+        [_location(turns[rng.integers(len(turns), size=(CENTERS, len(turns)))]) for turns in pairs]
     )
     shape = (RESAMPLES, count)
-    drawn = rng.integers(count, size=shape), rng.integers(CENTRES, size=shape)
-    deviations = (pool[drawn].mean(axis=1) - centre) * math.sqrt(count / (count - 1))
-    low, high = _interval(centre, deviations, count - 1)
-    p = _p_value(centre, _variance(centres) / count, count - 1, by_labels=2.0 ** (1 - count))
-    return Effect(math.exp(centre), low, high, p, count)
+    indices = rng.integers(count, size=shape), rng.integers(CENTERS, size=shape)
+    deviations = (pool[indices].mean(axis=1) - center) * math.sqrt(count / (count - 1))
+    low, high = _interval(center, deviations, count - 1)
+    p = _p_value(center, _variance(centers) / count, count - 1, by_labels=2.0 ** (1 - count))
+    return Effect(math.exp(center), low, high, p, count)
 
 
 def scatter_of_turns(log_ratios: Sequence[np.ndarray], seed: int = 1) -> float:
@@ -113,8 +113,8 @@ def scatter_of_turns(log_ratios: Sequence[np.ndarray], seed: int = 1) -> float:
     variances = []
     for turns in log_ratios:
         blocks = turns[: len(turns) // 2 * 2].reshape(-1, 2)
-        drawn = blocks[rng.integers(len(blocks), size=(CENTRES, len(blocks)))]
-        variances.append(_location(drawn.reshape(CENTRES, -1)).var(ddof=1))
+        samples = blocks[rng.integers(len(blocks), size=(CENTERS, len(blocks)))]
+        variances.append(_location(samples.reshape(CENTERS, -1)).var(ddof=1))
     return math.sqrt(np.mean(variances))
 
 
@@ -126,8 +126,8 @@ def far_apart(log_ratios: Sequence[np.ndarray]) -> bool:
     """
     if len(log_ratios) < LEAST_PAIRS:
         return False
-    centres = np.array([_location(np.asarray(turns)) for turns in log_ratios])
-    return math.sqrt(_variance(centres)) > FAR_APART * scatter_of_turns(log_ratios)
+    centers = np.array([_location(np.asarray(turns)) for turns in log_ratios])
+    return math.sqrt(_variance(centers)) > FAR_APART * scatter_of_turns(log_ratios)
 
 
 def enough(log_ratios: Sequence[np.ndarray]) -> bool:
@@ -139,10 +139,10 @@ def enough(log_ratios: Sequence[np.ndarray]) -> bool:
     """
     if len(log_ratios) < LEAST_PAIRS:
         return False
-    centres = np.array([_location(np.asarray(turns)) for turns in log_ratios])
-    error = math.sqrt(_variance(centres) / len(centres))
+    centers = np.array([_location(np.asarray(turns)) for turns in log_ratios])
+    error = math.sqrt(_variance(centers) / len(centers))
     level = (1 - CONFIDENCE) / FAMILY
-    return error * float(stdtrit(len(centres) - 1, 1 - level / 2)) <= math.log1p(FLOOR)
+    return error * float(stdtrit(len(centers) - 1, 1 - level / 2)) <= math.log1p(FLOOR)
 
 
 def unpaired(
@@ -171,9 +171,9 @@ def unpaired(
     if not drift >= 0 or math.isinf(drift):
         raise ValueError(f"the drift is {drift}, not a finite number from 0 on")
     was, now = (np.log(values) for values in logs)
-    centre, count = float(now.mean() - was.mean()), min(len(was), len(now))
+    center, count = float(now.mean() - was.mean()), min(len(was), len(now))
     if count < 2:
-        return Effect(math.exp(centre), math.nan, math.nan, math.nan, count)
+        return Effect(math.exp(center), math.nan, math.nan, math.nan, count)
     parts: list[tuple[float, float]] = [
         (_variance(side) / len(side), len(side) - 1) for side in (was, now)
     ] + [(2 * drift**2, drift_df)]
@@ -185,9 +185,9 @@ def unpaired(
     for sign, side in ((-1, was), (1, now)):
         means = side[rng.integers(len(side), size=(RESAMPLES, len(side)))].mean(axis=1)
         deviations += sign * (means - side.mean()) * math.sqrt(len(side) / (len(side) - 1))
-    low, high = _interval(centre, deviations, df)
+    low, high = _interval(center, deviations, df)
     by_labels = 2 / math.comb(len(was) + len(now), len(was))
-    return Effect(math.exp(centre), low, high, _p_value(centre, variance, df, by_labels), count)
+    return Effect(math.exp(center), low, high, _p_value(center, variance, df, by_labels), count)
 
 
 def judge(
@@ -225,11 +225,11 @@ def judge(
     return Answer.IMPROVEMENT if (effect.ratio > 1) is (better == "higher") else Answer.REGRESSION
 
 
-def _finite(values: Values, what: str) -> np.ndarray:
-    found = np.asarray(values, dtype=float)
-    if found.ndim != 1 or not found.size or not np.isfinite(found).all():
-        raise ValueError(f"{what}s must be a sequence of at least one, all finite: {values}")
-    return found
+def _finite(values: Values, noun: str) -> np.ndarray:
+    numbers = np.asarray(values, dtype=float)
+    if numbers.ndim != 1 or not numbers.size or not np.isfinite(numbers).all():
+        raise ValueError(f"{noun}s must be a sequence of at least one, all finite: {values}")
+    return numbers
 
 
 def _location(turns: np.ndarray) -> np.ndarray:
@@ -246,20 +246,20 @@ def _variance(values: np.ndarray) -> float:
     return float(values.var(ddof=1)) if np.ptp(values) > EQUAL else 0.0
 
 
-def _p_value(centre: float, variance: float, df: float, by_labels: float) -> float:
+def _p_value(center: float, variance: float, df: float, by_labels: float) -> float:
     """Return the two-sided p-value of Student's t.
 
     Values without any scatter, such as counts, give t no variance. Then p is `by_labels`: the
     chance that random labels separate equal values like this, the least p that is possible.
     """
-    if abs(centre) <= EQUAL:
+    if abs(center) <= EQUAL:
         return 1.0
     if variance == 0:
         return min(1.0, by_labels)
-    return float(2 * stdtr(df, -abs(centre) / math.sqrt(variance)))
+    return float(2 * stdtr(df, -abs(center) / math.sqrt(variance)))
 
 
-def _interval(centre: float, deviations: np.ndarray, df: float) -> tuple[float, float]:
+def _interval(center: float, deviations: np.ndarray, df: float) -> tuple[float, float]:
     """Return the 95 % interval of the ratio, from the deviations of the resamples from the center.
 
     A percentile bootstrap is too narrow for few processes. Deviations are therefore multiplied by
@@ -269,5 +269,5 @@ def _interval(centre: float, deviations: np.ndarray, df: float) -> tuple[float, 
     """
     tail = (1 - CONFIDENCE) / 2
     stretch = float(stdtrit(df, 1 - tail) / ndtri(1 - tail)) if math.isfinite(df) else 1.0
-    ends = centre + stretch * np.quantile(deviations, [tail, 1 - tail])
+    ends = center + stretch * np.quantile(deviations, [tail, 1 - tail])
     return float(np.exp(ends[0])), float(np.exp(ends[1]))

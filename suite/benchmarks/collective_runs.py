@@ -5,21 +5,30 @@ The module also lists the settings of TensorFlow's collectives that are compared
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from suite.harness.checks import communication
 from suite.harness.cluster.cluster import Cluster
 from suite.harness.core.errors import Unsupported
 from suite.harness.core.history import Run
 from suite.harness.environment.gpus import enough
-from suite.harness.metrics.collective_bandwidth import Limits, limits
+from suite.harness.metrics.collective_bandwidth import (
+    Collective,
+    Limits,
+    implementation,
+    limits,
+    named,
+    timed,
+)
 from suite.harness.scenarios import small_programs
 from suite.harness.session.session import Launch
 
 LOOPBACK = "loopback"  # all tasks on one host; any other link is a state of network_links.py
 KIB, MIB = 1024, 1024**2
 WORKERS = (2, 4)
+Record = Callable[..., None]
 
 
 @dataclass(frozen=True)
@@ -97,9 +106,9 @@ def measured_limits(launch: Launch, link: str = LOOPBACK, seconds: float = 0.5) 
     jobs, hosts = (("worker", 2),), link != LOOPBACK
     with launch(trainer, jobs=jobs, flags=given, on_hosts=hosts) as cluster:
         linked(cluster, link)
-        told = streamed(cluster)
+        run = streamed(cluster)
     between_gpus = not hosts and enough(launch.engine.gpus, 2)
-    return limits(told, copied(launch) if between_gpus else None)
+    return limits(run, copied(launch) if between_gpus else None)
 
 
 def sizes_of_clusters(launch: Launch, backend: str = "") -> list[int]:
@@ -129,3 +138,37 @@ def streamed(cluster: Cluster) -> Run:
     cluster.wait_for("serving", server)
     cluster.start(client)
     return cluster.complete()
+
+
+def checked_collectives(run: Run) -> list[Collective]:
+    """Check that all results are right, and return the numbers of each operation and size."""
+    communication.backend_as_requested(run)
+    communication.collective_is_known(run)
+    communication.collective_results_are_right(run)
+    return timed(run)
+
+
+def record_collectives(
+    record: Record, run: Run, path_limits: Limits, link: str = LOOPBACK, repeat: int = 0
+) -> list[Collective]:
+    """Check and record a run's collectives, together with the path_limits of its path."""
+    made = checked_collectives(run)
+    for metric, value, unit, better in path_limits.measurements():
+        columns = {"workers": 2, "variant": f"over {link}", "repeat": repeat}
+        record(metric, value, unit, better, **columns)
+    workers = len(run.workers)
+    for one in made:
+        chosen = implementation(run, one.op)
+        columns = {
+            "workers": workers,
+            "replicas": workers,
+            "variant": named(one.op, one.size_bytes, "" if link == LOOPBACK else link),
+            "backend": run.backend,
+            "collective": chosen,
+            "repeat": repeat,
+        }
+        for metric, value, unit, better in one.measurements():
+            record(metric, value, unit, better, **columns)
+        for metric, share in path_limits.shares(one, chosen):
+            record(metric, share, "1", "higher", **columns)
+    return made

@@ -29,7 +29,7 @@ NEEDED = ("dill", "portpicker")  # by multi_process_runner
 
 
 @dataclass(frozen=True)
-class Fresh:
+class StartupTimes:
     """The timings of one cluster in seconds since its request; see the module's docstring."""
 
     reduced_s: float
@@ -66,7 +66,7 @@ def all_reduced(cluster: Cluster) -> float:
     return max(e.time_s for e in events)
 
 
-def by_harness(launch: Launch) -> Fresh:
+def by_harness(launch: Launch) -> StartupTimes:
     """Start a 2-worker cluster of the harness, forked or executed as the engine is configured."""
     trainer = small_programs.program(launch, "all_reduce", flags=("backend",))
     begin_s = time.monotonic()
@@ -74,7 +74,7 @@ def by_harness(launch: Launch) -> Fresh:
         cluster.start()
         reduced_s = all_reduced(cluster)
         known_s = time.monotonic()
-    return Fresh(reduced_s - begin_s, known_s - begin_s, time.monotonic() - begin_s)
+    return StartupTimes(reduced_s - begin_s, known_s - begin_s, time.monotonic() - begin_s)
 
 
 @contextlib.contextmanager
@@ -91,7 +91,7 @@ def cold(launch: Launch, name: str = "exec") -> Iterator[Launch]:
 
 
 @contextlib.contextmanager
-def warm_runner(launch: Launch) -> Iterator[Callable[[], Fresh]]:
+def warm_runner(launch: Launch) -> Iterator[Callable[[], StartupTimes]]:
     """Yield a function that starts one more cluster of TensorFlow's multi_process_runner.
 
     The runner's process persists. The first call starts its fork server, which imports TensorFlow:
@@ -111,7 +111,7 @@ def warm_runner(launch: Launch) -> Iterator[Callable[[], Fresh]]:
         cluster.wait_for("served")
         number = 0
 
-        def another() -> Fresh:
+        def another() -> StartupTimes:
             nonlocal number
             number += 1
             begin_s = time.monotonic()
@@ -122,6 +122,8 @@ def warm_runner(launch: Launch) -> Iterator[Callable[[], Fresh]]:
             if served["values"] != [e["value"] for e in events]:
                 raise CheckFailed(f"the runner returned {served['values']}")
             reduced_s = max(e.time_s for e in events)
-            return Fresh(*(end_s - begin_s for end_s in (reduced_s, served.time_s, served.time_s)))
+            return StartupTimes(
+                *(end_s - begin_s for end_s in (reduced_s, served.time_s, served.time_s))
+            )
 
         yield another

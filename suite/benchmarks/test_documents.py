@@ -14,8 +14,8 @@ from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import base
 
 
-@pytest.mark.cases(documented=True, flavours="full")
+@pytest.mark.cases(documented=True, flavors="full")
 @scenario(interleaved.documented)
 def test_documented_snippets_train(case: Case, outcome: Run) -> None:
-    told = {driver: len(outcome.of(case.trainer.tick, driver)) for driver in outcome.drivers}
-    assert min(told.values()) >= base.FEW, told
+    counts = {driver: len(outcome.of(case.trainer.tick, driver)) for driver in outcome.drivers}
+    assert min(counts.values()) >= base.FEW, counts

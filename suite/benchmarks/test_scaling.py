@@ -91,7 +91,7 @@ def measure(launch: Launch, size: Size, setting: Setting, way: Way) -> list[Trai
     )
 
 
-@pytest.mark.cases(families=("mwms",), fit=False, flavours="first", flags=("save-every",))
+@pytest.mark.cases(families=("mwms",), fit=False, flavors="first", flags=("save-every",))
 @pytest.mark.timing
 @pytest.mark.full
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: size.model)
@@ -112,7 +112,7 @@ def test_saving_by_size(launch: Launch, record, size: Size) -> None:
                 record(f"saving_{name}_s", seconds, "s", "lower", **columns)
 
 
-@pytest.mark.cases(families=("mwms",), fit=False, flavours="first")
+@pytest.mark.cases(families=("mwms",), fit=False, flavors="first")
 @pytest.mark.timing
 @pytest.mark.full
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: size.model)
@@ -121,7 +121,7 @@ def test_scaling_over_workers(launch: Launch, record, size: Size) -> None:
     scale(launch, record, size, SETTINGS, size.budget_s)
 
 
-@pytest.mark.cases(families=("mwms",), fit=False, flavours="first")
+@pytest.mark.cases(families=("mwms",), fit=False, flavors="first")
 @pytest.mark.timing
 @pytest.mark.long
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: size.model)

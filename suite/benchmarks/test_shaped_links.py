@@ -12,8 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from suite.benchmarks.collective_runs import MIB, collected, linked, measured_limits
-from suite.benchmarks.test_collectives import Record, record_all
+from suite.benchmarks.collective_runs import (
+    MIB,
+    Record,
+    collected,
+    linked,
+    measured_limits,
+    record_collectives,
+)
 from suite.benchmarks.time_budget import passes
 from suite.harness.checks.link_limits import (
     fastest,
@@ -37,7 +43,7 @@ STEPS = 14
 PASSES, BUDGET_S = 2, 35  # at most, through all links
 
 
-@pytest.mark.cases(families=("mwms",), fit=True, flavours="first")
+@pytest.mark.cases(families=("mwms",), fit=True, flavors="first")
 @pytest.mark.timing
 @pytest.mark.full
 def test_all_reduce_over_shaped_links(launch: Launch, record: Record) -> None:
@@ -48,12 +54,12 @@ def test_all_reduce_over_shaped_links(launch: Launch, record: Record) -> None:
 def all_reduce_over_all_links(launch: Launch, record: Record, repeat: int) -> None:
     whole = measured_limits(launch, WHOLE, STREAM_S)
     run = collected(launch, "all_reduce", SIZES, link=WHOLE, seconds=EACH_S)
-    record_all(record, run, whole, WHOLE, repeat)
+    record_collectives(record, run, whole, WHOLE, repeat)
     for link in LINKS:
         rate = RATES[link]
         shaped = fastest(partial(measured_limits, launch, link, STREAM_S), rate)
         run = collected(launch, "all_reduce", SIZES, link=link, seconds=EACH_S)
-        made = record_all(record, run, shaped, link, repeat)
+        made = record_collectives(record, run, shaped, link, repeat)
         columns = {"variant": f"over {link}", "workers": 2, "repeat": repeat}
         record("limit_link_gb_per_s", rate.gb_per_s, "GB/s", **columns)
         link_is_as_fast_as_asked(shaped, whole, rate)
@@ -61,7 +67,7 @@ def all_reduce_over_all_links(launch: Launch, record: Record, repeat: int) -> No
             no_faster_than_the_link(one, rate)
 
 
-@pytest.mark.cases(families=("mwms",), fit=False, flavours="first")
+@pytest.mark.cases(families=("mwms",), fit=False, flavors="first")
 @pytest.mark.timing
 @pytest.mark.full
 def test_training_over_shaped_links(launch: Launch, record: Record) -> None:
@@ -78,7 +84,7 @@ def test_training_over_shaped_links(launch: Launch, record: Record) -> None:
             record("limit_link_gb_per_s", rate.gb_per_s, "GB/s", **columns)
 
 
-@pytest.mark.cases(families=("mwms",), fit=True, flavours="first")
+@pytest.mark.cases(families=("mwms",), fit=True, flavors="first")
 @pytest.mark.timing
 @pytest.mark.full
 @pytest.mark.parametrize("link", ["delay", "loss"])
@@ -86,7 +92,7 @@ def test_all_reduce_over_bad_links(launch: Launch, record: Record, link: str) ->
     """Check that every result is right, however long it takes."""
     shaped = measured_limits(launch, link, STREAM_S)
     run = collected(launch, "all_reduce", SIZES, link=link, seconds=EACH_S)
-    record_all(record, run, shaped, link)
+    record_collectives(record, run, shaped, link)
 
 
 def trained_over(

@@ -46,7 +46,7 @@ def test_fresh_cluster_all_reduces(launch: Launch, record) -> None:
     record("zygote_import_s", imported_s, "s", "lower", variant=engine.spawn, workers=1)
 
 
-@pytest.mark.cases(families=("mwms",), fit=True, flavours="first")
+@pytest.mark.cases(families=("mwms",), fit=True, flavors="first")
 @pytest.mark.timing
 def test_many_workers_form_a_cluster(launch: Launch, record) -> None:
     spawn = launch.engine.spawn
@@ -64,7 +64,7 @@ def test_many_workers_form_a_cluster(launch: Launch, record) -> None:
         record("worker_memory_pss_mib", value, "MiB", "lower", repeat=repeat, **columns)
 
 
-@pytest.mark.cases(families=("mwms",), fit=True, flavours="first")
+@pytest.mark.cases(families=("mwms",), fit=True, flavors="first")
 @pytest.mark.timing
 @pytest.mark.full
 def test_fresh_cluster_is_faster_than_other_ways(launch: Launch, record) -> None:
@@ -82,19 +82,19 @@ def test_fresh_cluster_is_faster_than_other_ways(launch: Launch, record) -> None
         }
         for name, way in ways.items():  # the first of each includes one-time costs
             record("cluster_very_first_s", way().known_s, "s", "lower", variant=name, workers=2)
-        taken: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
+        measured: dict[str, list[dict[str, float]]] = {name: [] for name in ways}
         for repeat in passes(ENOUGH, ENOUGH_S):
             names = list(ways)
             for name in names[repeat % 3 :] + names[: repeat % 3]:
                 times = dict(ways[name]().measurements())
-                taken[name].append(times)
+                measured[name].append(times)
                 for metric, value in times.items():
                     columns = {"variant": name, "workers": 2, "repeat": repeat}
                     record(metric, value, "s", "lower", **columns)
     slower = {}
     for name in AT_LEAST:
-        for metric in taken[name][0]:
-            slow, fast = ([times[metric] for times in taken[way]] for way in (name, "fork"))
+        for metric in measured[name][0]:
+            slow, fast = ([times[metric] for times in measured[way]] for way in (name, "fork"))
             slower[name, metric] = ratio_of_medians(slow, fast)
             for ratio, value in slower[name, metric].named(metric.removesuffix("_s") + "_ratio"):
                 record(ratio, value, "1", variant=f"{name} / fork", workers=2)

@@ -17,11 +17,16 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from suite.benchmarks.recorded_clock import RecordedClock
-from suite.benchmarks.time_budget import Taken, interleaved, passes
-from suite.benchmarks.training_runs import Trained, common_collective, record_memory, trained
-from suite.harness.core import backends
+from suite.benchmarks.time_budget import Results, interleaved, passes
+from suite.benchmarks.training_runs import (
+    Trained,
+    common_collective,
+    record_memory,
+    require_requested_backend,
+    trained,
+    unmet,
+)
 from suite.harness.core.case import Case
-from suite.harness.core.errors import Unsupported
 from suite.harness.metrics import interference
 from suite.harness.metrics.throughput import timed_steps
 from suite.harness.pytest_plugin.fixtures import WATCHED, case_of
@@ -51,21 +56,9 @@ def measured(launch: Launch, **how: Any) -> Trained:
     return trained(launch, steps, **how)
 
 
-def unmet(case: Case, collective: str, session: Session) -> str:
-    """Return the reason why this implementation is not the requested one, or "" if it is."""
-    return backends.unmet(case.backend, collective, session.has_gpus(case))
-
-
-def must_be_what_was_asked(case: Case, collective: str, session: Session) -> None:
-    """Raise Unsupported if another implementation did the work under the requested name."""
-    reason = unmet(case, collective, session)
-    if reason:
-        raise Unsupported(reason)
-
-
 def by_backend(
     request: pytest.FixtureRequest, session: Session, launch: Launch
-) -> dict[Case, Taken[Trained]]:
+) -> dict[Case, Results[Trained]]:
     """Return the measurements of each backend of this test's trainer, interleaved.
 
     The first test that asks measures. All share the recorded state of the machine during the
@@ -76,24 +69,24 @@ def by_backend(
     asked = [case_of(i) for i in tests if getattr(i, "originalname", "") == name]
     cases = [c for c in asked if c and replace(c, backend=own.backend) == own]
 
-    def measure() -> tuple[dict[Case, Taken[Trained]], interference.Watch]:
+    def measure() -> tuple[dict[Case, Results[Trained]], interference.Watch]:
         with interference.Watch(alone=session.timing_lock.held) as watch:
-            taken = interleaved(
+            results = interleaved(
                 cases,
                 lambda case: measured(LaunchOf(session, case, launch.directory, name)),
                 # A result of another backend is measured often enough under that backend's name.
                 lambda case, one: bool(unmet(case, one.run.collective, session)),
                 passes(PROCESSES[session.settings.full], BUDGET_S * len(cases)),
             )
-        return taken, watch
+        return results, watch
 
     key = (name, own.trainer.name, own.keras)
-    taken, request.node.stash[WATCHED] = session.outcomes.get(key, measure)
-    return taken
+    results, request.node.stash[WATCHED] = session.outcomes.get(key, measure)
+    return results
 
 
 @pytest.mark.claim("mwms/communication", "mwms/local-overhead")
-@pytest.mark.cases(backends="each", flavours="full")
+@pytest.mark.cases(backends="each", flavors="full")
 @pytest.mark.timing
 @pytest.mark.benchmark(group="step time", timer=CLOCK)
 def test_throughput(
@@ -120,10 +113,10 @@ def test_throughput(
     benchmark.params = {"trainer": case.trainer.name, "backend": case.backend, "keras": case.keras}
     times_s = [time_s for steps in timed for time_s in steps.times_s]
     benchmark.pedantic(CLOCK.replay, rounds=CLOCK.load(times_s))
-    must_be_what_was_asked(case, collective, session)
+    require_requested_backend(case, collective, session)
 
 
-@pytest.mark.cases(flags=("model",), backends="each", flavours="first")
+@pytest.mark.cases(flags=("model",), backends="each", flavors="first")
 @pytest.mark.timing
 @pytest.mark.long
 @pytest.mark.parametrize("model", MODELS)
@@ -144,7 +137,7 @@ def test_throughput_of_the_grid(
             record(metric, value, unit, better, **columns)
         record_memory(record, one, **columns)
         if workers > 1:  # one worker has no peer to reduce with
-            must_be_what_was_asked(case, one.run.collective, session)
+            require_requested_backend(case, one.run.collective, session)
 
 
 @pytest.mark.claim("dtensor/scaling")

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Purse:
+class SpareTime:
     """Seconds that benchmarks have left over, for later benchmarks to spend.
 
     An overrun is not deducted, so that a slow minute at the start of a run does not shorten its
@@ -28,21 +28,21 @@ class Purse:
     left_s: float = 0.0
 
 
-OF_THE_RUN = Purse()
+SPARE_TIME = SpareTime()
 
 
 def passes(
     most: int,
     budget_s: float,
-    purse: Purse = OF_THE_RUN,
+    spare: SpareTime = SPARE_TIME,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[int]:
     """Yield 0, 1, ... up to `most`, while another pass as long as the longest so far fits.
 
-    The first pass is unconditional. `budget_s`: for all passes, in addition to the purse. An
-    infinite budget leaves nothing in the purse, nor does a pass that ends its test.
+    The first pass is unconditional. `budget_s`: for all passes, in addition to the spare time. An
+    infinite budget leaves no spare time, nor does a pass that ends its test.
     """
-    left_s, longest_s = purse.left_s + budget_s, 0.0
+    left_s, longest_s = spare.left_s + budget_s, 0.0
     for number in range(most):
         if number and longest_s > left_s:
             break
@@ -52,21 +52,21 @@ def passes(
         left_s -= took_s
         longest_s = max(longest_s, took_s)
     if not math.isinf(left_s):
-        purse.left_s = max(0.0, left_s)
+        spare.left_s = max(0.0, left_s)
 
 
 @dataclass
-class Taken(Generic[T]):
+class Results(Generic[T]):
     """The measurements of one side, or the error that prevented them."""
 
-    made: list[T] = field(default_factory=list)
+    values: list[T] = field(default_factory=list)
     error: Exception | None = None
 
     def get(self) -> list[T]:
         """Return the result of each pass; raise the error of the pass that failed."""
         if self.error:
             raise self.error
-        return self.made
+        return self.values
 
 
 def interleaved(
@@ -74,19 +74,19 @@ def interleaved(
     measure: Callable[[Side], T],
     enough: Callable[[Side, T], bool],
     numbers: Iterable[int],
-) -> dict[Side, Taken[T]]:
+) -> dict[Side, Results[T]]:
     """Measure each side in each pass, in reverse order in every second pass (A B, B A).
 
     A side is left out once a measurement of it failed or was `enough`. The others continue.
     """
-    taken = {side: Taken[T]() for side in sides}
+    results = {side: Results[T]() for side in sides}
     going = list(sides)
     for number in numbers:
         for side in going[:: -1 if number % 2 else 1]:
             try:
-                taken[side].made.append(measure(side))
+                results[side].values.append(measure(side))
             except Exception as error:  # noqa: BLE001 - raised again in the test of that side
-                taken[side].error = error
-            if taken[side].error or enough(side, taken[side].made[-1]):
+                results[side].error = error
+            if results[side].error or enough(side, results[side].values[-1]):
                 going.remove(side)
-    return taken
+    return results

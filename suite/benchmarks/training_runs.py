@@ -13,10 +13,14 @@ import psutil
 from reference_trainers import Trainer
 from suite.harness.checks.assertions import same
 from suite.harness.cluster.cluster import Cluster
+from suite.harness.core import backends
+from suite.harness.core.case import Case
 from suite.harness.core.deadlines import wait_until
+from suite.harness.core.errors import Unsupported
 from suite.harness.core.history import Run
 from suite.harness.scenarios import base
 from suite.harness.scenarios.base import Launch
+from suite.harness.session.session import Session
 
 LOOK_S = 0.2
 
@@ -54,6 +58,18 @@ def common_collective(made: Sequence[Trained]) -> str:
     sides = {f"number {i} ({one.run.directory.name})": one for i, one in enumerate(made, start=1)}
     chosen = {name: one.run.collective for name, one in sides.items()}
     return same("collective implementation of one figure's processes", chosen)
+
+
+def unmet(case: Case, collective: str, session: Session) -> str:
+    """Return the reason why this implementation is not the requested one, or "" if it is."""
+    return backends.unmet(case.backend, collective, session.has_gpus(case))
+
+
+def require_requested_backend(case: Case, collective: str, session: Session) -> None:
+    """Raise Unsupported if another implementation did the work under the requested name."""
+    reason = unmet(case, collective, session)
+    if reason:
+        raise Unsupported(reason)
 
 
 def record_memory(record: Callable[..., None], one: Trained, **columns: Any) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from suite.harness.checks import accounting, parameter_servers
+from suite.harness.checks import accounting, parameter_servers, supervisor
 
 
 @pytest.mark.cases
@@ -29,7 +29,7 @@ def test_each_worker_processes_its_own_batch(healthy):
 @pytest.mark.claim("ps1/stops")
 @pytest.mark.cases(distributed=True, synchronous=False, events=("step",))
 def test_every_worker_stops_at_the_limit(healthy):
-    parameter_servers.stops_at_the_limit(healthy)
+    supervisor.stops_at_the_limit(healthy)
 
 
 @pytest.mark.claim("ps1/stops")
@@ -41,7 +41,7 @@ def test_servers_serve_until_they_are_ended(healthy):
 @pytest.mark.claim("ps1/asynchronous", "ps2/at-least-once")
 @pytest.mark.cases(distributed=True, synchronous=False, aggregates=False, events=("step",))
 def test_the_global_step_counts_all_workers(healthy):
-    parameter_servers.global_step_counts_all(healthy)
+    supervisor.global_step_counts_all(healthy)
 
 
 @pytest.mark.claim("ps1/asynchronous")
@@ -53,4 +53,4 @@ def test_all_workers_contribute(healthy):
 @pytest.mark.claim("ps1/synchronous")
 @pytest.mark.cases(aggregates=True)
 def test_every_aggregate_has_its_gradients(healthy):
-    parameter_servers.aggregates_accounted(healthy)
+    supervisor.aggregates_accounted(healthy)

@@ -3,7 +3,7 @@
 import pytest
 
 from reference_trainers import TRAINERS
-from suite.harness.checks import checkpoints, equivalence, parameter_servers, program_results
+from suite.harness.checks import checkpoints, equivalence, program_results, supervisor
 from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import fault_free, small_programs
 
@@ -89,13 +89,13 @@ def test_a_backup_directory_of_its_own_resumes(outcome):
 @pytest.mark.claim("ps1/supervisor-saves")
 @pytest.mark.cases(families=("ps1",))
 def test_the_supervisor_saves_while_it_trains(healthy):
-    parameter_servers.supervisor_saves(healthy)
+    supervisor.supervisor_saves(healthy)
 
 
 @pytest.mark.claim("ps1/supervisor-saves")
 @pytest.mark.cases(families=("ps1",))
 def test_the_supervisor_writes_summaries(healthy):
-    parameter_servers.supervisor_writes_summaries(healthy)
+    supervisor.supervisor_writes_summaries(healthy)
 
 
 @pytest.mark.claim("dtensor/checkpoint", "dtensor/reload-replicated")

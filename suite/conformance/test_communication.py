@@ -20,7 +20,7 @@ def test_actual_backend_is_observable(outcome):
 
 
 @pytest.mark.claim("mwms/communication-options")
-@pytest.mark.cases(families=("mwms",), fit=False, flavours="first")
+@pytest.mark.cases(families=("mwms",), fit=False, flavors="first")
 @scenario(small_programs.packed_by_the_call)
 def test_bytes_per_pack_of_call_is_applied(outcome):
     communication.collective_results_are_right(outcome)
@@ -28,7 +28,7 @@ def test_bytes_per_pack_of_call_is_applied(outcome):
 
 
 @pytest.mark.claim("mwms/communication-options")
-@pytest.mark.cases(families=("mwms",), fit=False, flavours="first")
+@pytest.mark.cases(families=("mwms",), fit=False, flavors="first")
 @scenario(small_programs.packed_by_the_strategy)
 def test_bytes_per_pack_of_strategy_is_applied(outcome):
     communication.collective_results_are_right(outcome)

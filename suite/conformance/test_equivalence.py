@@ -40,14 +40,14 @@ def test_any_number_of_replicas_equals_one_process(outcome):
 
 
 @pytest.mark.claim("mwms/xla")
-@pytest.mark.cases(flags=("jit",), flavours="first")
+@pytest.mark.cases(flags=("jit",), flavors="first")
 @scenario(fault_free.compiled_gradients, fault_free.compiled_step_of_one)
 def test_what_xla_compiles_makes_the_same_steps(outcome):
     equivalence.equals_large_batch(outcome.run, outcome.reference)
 
 
 @pytest.mark.claim("mwms/xla")
-@pytest.mark.cases(flags=("jit",), flavours="first")
+@pytest.mark.cases(flags=("jit",), flavors="first")
 @scenario(fault_free.compiled_step)
 def test_xla_compiles_the_step_of_several_replicas(outcome):
     equivalence.equals_large_batch(outcome.run, outcome.reference)

@@ -2,7 +2,13 @@
 
 import pytest
 
-from suite.harness.checks import checkpoints, dtensor_layouts, parameter_servers, program_results
+from suite.harness.checks import (
+    checkpoints,
+    dtensor_layouts,
+    parameter_servers,
+    program_results,
+    supervisor,
+)
 from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import fault_free, small_programs
 
@@ -32,7 +38,7 @@ def test_a_sharded_variable_restores_into_other_servers(outcome):
 @pytest.mark.cases(families=("ps1",))
 @scenario(fault_free.late_chief)
 def test_workers_wait_for_chief_initialization(outcome):
-    parameter_servers.workers_wait_for_chief(outcome)
+    supervisor.workers_wait_for_chief(outcome)
 
 
 @pytest.mark.claim("mwms/scope")

@@ -2,15 +2,16 @@
 
 import pytest
 
-from suite import published
+from suite.harness.metrics import published_ranges
 from suite.harness.pytest_plugin.parametrization import scenario
+from suite.harness.scenarios import published_runs
 
 
-def in_range(drawn, record):
+def in_range(published, record):
     """Check one own run and all figures of its setup against the range of the own seeds."""
-    setup, own = drawn.setup.name, drawn.setup.read(drawn.run)
-    allowed = list(published.predicted(setup, published.draws()))
-    printed = {figure.name: figure.values for figure in published.of_setup(setup)}
+    setup, own = published.setup.name, published.setup.read(published.run)
+    allowed = list(published_ranges.prediction_intervals(setup, published_ranges.draws()))
+    printed = {figure.name: figure.values for figure in published_ranges.of_setup(setup)}
     for name, values in (printed or {setup: {}}).items():
         for r in allowed:
             row = {"variant": f"{name}: {r.quantity}"}
@@ -23,7 +24,7 @@ def in_range(drawn, record):
     wrong = {
         name: found
         for name, values in {"ours": own, **printed}.items()
-        if (found := published.outside(values, allowed))
+        if (found := published_ranges.outside(values, allowed))
     }
     assert (missing, wrong) == ([], {})
 
@@ -35,14 +36,14 @@ def in_range(drawn, record):
     "estimator/train-and-evaluate",
 )
 @pytest.mark.cases(events=("epoch",))
-@scenario(*(published.scene(setup) for setup in published.SETUPS if not setup.long))
+@scenario(*(published_runs.scene(setup) for setup in published_runs.SETUPS if not setup.long))
 def test_published_figures_within_prediction_interval(outcome, record):
     in_range(outcome, record)
 
 
 @pytest.mark.claim("mirrored/converges")
 @pytest.mark.cases(events=("epoch",))
-@scenario(*(published.scene(setup) for setup in published.SETUPS if setup.long))
+@scenario(*(published_runs.scene(setup) for setup in published_runs.SETUPS if setup.long))
 @pytest.mark.long
 def test_long_published_figures_within_prediction_interval(outcome, record):
     in_range(outcome, record)

@@ -20,7 +20,7 @@ def test_one_task_is_chief(healthy):
 
 
 @pytest.mark.claim("cluster/chief", "cluster/tf-config")
-@pytest.mark.cases(families=("mwms",), flavours="first")
+@pytest.mark.cases(families=("mwms",), flavors="first")
 @scenario(fault_free.chief_job)
 def test_a_chief_job_is_chief(outcome):
     startup.cluster_as_given(outcome)
@@ -29,7 +29,7 @@ def test_a_chief_job_is_chief(outcome):
 
 
 @pytest.mark.claim("cluster/waits-for-all", "ps1/chief-initialises")
-@pytest.mark.cases(distributed=True, flavours="first")
+@pytest.mark.cases(distributed=True, flavors="first")
 @scenario(fault_free.late_worker)
 def test_no_step_before_the_last_task_is_up(outcome):
     startup.waits_for_all(outcome)
@@ -42,14 +42,14 @@ def test_each_task_logs_its_target(healthy):
 
 
 @pytest.mark.claim("cluster/static")
-@pytest.mark.cases(distributed=True, flavours="first")
+@pytest.mark.cases(distributed=True, flavors="first")
 @scenario(fault_free.unexpected_task)
 def test_unexpected_worker_cannot_join(outcome):
     startup.unexpected_task_changes_nothing(outcome.run, outcome.unexpected)
 
 
 @pytest.mark.claim("cluster/no-tf-config")
-@pytest.mark.cases(families=("mwms", "estimator"), flavours="first")
+@pytest.mark.cases(families=("mwms", "estimator"), flavors="first")
 @scenario(fault_free.alone)
 def test_without_tf_config_it_is_a_cluster_of_one(outcome):
     accounting.finishes_requested_steps(outcome)
@@ -61,6 +61,13 @@ def test_without_tf_config_it_is_a_cluster_of_one(outcome):
 @scenario(small_programs.local_server)
 def test_a_local_server_answers_another_process(outcome):
     program_results.local_server_answers(outcome)
+
+
+@pytest.mark.claim("mwms/signal-handlers")
+@pytest.mark.cases(families=("mwms",), fit=False, flavors="first")
+@scenario(small_programs.sigterm_handler)
+def test_strategy_keeps_the_sigterm_handler(outcome):
+    program_results.program_keeps_its_signal_handler(outcome)
 
 
 @pytest.mark.claim("estimator/eager-fails")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from suite.harness.checks import parameter_servers, restart
+from suite.harness.checks import coordinator, parameter_servers, restart
 from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import crashes
 
@@ -25,7 +25,7 @@ def test_a_restarted_chief_restores_the_latest_checkpoint(outcome):
 @pytest.mark.cases(events=("scheduled",))
 @scenario(crashes.asynchronous_chief_lost)
 def test_a_restarted_coordinator_counts_its_own_functions_only(outcome):
-    parameter_servers.executed_as_scheduled(outcome)
+    coordinator.executed_as_scheduled(outcome)
 
 
 @pytest.mark.claim("ps1/worker-loss")

@@ -13,7 +13,7 @@ from suite.harness.scenarios import crashes
 @scenario(crashes.server_lost)
 def test_no_worker_finishes_without_parameter_server(outcome, record):
     for _, detection_s in recovery.detection_s(outcome):
-        record("server_loss_noticed_s", detection_s, "s", "lower", fault="sigkill")
+        record("server_loss_detection_s", detection_s, "s", "lower", fault="sigkill")
     record("workers_that_hang", len(recovery.hung(outcome)), "workers", "lower", fault="sigkill")
     parameter_servers.no_finish_without_parameter_server(outcome)
 

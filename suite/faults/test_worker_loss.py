@@ -2,7 +2,7 @@
 
 import pytest
 
-from suite.harness.checks import checkpoints, parameter_servers, restart
+from suite.harness.checks import checkpoints, coordinator, parameter_servers, restart, supervisor
 from suite.harness.metrics import recovery
 from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import crashes
@@ -15,7 +15,7 @@ from suite.harness.scenarios import crashes
 def test_peers_of_a_killed_worker_fail_in_time(outcome, deadlines, record):
     run = outcome.run
     for _, detection_s in recovery.detection_s(run):
-        record("peer_loss_noticed_s", detection_s, "s", "lower", fault="sigkill")
+        record("peer_loss_detection_s", detection_s, "s", "lower", fault="sigkill")
     restart.peers_fail_in_time(run, deadlines.detect_s)
 
 
@@ -24,7 +24,7 @@ def test_peers_of_a_killed_worker_fail_in_time(outcome, deadlines, record):
 @scenario(crashes.worker_frozen)
 def test_peers_of_a_frozen_worker_fail_in_time(outcome, deadlines, record):
     for _, detection_s in recovery.detection_s(outcome):
-        record("peer_loss_noticed_s", detection_s, "s", "lower", fault="sigstop")
+        record("peer_loss_detection_s", detection_s, "s", "lower", fault="sigstop")
     restart.peers_fail_in_time(outcome, deadlines.detect_s)
 
 
@@ -33,7 +33,7 @@ def test_peers_of_a_frozen_worker_fail_in_time(outcome, deadlines, record):
 @scenario(crashes.interrupted)
 def test_a_restarted_cluster_waits_for_the_lost_worker(outcome, record):
     run = outcome.run
-    record("trained_again_s", recovery.trained_again_s(run), "s", "lower", fault="sigkill")
+    record("resumed_s", recovery.resumed_s(run), "s", "lower", fault="sigkill")
     restart.restarted_cluster_waits(run)
 
 
@@ -129,14 +129,14 @@ def test_lost_worker_returns(outcome):
 @pytest.mark.cases(families=("ps2",), fit=True)
 @scenario(crashes.fit_worker_lost)
 def test_fit_continues_after_worker_loss_and_return(outcome):
-    parameter_servers.coordinator_continues(outcome)
+    coordinator.coordinator_continues(outcome)
 
 
 @pytest.mark.claim("ps1/sync-worker-loss")
 @pytest.mark.cases(families=("ps1",), aggregates=True)
 @scenario(crashes.aggregated_worker_lost)
 def test_peers_block_until_lost_worker_returns(outcome):
-    parameter_servers.peers_block_without_worker(outcome)
+    supervisor.peers_block_without_worker(outcome)
     parameter_servers.lost_worker_returns(outcome)
 
 
@@ -144,5 +144,5 @@ def test_peers_block_until_lost_worker_returns(outcome):
 @pytest.mark.cases(events=("scheduled",))
 @scenario(crashes.asynchronous_worker_lost)
 def test_functions_of_a_lost_worker_run_at_least_once(outcome):
-    parameter_servers.functions_run_at_least_once(outcome)
-    parameter_servers.executed_as_scheduled(outcome)
+    coordinator.functions_run_at_least_once(outcome)
+    coordinator.executed_as_scheduled(outcome)

@@ -167,7 +167,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         # pytest redirects descriptor 1 while a test runs. The copy keeps the current target.
         config.stash[PROGRESS].open(os.fdopen(os.dup(1), "w"))
         if not config.stash[SESSION].settings.base:  # each side starts its own processes
-            config.stash[SESSION].engine.warm(*config.stash[SESSION].engine.flavours)
+            config.stash[SESSION].engine.warm(*config.stash[SESSION].engine.flavors)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -201,7 +201,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         needs = Needs.read(metafunc.definition.nodeid, marker.kwargs, session.claims)
     except BadInput as error:
         raise pytest.UsageError(str(error)) from error
-    cases = select(needs, session.settings, session.engine.flavours)
+    cases = select(needs, session.settings, session.engine.flavors)
     if metafunc.definition.get_closest_marker("paired") and session.settings.base:
         cases, reasons = sides.comparable(session.settings.base, cases, session.interpreter)
         hints = metafunc.config.stash.setdefault(HINTS, [])

@@ -16,10 +16,12 @@ from suite.meta import sources
 from suite.meta.groups import CHECKS
 from suite.meta.test_checks import RED
 
+# Where the promises of the fault matrix name their checks.
+PROMISES = sources.ROOT / "suite" / "harness" / "faults" / "promises.py"
 # Functions of tests that judge numbers by their own rules, and the file that shows them failing.
 OWN_RULES = {
     "in_range": "suite/meta/test_published.py",
-    "must_be_what_was_asked": "suite/meta/test_backends.py",
+    "require_requested_backend": "suite/meta/test_backends.py",
 }
 
 
@@ -36,11 +38,24 @@ class Test:
 def tests() -> Iterator[Test]:
     """Yield all tests that run trainers, parsed from their source."""
     for path in sources.files(*sources.TESTS):
-        functions = {n.name: n for n in sources.tree(path).body if isinstance(n, ast.FunctionDef)}
-        for name, node in functions.items():
+        own = functions(path)
+        helpers = {name: node for used in _helpers(path) for name, node in functions(used).items()}
+        for name, node in own.items():
             if name.startswith("test_"):
-                made = dict.fromkeys(_checks(node, functions))
-                yield Test(path, name, tuple(_claims(node)), tuple(made))
+                called = dict.fromkeys(_checks(node, helpers | own))
+                yield Test(path, name, tuple(_claims(node)), tuple(called))
+
+
+def functions(path: Path) -> dict[str, ast.FunctionDef]:
+    """Return the functions that a file defines, by name."""
+    return {n.name: n for n in sources.tree(path).body if isinstance(n, ast.FunctionDef)}
+
+
+def _helpers(path: Path) -> Iterator[Path]:
+    """Yield the files of helpers that a benchmark imports."""
+    for node in sources.tree(path).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("suite.benchmarks."):
+            yield sources.ROOT / f"{str(node.module).replace('.', '/')}.py"
 
 
 def _claims(function: ast.FunctionDef) -> Iterator[str]:
@@ -49,7 +64,7 @@ def _claims(function: ast.FunctionDef) -> Iterator[str]:
             yield from (a.value for a in decorator.args if isinstance(a, ast.Constant))  # type: ignore[misc]
 
 
-def _checks(function: ast.FunctionDef, others: Mapping[str, ast.FunctionDef]) -> Iterator[str]:
+def _checks(function: ast.AST, others: Mapping[str, ast.FunctionDef]) -> Iterator[str]:
     """Yield the checks and OWN_RULES that a test calls, also through functions of its file."""
     for node in ast.walk(function):
         if isinstance(node, ast.Call):
@@ -58,6 +73,8 @@ def _checks(function: ast.FunctionDef, others: Mapping[str, ast.FunctionDef]) ->
                 yield called.split(".")[-1]
             elif called in others:
                 yield from _checks(others[called], others)
+            elif called == "promises.judge":
+                yield from _checks(sources.tree(PROMISES), {})
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from suite.harness.cluster.launcher import Engine
 from suite.harness.core.deadlines import Deadlines
 from suite.harness.pytest_plugin.progress import Progress
 from suite.meta import example
-from suite.meta.sessions import SESSIONS, Background, set_stage
+from suite.meta.sessions import SESSIONS, Background, set_stage, stop_forkers
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def fake_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """Yield an engine whose zygote imports nothing, so that a fake task starts in milliseconds."""
     engine = Engine(
         python=sys.executable,
-        flavours={"none": {}},
+        flavors={"none": {}},
         network=addresses.probe(),
         deadlines=Deadlines(step_s=60, run_s=60, detect_s=2, leave_s=4, exit_s=30),
         directory=tmp_path_factory.mktemp("run"),
@@ -57,11 +57,12 @@ def fake_launch(fake_engine: Engine, tmp_path: Path) -> FakeLaunch:
 
 
 @pytest.fixture(scope="session")
-def plugin_stage(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the directory that holds the tests and the runs of the plug-in's sessions."""
+def plugin_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Yield the directory that holds the tests and the runs of the plug-in's sessions."""
     directory = tmp_path_factory.mktemp("stage")
     set_stage(directory)
-    return directory
+    yield directory
+    stop_forkers()
 
 
 @pytest.fixture(scope="session")

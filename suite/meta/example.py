@@ -29,7 +29,7 @@ def copied(project: Path) -> Path:
     project.mkdir()
     for name in COPIED:
         if (ROOT / name).is_dir():
-            ignored = shutil.ignore_patterns("__pycache__", "runs", "evidence")
+            ignored = shutil.ignore_patterns("__pycache__", "runs")
             shutil.copytree(ROOT / name, project / name, ignore=ignored)
         else:
             shutil.copy(ROOT / name, project / name)

@@ -105,14 +105,14 @@ class AsynchronousWorker:
         idle = defect("lets_the_chief_do_it_all") and not self.chief
         while step < self.limit + beyond:
             fake_cluster.pause(STEP_S)
-            if (idle and self.steps) or self._misses_somebody():
+            if (idle and self.steps) or self._misses_a_peer():
                 step = self._pull()
                 continue
             step = self._step()
             if self.chief:
                 self._save(step)
 
-    def _misses_somebody(self):
+    def _misses_a_peer(self):
         if not defect("pauses_without_its_peers"):
             return False
         fake_cluster.pause(0.02)  # otherwise it runs many steps before the lost peer is detected

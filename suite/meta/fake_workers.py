@@ -96,7 +96,7 @@ class Worker:
         address = self.addresses[self.index] if self.addresses else ""
         if address and not defect("logs_no_target"):
             print(f"Started server with target: grpc://{address}", file=sys.stderr)
-        if defect("trains_beside_the_cluster") and self.index == UNEXPECTED_TASK:
+        if defect("trains_without_joining") and self.index == UNEXPECTED_TASK:
             self.addresses = []
         if defect("starts_alone") and self.chief:
             where = {"step": 1, "global_step": 1}  # before any peer has joined
@@ -152,7 +152,7 @@ class Worker:
             json.dump(dict(self.model.state(), **extra), file)
         os.replace(partial, path)
 
-    def _weights_told(self, when):
+    def _reported_weights(self, when):
         """Return the weights, shifted further along for the `is_apart_*` defects."""
         first = self.model.iterations == self.options.steps_per_epoch
         further = 0.0
@@ -164,7 +164,9 @@ class Worker:
     def _state(self, event, **fields):
         if self.options.dump_weights and event == "weights":
             fields["npz"] = self.events.sibling(f"{fields['when']}-{self.model.iterations}.npz")
-            fake_model.write_npz(fields["npz"], [[w] for w in self._weights_told(fields["when"])])
+            fake_model.write_npz(
+                fields["npz"], [[w] for w in self._reported_weights(fields["when"])]
+            )
         digest = fake_model.digest(self.model.weights)
         if self.options.devices > 1 and event == "weights":
             fields["copies"] = [digest] * self.options.devices
@@ -198,12 +200,12 @@ class Worker:
         totals = [0.0, 0.0, 0.0]
         first, self.first_step = self.first_step, 0
         for step in range(first, self.options.steps_per_epoch):
-            self._leave_if_told(epoch, step)
-            own, everybody = self._step(epoch, step)
+            self._leave_if_preempted(epoch, step)
+            own, total = self._step(epoch, step)
             self._save_within(epoch, step + 1)
             if defect("reports_local_metrics"):  # its own loss, the accuracy of all workers
-                everybody[0] = own[0] / own[2] * everybody[2]
-            totals = list(map(operator.add, totals, everybody))
+                total[0] = own[0] / own[2] * total[2]
+            totals = list(map(operator.add, totals, total))
         loss, right, count = totals
         if defect("adds_up_the_loss"):
             loss *= epoch + 1
@@ -267,7 +269,7 @@ class Worker:
     def _hear(self, *_):
         self.preemption = True
 
-    def _leave_if_told(self, epoch, step):
+    def _leave_if_preempted(self, epoch, step):
         """Save and exit after a preemption notice, all workers at the same step.
 
         The workers sum their notices, so that all of them agree.

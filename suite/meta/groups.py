@@ -98,7 +98,9 @@ GROUPS = (
     Group("chief-job", WORKERS, fault_free.chief_job, (*FINISHED, *START, *IN_STEP)),
     Group("late", WORKERS, fault_free.late_worker, (*START, "waits_for_all")),
     Group("alone", WORKERS, fault_free.alone, ("trains_as_a_cluster_of_one",)),
-    Group("intruder", WORKERS, fault_free.unexpected_task, ("unexpected_task_changes_nothing",)),
+    Group(
+        "unexpected-task", WORKERS, fault_free.unexpected_task, ("unexpected_task_changes_nothing",)
+    ),
     Group(
         "large", WORKERS, fault_free.large_batch, ("workers_agree_on_metrics", "equals_large_batch")
     ),
@@ -157,7 +159,7 @@ GROUPS = (
     Group("servers-late", SERVERS, fault_free.late_worker, (*START, "waits_for_all")),
     Group("chief-late", SERVERS, fault_free.late_chief, ("workers_wait_for_chief",)),
     Group(
-        "servers-intruder",
+        "servers-unexpected-task",
         SERVERS,
         fault_free.unexpected_task,
         ("unexpected_task_changes_nothing",),

@@ -35,7 +35,7 @@ def state(when: str, step: int, digest: str) -> dict[str, Any]:
 def files(launch: FakeCase) -> Run:
     """Return a run with three records in each file, where worker i % 2 reads file i."""
     seen = {"worker/0": [0, 1, 2, 6, 7, 8], "worker/1": [3, 4, 5, 9, 10, 11]}
-    if launch.defect == "reads_a_neighbours_file":
+    if launch.defect == "reads_a_peers_file":
         seen["worker/1"] += [0, 1, 2]
     read = [(task, "input", {"ids": ids}) for task, ids in seen.items()]
     return history(*read, files=4, records=3)
@@ -60,6 +60,18 @@ def _scope(together: bool) -> Run:
     said = [(task, "refused", {"error": ""}) for task in TASKS]
     held = [(t, "weights", state("final", 8, digests[i])) for i, t in enumerate(TASKS)]
     return history(*said, *held)
+
+
+def signal_handler(launch: FakeCase) -> Run:
+    handled = launch.defect != "replaces_the_handler"
+    signals = {"without a strategy": True, "with a strategy": handled}
+    return history(
+        *(
+            (task, "signaled", {"when": when, "handled": ran, "installed": True})
+            for task in TASKS
+            for when, ran in signals.items()
+        )
+    )
 
 
 def local_server(launch: FakeCase) -> Run:
@@ -106,12 +118,12 @@ def side_evaluator(launch: FakeCase) -> Compared:
         (TASKS[0], "weights", state("final", 10, "a")),
         (TASKS[0], "evaluated", {"global_step": 10, "metrics": {"loss": 2.0}}),
     )
-    beside = history(
+    evaluator = history(
         ("evaluator/0", "restored", {"global_step": 10, "digest": "a"}),
         ("evaluator/0", "evaluated", {"global_step": 10, "metrics": {"loss": loss}}),
         (TASKS[0], "exited", {"code": 0}),
     )
-    return Compared(run, beside)
+    return Compared(run, evaluator)
 
 
 def loaded(launch: FakeCase) -> Continued:
@@ -138,20 +150,20 @@ def callbacks(launch: FakeCase) -> Continued:
         rates = [0.001 for _ in epochs]
     log = launch.directory / "log"
     log.write_text("".join(f"Learning rate for epoch {e} is {rates[e - 1]:.9g}\n" for e in epochs))
-    told, scalars = [], []
+    task_events, scalars = [], []
     for e in epochs:
         metrics = {"loss": 2.0 / e, "accuracy": 0.1 * e, "lr": rates[e - 1]}
-        told.append((task, "epoch", {"epoch": e, "metrics": metrics}))
+        task_events.append((task, "epoch", {"epoch": e, "metrics": metrics}))
         saved = launch.directory / f"ckpt_{e}.index"
         if e % 2 or launch.defect != "saves_every_other_epoch":
             saved.write_text("")
-            told.append((task, "checkpoint_saved", {"path": str(saved.with_suffix(""))}))
+            task_events.append((task, "checkpoint_saved", {"path": str(saved.with_suffix(""))}))
         wrong = launch.defect == "writes_other_event_files"
         for tag in ("loss", "accuracy"):
             value = metrics[tag] + wrong
             where = {"path": "train", "tag": f"epoch_{tag}", "global_step": e - 1}
             scalars.append((task, "summary", {**where, "value": value}))
-    run = history(*told, **{"learning-rate": 0.001})
+    run = history(*task_events, **{"learning-rate": 0.001})
     run = replace(run, workers=(task,), tasks=(task,), logs={(task, 0): log})
     return Continued(run, history(*scalars))
 
@@ -193,15 +205,15 @@ def layouts(launch: FakeCase) -> Run:
         part = {"device": device, "shape": shape, "digest": digest}
         return {"specs": [first, "unsharded"], "shape": [8, 3], "components": [part]}
 
-    told = []
+    task_events = []
     for i, task in enumerate(TASKS):
         arrays = {
             "weights": [array("unsharded", [8, 3], weights[i], task)],
             "batch": [array("batch", [parts[i], 3], str(i), task)],
             "gradients": [array("unsharded", [8, 3], gradients[i], task)],
         }
-        told.append((task, "laid_out", arrays))
-    return history(*told)
+        task_events.append((task, "laid_out", arrays))
+    return history(*task_events)
 
 
 def refusals(launch: FakeCase) -> Run:
@@ -321,7 +333,7 @@ def aggregates(launch: FakeCase) -> Run:
 
 def collectives(launch: FakeCase) -> Run:
     """Return two operations on two sizes; one rank may have a wrong value."""
-    told: list[tuple[str, str, Mapping[str, Any]]] = []
+    task_events: list[tuple[str, str, Mapping[str, Any]]] = []
     for task, op, size in product(TASKS, ("all_reduce", "broadcast"), (1024, 4096)):
         wrong = None
         if launch.defect == "halves_one_value" and (task, op, size) == (
@@ -331,8 +343,8 @@ def collectives(launch: FakeCase) -> Run:
         ):
             wrong = {"iteration": 3, "position": 17, "got": 8.5, "wanted": 17.0}
         fields = {"op": op, "bytes": size, "begins_s": [0.0], "ends_s": [1.0], "wrong": wrong}
-        told.append((task, "collective", fields))
-    return history(*told)
+        task_events.append((task, "collective", fields))
+    return history(*task_events)
 
 
 def packed(launch: FakeCase) -> Run:
@@ -341,8 +353,8 @@ def packed(launch: FakeCase) -> Run:
     One is of a single number, which carries no information, and one is of four.
     """
     log, number = launch.directory / "log", 1 if launch.defect == "heeds_no_options" else 4
-    told = "Collective all_reduce tensors: {} all_reduces, num_devices = 1, num_packs = {}\n"
-    log.write_text(told.format(1, 1) + told.format(4, number))
+    line = "Collective all_reduce tensors: {} all_reduces, num_devices = 1, num_packs = {}\n"
+    log.write_text(line.format(1, 1) + line.format(4, number))
     logs = {(task, 0): log for task in TASKS}
     return replace(history(**{"bytes-per-pack": 4096}), logs=logs)
 
@@ -353,6 +365,7 @@ MADE_UP: Mapping[str, Callable[[Any], Any]] = {
     "too_few_files_refused": few_files,
     "outside_scope_is_not_synchronized": outside_scope,
     "inside_scope_is_synchronized": inside_scope,
+    "program_keeps_its_signal_handler": signal_handler,
     "local_server_answers": local_server,
     "fresh_gradients_are_averaged": aggregates,
     "model_checkpoint_does_not_resume": model_checkpoint,

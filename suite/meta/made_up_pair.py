@@ -48,7 +48,7 @@ def step_times(values: Mapping[str, Sequence[float]], **columns: Any) -> Iterato
             }
 
 
-def told(**given: str) -> list[dict[str, Any]]:
+def verdict_rows(**given: str) -> list[dict[str, Any]]:
     """Return verdicts of one trainer, given by test name."""
     return [verdict(SINGLE, "export", name, word) for name, word in given.items()]
 
@@ -56,22 +56,22 @@ def told(**given: str) -> list[dict[str, Any]]:
 def side(
     name: str,
     rows: Iterable[Mapping[str, Any]] = (),
-    judged: Iterable[Mapping[str, Any]] = (),
+    verdict_dicts: Iterable[Mapping[str, Any]] = (),
     **info: Any,
 ) -> run_groups.Side:
     """Return one run as a side of a comparison, without files."""
-    return run_groups.of([run(name, rows, judged, **info)])
+    return run_groups.combine([run(name, rows, verdict_dicts, **info)])
 
 
 def run(
     name: str,
     rows: Iterable[Mapping[str, Any]] = (),
-    judged: Iterable[Mapping[str, Any]] = (),
+    verdict_dicts: Iterable[Mapping[str, Any]] = (),
     **info: Any,
 ) -> frame.RunFrames:
     """Return one run as if it were loaded from files."""
     numbers = [frame.measurement_row(**{"run_id": name, **row}) for row in rows]
-    verdicts = [frame.verdict_row(**{"run_id": name, **row}) for row in judged]
+    verdicts = [frame.verdict_row(**{"run_id": name, **row}) for row in verdict_dicts]
     tables = frame.table(frame.MEASUREMENTS, numbers), frame.table(frame.VERDICTS, verdicts)
     content = {**INFO, "run_id": name, **info}
     return frame.RunFrames(Path(name), content, *map(frame.data_frame, tables))
@@ -80,14 +80,18 @@ def run(
 def write(
     directory: Path,
     rows: Iterable[Mapping[str, Any]] | None = None,
-    judged: Iterable[Mapping[str, Any]] | None = None,
+    verdict_dicts: Iterable[Mapping[str, Any]] | None = None,
     **info: Any,
 ) -> Path:
     """Write a run directory, by default with two series of step times and two passing tests."""
     rows = list(rows) if rows is not None else list(step_times(usual()))
-    judged = list(judged) if judged is not None else told(loads="passed", serves="passed")
+    verdict_dicts = (
+        list(verdict_dicts)
+        if verdict_dicts is not None
+        else verdict_rows(loads="passed", serves="passed")
+    )
     made_up_run.write_numbers(
-        directory, {**INFO, "run_id": directory.name, "exit_code": 0, **info}, rows, judged
+        directory, {**INFO, "run_id": directory.name, "exit_code": 0, **info}, rows, verdict_dicts
     )
     return directory
 

@@ -13,24 +13,17 @@ import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from suite.harness.session import run_directory
+from suite.meta.forked import SHARED, preload
 
 STOPS, REACHED = "PHASE_STOPS", "PHASE_REACHED"
 HANGS_S = 120
-# The order matters: the fakes replace rows that the plug-in reads.
-IMPORTED = (
-    "suite.meta.fake_rows",
-    "suite.harness.plugin",
-    "reports.rundir.writer",
-    "reports.render.html",
-)
 TESTS = '''
-"""A test that passes, then one for each phase of a run, which stands still in it."""
+"""A test that passes, then one for each phase of a run, which blocks in that phase."""
 import signal
 import pytest
 from suite.harness.scenarios import base
@@ -223,8 +216,7 @@ def meet(stage: Path, phase: str) -> dict[str, int]:
 
 
 def main(phases: Sequence[str]) -> None:
-    for module in IMPORTED:
-        import_module(module)
+    preload(("suite.meta.fake_rows", *SHARED))  # the fakes replace rows that the plug-in reads
     stage = Path.cwd()
     (stage / "test_phases.py").write_text(TESTS)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it

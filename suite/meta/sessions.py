@@ -11,14 +11,20 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from suite.harness.core.paths import ROOT
+from suite.meta.forked import Forker
 
 Done = subprocess.CompletedProcess[str]
 
 HANGS_S = 300  # a session takes seconds
+NUMBERS = count(1)
+FORKERS: dict[tuple[str, ...], Forker] = {}
+FORKERS_LOCK = Lock()
 TESTS = '''
 """Tests as the suite has them, one for each verdict."""
 import pytest
@@ -51,7 +57,7 @@ def test_cannot(healthy):
     raise Unsupported("no GPU here")
 
 @pytest.mark.cases(families=("single",))
-def test_cannot_and_nobody_knew(healthy):
+def test_unsupported_without_a_row(healthy):
     raise Unsupported("no GPU here")
 
 @pytest.mark.cases(families=("single",))
@@ -69,7 +75,7 @@ def test_measures(healthy, record):
 '''
 
 AHEAD = '''
-"""Scenarios that tell whether others are outcome at the same time."""
+"""Scenarios that pass only if others run at the same time."""
 from pathlib import Path
 import pytest
 from suite.harness.scenarios import base
@@ -259,14 +265,22 @@ def run_pytest(
     arguments: Sequence[str],
     test: str = "test_verdicts.py",
     before: Sequence[str] = (),
+    more_env: Mapping[str, str] | None = None,
     **how: Any,
 ) -> Done:
-    """Run pytest over the stage's tests in its own process, independent of any xdist worker."""
+    """Run pytest over the stage's tests in its own process, independent of any xdist worker.
+
+    It is a fork of a process that has the imports, unless `before` or `how` asks for a new one.
+    """
     plugins = ["-p", "suite.meta.fake_rows", "-p", "suite.harness.plugin", "-p", "no:cacheprovider"]
+    chosen = ["--rootdir", str(stage), *plugins, *test.split(), *arguments]
+    env = {**environment(stage), **(more_env or {})}
+    if not before and not how:
+        output = stage / f"output-{next(NUMBERS)}"
+        return forker(stage, "suite.meta.fake_rows").run(chosen, stage, env, output, HANGS_S)
     return subprocess.run(
-        [*before, sys.executable, "-m", "pytest", "--rootdir", str(stage), *plugins, test]
-        + list(arguments),
-        env=environment(stage),
+        [*before, sys.executable, "-m", "pytest", *chosen],
+        env=env,
         cwd=stage,
         capture_output=True,
         text=True,
@@ -274,6 +288,19 @@ def run_pytest(
         check=False,
         **how,
     )
+
+
+def forker(stage: Path, *modules: str) -> Forker:
+    """Return the process of this stage that has imported the modules."""
+    with FORKERS_LOCK:
+        if modules not in FORKERS:
+            FORKERS[modules] = Forker(modules, environment(stage))
+        return FORKERS[modules]
+
+
+def stop_forkers() -> None:
+    while FORKERS:
+        FORKERS.popitem()[1].stop()
 
 
 def run_module(
@@ -310,21 +337,16 @@ def listed(stage: Path, name: str, arguments: Sequence[str]) -> list[tuple[str, 
     file, nowhere = stage / f"{name}.json", str(stage / "nowhere")
     inherited = environment(stage)
     plugins = ["-p", "suite.meta.listed", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "-q", *plugins, *arguments],
-        env={
-            **inherited,
-            "PYTHONPATH": os.pathsep.join([str(stage / "keras-3"), inherited["PYTHONPATH"]]),
-            **dict.fromkeys(("HOME", "XDG_CACHE_HOME", "KERAS_HOME"), nowhere),
-            "TFDC_OFFLINE": "",
-            "LISTED": str(file),
-        },
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=HANGS_S,
-        check=False,
-    )
+    env = {
+        **inherited,
+        "PYTHONPATH": os.pathsep.join([str(stage / "keras-3"), inherited["PYTHONPATH"]]),
+        **dict.fromkeys(("HOME", "XDG_CACHE_HOME", "KERAS_HOME"), nowhere),
+        "TFDC_OFFLINE": "",
+        "LISTED": str(file),
+    }
+    # Rewritten assertions would cost more than the rest of a collection.
+    chosen = ["--collect-only", "-q", "--assert=plain", *plugins, *arguments]
+    done = forker(stage, "suite.meta.listed").run(chosen, ROOT, env, stage / name, HANGS_S)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
     assert not Path(nowhere).exists()
     return [(test, line) for test, line in json.loads(file.read_text())]
@@ -349,7 +371,7 @@ def lock_name(stage: Path) -> str:
     return str(stage)[-100:]
 
 
-def beside_another_run(stage: Path, arguments: Sequence[str]) -> Done:
+def during_another_run(stage: Path, arguments: Sequence[str]) -> Done:
     """Run a session while another run holds the timing lock until the session waits for it."""
     with socket.socket(socket.AF_UNIX) as other, ThreadPoolExecutor(1) as pool:
         other.bind(f"\0{lock_name(stage)}")
@@ -422,7 +444,7 @@ def bound() -> list[int]:
 # Sessions that run on a stage, by name. Each takes seconds, most of them on one core.
 SESSIONS: Mapping[str, Callable[[Path], Done]] = {
     "on two": lambda stage: run_pytest(stage, ["--run-dir", "run2", "-n", "2"]),
-    "whole": lambda stage: beside_another_run(stage, ["--run-dir", "run", "--seed", "11"]),
+    "whole": lambda stage: during_another_run(stage, ["--run-dir", "run", "--seed", "11"]),
     "small files": lambda stage: run_pytest(
         stage,
         ["-k", "test_is_idle and single", "--run-dir", "unwritten"],
@@ -443,7 +465,7 @@ SESSIONS: Mapping[str, Callable[[Path], Done]] = {
         stage,
         ["-k", "broken", *TWO_APPROACHES, "--keras", "tf_keras", "-n", "2", "--run-dir", "failing"],
         "test_failing.py",
-        ["env", "CI=true"],  # pytest's short summary is longer there
+        more_env={"CI": "true"},  # pytest's short summary is longer there
     ),
     "loud": lambda stage: run_pytest(
         stage, ["-k", "loud", *ONE_CASE, "--run-dir", "loud"], "test_failing.py"

@@ -249,14 +249,14 @@ def timing(backend: str, gpus: Sequence[str]) -> Any:
     return SimpleNamespace(engine=SimpleNamespace(gpus=gpus), case=case)
 
 
-def test_tensorflow_is_told_to_name_its_choice_whatever_was_inherited(
+def test_tensorflow_logs_its_backend_whatever_was_inherited(
     fake_engine: Engine, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
     monkeypatch.setenv("TF_CPP_VMODULE", "")
-    told = replace(fake_engine, inherited=to_inherit()).environment("none")
-    assert told["TF_CPP_MIN_LOG_LEVEL"] == "0"
-    assert told["TF_CPP_VMODULE"] == "collective_param_resolver_local=1"
+    variables = replace(fake_engine, inherited=to_inherit()).environment("none")
+    assert variables["TF_CPP_MIN_LOG_LEVEL"] == "0"
+    assert variables["TF_CPP_VMODULE"] == "collective_param_resolver_local=1"
 
 
 def test_tensorflow_s_pools_have_as_many_threads_as_asked_for(
@@ -265,10 +265,10 @@ def test_tensorflow_s_pools_have_as_many_threads_as_asked_for(
     monkeypatch.setenv(THREADS[0], "7")
     monkeypatch.delenv(THREADS[1], raising=False)
     begun = replace(fake_engine, inherited=to_inherit())
-    told = replace(begun, threads=3).environment("none")
-    assert [told[name] for name in THREADS] == ["3", "3"]
-    told = begun.environment("none")
-    assert [told.get(name) for name in THREADS] == ["7", None]
+    variables = replace(begun, threads=3).environment("none")
+    assert [variables[name] for name in THREADS] == ["3", "3"]
+    variables = begun.environment("none")
+    assert [variables.get(name) for name in THREADS] == ["7", None]
 
 
 # Allocate 80 MiB in pieces, repeatedly, in a thread: more than a thread's heap holds. A single

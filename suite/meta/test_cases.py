@@ -16,7 +16,7 @@ NOTHING = Settings(seed=1)  # asked for
 
 
 @pytest.mark.parametrize(
-    ("flavours", "full", "expected"),
+    ("flavors", "full", "expected"),
     [
         ("each", False, ["tf_keras", "keras3"]),
         ("first", True, ["tf_keras"]),
@@ -24,9 +24,9 @@ NOTHING = Settings(seed=1)  # asked for
         ("full", True, ["tf_keras", "keras3"]),
     ],
 )
-def test_keras_flavours_as_the_test_and_the_run_have_time_for(flavours, full, expected):
+def test_keras_flavors_as_the_test_and_the_run_have_time_for(flavors, full, expected):
     found = select(
-        Needs(flavours=flavours), replace(NOTHING, full=full), ["tf_keras", "keras3"], [LOOP]
+        Needs(flavors=flavors), replace(NOTHING, full=full), ["tf_keras", "keras3"], [LOOP]
     )
     assert [case.keras for case in found] == expected
 

@@ -53,7 +53,7 @@ RED = {
     "trains_as_a_cluster_of_one": ("alone", "needs_tf_config"),
     "replica_on_each_device": ("mirrored", "counts_itself_as_one"),
     "replicas_in_sync": ("mirrored", "lets_a_copy_drift"),
-    "unexpected_task_changes_nothing": ("intruder", "trains_beside_the_cluster"),
+    "unexpected_task_changes_nothing": ("unexpected-task", "trains_without_joining"),
     "equals_large_batch": ("large", "divides_by_its_own_batch"),
     "each_example_once": ("audited", "repeats_examples"),
     "every_worker_sees_all": ("off", "shards_anyway"),
@@ -101,13 +101,17 @@ RED = {
     "coordinator_continues": ("coordinated-fit", "waits_for_the_lost_worker"),
     "lost_server_raises": ("coordinated-server", "dies_of_something_else"),
     # hand-written histories of programs
-    "files_sharded": ("files_sharded", "reads_a_neighbours_file"),
+    "files_sharded": ("files_sharded", "reads_a_peers_file"),
     "too_few_files_refused": ("too_few_files_refused", "does_not_say_why"),
     "outside_scope_is_not_synchronized": (
         "outside_scope_is_not_synchronized",
         "distributes_it_all_the_same",
     ),
     "inside_scope_is_synchronized": ("inside_scope_is_synchronized", "drifts_apart"),
+    "program_keeps_its_signal_handler": (
+        "program_keeps_its_signal_handler",
+        "replaces_the_handler",
+    ),
     "local_server_answers": ("local_server_answers", "answers_only_itself"),
     "fresh_gradients_are_averaged": ("fresh_gradients_are_averaged", "adds_them_up"),
     "model_checkpoint_does_not_resume": ("model_checkpoint_does_not_resume", "resumes_after_all"),
@@ -244,7 +248,7 @@ def test_what_chance_gives_is_not_learning(check: str, metric: str, values: tupl
 
 
 @pytest.mark.parametrize(
-    ("told_s", "ended_s", "by_harness", "complaint"),
+    ("reported_s", "ended_s", "by_harness", "complaint"),
     [
         (1.0, 9.0, False, ""),
         (3.0, 9.0, False, r"not failed 2\.0 s after .* \(`peer_lost` came after 3\.0 s\)"),
@@ -254,15 +258,15 @@ def test_what_chance_gives_is_not_learning(check: str, metric: str, values: tupl
         (None, 1.0, True, r"not failed 2\.0 s after .* kill came after 1\.0 s\)"),
     ],
 )
-def test_a_peer_fails_when_it_tells_of_it_and_must_leave_by_itself(
-    told_s: float | None, ended_s: float, by_harness: bool, complaint: str
+def test_peer_must_report_the_loss_in_time_and_exit_itself(
+    reported_s: float | None, ended_s: float, by_harness: bool, complaint: str
 ) -> None:
     events = [
         Event("fault_started", 0.0, "worker/1", 0, {"fault": "sigkill"}),
         Event("exited", ended_s, "worker/0", 0, {"ended_by_harness": by_harness, "code": 1}),
     ]
-    if told_s is not None:
-        events.insert(1, Event("peer_lost", told_s, "worker/0", 0, {"error": "gone"}))
+    if reported_s is not None:
+        events.insert(1, Event("peer_lost", reported_s, "worker/0", 0, {"error": "gone"}))
     run = Run(fakes.WORKERS, histories.TASKS, histories.TASKS, "ring", "none", tuple(events))
     said = judge("peers_fail_in_time", run)
     assert bool(said) == bool(complaint)
@@ -289,8 +293,8 @@ def test_of_who_hangs_the_history_says_where_and_who_is_missing(stage: Stage) ->
     (hung,) = run.of("hung")
     assert (hung.task, hung["missing"]) == ("worker/0", ["worker/1"])
     assert re.search(r"\w+ \(fake_\w+\.py:\d+\)", hung["waits_in"]), hung["waits_in"]
-    told = diagnostics.hangs(run)
-    assert told.splitlines() == [
+    report = diagnostics.hangs(run)
+    assert report.splitlines() == [
         "missing: worker/1",
         f"worker/0 waits in {hung['waits_in']}",
     ]

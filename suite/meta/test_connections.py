@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from reports.core.verdicts import HARNESS_ERROR
 from suite.harness.cluster import addresses as network
 from suite.harness.cluster import connections
 from suite.harness.cluster.addresses import LEASED_PORTS, NAMESPACE, Network
@@ -97,7 +98,7 @@ def test_foreign_connection_is_harness_error(engine, tmp_path):
             cluster.wait_for("step", within_s=30)
     expected = f"another program (uid {os.geteuid()}, pid {os.getpid()}) is connected to port "
     assert str(caught.value) == f"{expected}{port} of worker/0"
-    assert verdicts.decide(caught.value).verdict == verdicts.HARNESS_ERROR
+    assert verdicts.decide(caught.value).verdict == HARNESS_ERROR
 
 
 def test_failure_after_foreign_connection_is_harness_error(engine, tmp_path):

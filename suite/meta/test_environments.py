@@ -28,25 +28,25 @@ def fake_python(tmp_path: Path, **answer: str) -> str:
 
 
 def test_both_keras_of_a_new_tensorflow_mean_something():
-    assert NEW.flavours == {"tf_keras": "2.21.0", "keras3": "3.15.1"}
+    assert NEW.flavors == {"tf_keras": "2.21.0", "keras3": "3.15.1"}
 
 
 def test_an_old_tensorflow_has_its_own_keras_only():
-    assert OLD.flavours == {"keras2": "2.15.0"}
+    assert OLD.flavors == {"keras2": "2.15.0"}
     both = Interpreter("python", "3.11.7", "2.15.1", keras="2.15.0", tf_keras="2.15.0")
-    assert both.flavours == {"keras2": "2.15.0"}
+    assert both.flavors == {"keras2": "2.15.0"}
 
 
 @pytest.mark.parametrize("version", ["2.16.0-rc0", "2.16.2", "2.22.0.dev20260101"])
 def test_keras_3_begins_with_tensorflow_2_16(version: str):
-    assert list(Interpreter("python", "3.11", version, keras="3.0.5").flavours) == ["keras3"]
+    assert list(Interpreter("python", "3.11", version, keras="3.0.5").flavors) == ["keras3"]
 
 
-def test_keras_2_beside_a_new_tensorflow_is_not_keras_3():
-    assert Interpreter("python", "3.11", "2.16.1", keras="2.15.0").flavours == {}
+def test_keras_2_with_a_new_tensorflow_is_not_keras_3():
+    assert Interpreter("python", "3.11", "2.16.1", keras="2.15.0").flavors == {}
 
 
-def test_a_label_is_the_flavour_and_its_version():
+def test_label_is_the_flavor_and_its_version():
     assert [NEW.label(name) for name in ("tf_keras", "keras3", "none")] == [
         "tf_keras 2.21.0",
         "keras3 3.15.1",
@@ -65,24 +65,24 @@ def test_only_tf_keras_uses_the_legacy_variable():
     assert OLD.environment("keras2")["TF_USE_LEGACY_KERAS"] == "0"
 
 
-def test_all_flavours_are_chosen_unless_some_are_asked_for():
+def test_all_flavors_are_chosen_unless_some_are_requested():
     assert NEW.choose(()) == ("tf_keras", "keras3")
     assert NEW.choose(("keras3",)) == ("keras3",)
 
 
 @pytest.mark.parametrize(
-    ("interpreter", "flavour", "message"),
+    ("interpreter", "flavor", "message"),
     [
         (NEW, "keras2", "keras2: not with TensorFlow 2.21.0 .* there is tf_keras 2.21.0, keras3"),
         (OLD, "keras3", "keras3: not with TensorFlow 2.15.1 .* there is keras2 2.15.0"),
         (NEW, "keras4", "keras4: unknown; choose from keras2, tf_keras, keras3"),
     ],
 )
-def test_a_flavour_that_is_not_here_is_refused(
-    interpreter: Interpreter, flavour: str, message: str
+def test_flavor_that_is_not_installed_is_refused(
+    interpreter: Interpreter, flavor: str, message: str
 ):
     with pytest.raises(BadInput, match=message):
-        interpreter.choose([flavour])
+        interpreter.choose([flavor])
 
 
 def test_an_interpreter_is_asked_for_what_it_has(tmp_path: Path):
@@ -144,7 +144,7 @@ def test_python_option_says_what_is_wrong_with_a_path(tmp_path: Path, name: str,
         describe(str(path))
 
 
-def test_interpreter_that_hangs_is_told_of_and_refused_and_its_children_end(
+def test_interpreter_that_hangs_is_refused_and_its_children_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(environments, "ASKED_S", 1.5)
@@ -156,8 +156,8 @@ def test_interpreter_that_hangs_is_told_of_and_refused_and_its_children_end(
     python.chmod(0o755)
     with pytest.raises(BadInput, match=r"did not say which packages it has within 3 s \(--dead"):
         describe(str(python), scale=2)
-    told = f"asking {python} which packages it has (up to 2 s more)\n"
-    assert capsys.readouterr().err == told
+    line = f"asking {python} which packages it has (up to 2 s more)\n"
+    assert capsys.readouterr().err == line
     pid = int(child.read_text())
     wait_until("the child to end", lambda: has_ended(pid), 10)
 

@@ -68,7 +68,7 @@ def test_a_step_after_a_while_is_written_at_once(path: Path, monkeypatch):
     assert [e["step"] for e in read(path)] == [1]
 
 
-def test_the_time_of_an_event_is_when_it_happened_not_when_it_was_written(path, monkeypatch):
+def test_event_time_is_when_it_happened_not_when_written(path, monkeypatch):
     monkeypatch.setattr(events, "SOON_S", 3600)
     writer = EventWriter()
     writer.flush()
@@ -103,7 +103,7 @@ def lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[IO[str]]:
 
 
 @pytest.mark.parametrize("how", ["write", "write_soon"])
-def test_a_task_stands_still_after_the_step_for_which_it_is_held(path: Path, lock, how: str):
+def test_task_blocks_after_the_step_for_which_it_is_held(path: Path, lock, how: str):
     """The task has reported the step, and waits until it is released."""
     writer = EventWriter()
 
@@ -126,7 +126,7 @@ def test_a_task_stands_still_after_the_step_for_which_it_is_held(path: Path, loc
 
 
 @pytest.mark.usefixtures("lock")
-def test_a_program_that_nobody_watches_is_not_held(monkeypatch):
+def test_program_without_a_harness_is_not_held(monkeypatch):
     monkeypatch.delenv("TRAINER_EVENTS", raising=False)
     step(EventWriter(), 2)
 

@@ -110,6 +110,12 @@ def test_a_row_is_read(tmp_path: Path):
     assert (found.status, found.reason) == ("known_deviation", "It never did.")
     assert found.confirms("it cannot do this")
     assert not found.confirms("it cannot do that")
+    assert found.finding == ""
+
+
+def test_row_names_its_reproduction(tmp_path: Path):
+    (named,) = load(tmp_path, GOOD + 'finding = "this_fails"\n').rows
+    assert named.finding == "this_fails"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +151,7 @@ def test_a_nightly_counts_as_its_version():
     assert table.match("a", "t", "none", "2.22.0.dev20260101", "none")
 
 
-def test_a_trainer_without_keras_is_in_no_row_for_a_flavour():
+def test_a_trainer_without_keras_is_in_no_row_for_a_flavor():
     assert (
         Expectations((row(keras="keras2|tf_keras|keras3"),)).match("a", "t", "b", "2.21", "none")
         is None
@@ -206,7 +212,7 @@ def test_names_that_no_longer_exist_are_stale():
         ("trainer =", "trainers =", r"unknown key 'trainers' \(did you mean 'trainer'\?\)"),
         ("https://", "http://", "url must be an https address"),
         ('test = "test_this"', 'test = "test_this"\ntensorflow = "new"', "not a version or spec"),
-        ('test = "test_this"', 'test = "test_this"\nkeras = "keras"', "not a Keras flavour"),
+        ('test = "test_this"', 'test = "test_this"\nkeras = "keras"', "not a Keras flavor"),
         ('test = "test_this"', 'test = "test_this"\ngpu = "no"', "gpu must be a bool, not 'no'"),
         ('test = "test_this"', 'test = "test_this"\nexcept = ["a"]', "except goes with test"),
     ],

@@ -179,7 +179,7 @@ def test_a_link_is_as_fast_as_it_is_held_to(engine):
 
 
 @needs_namespaces
-def test_a_link_that_was_slowed_down_twice_is_as_fast_as_the_second_time(engine, tmp_path):
+def test_link_slowed_down_twice_has_the_second_rate(engine, tmp_path):
     with start(engine, row(tmp_path, CHATTER), on_hosts=True) as cluster:
         for state in ("throttle", "1gbit", "drop", "200mbit", "whole"):
             cluster.link("worker/1", state)
@@ -229,7 +229,7 @@ def test_dead_network_helper_leaves_nothing_behind(engine, tmp_path):
 
 
 @needs_namespaces
-def test_hosts_are_told_apart_by_address(engine, tmp_path):
+def test_hosts_are_distinguished_by_address(engine, tmp_path):
     with start(engine, row(tmp_path, CHATTER), on_hosts=True) as cluster:
         addresses = cluster.plan.addresses
         assert addresses == {"worker/0": "10.77.0.1:2222", "worker/1": "10.77.0.2:2222"}

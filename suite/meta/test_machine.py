@@ -58,11 +58,11 @@ def test_what_has_ended_was_our_own(idle: int):
     assert other.foreign - own.foreign > 0.01
 
 
-@pytest.mark.parametrize(("asked", "told"), [(None, ["2", None]), (3, [3, 3])])
-def test_threads_are_told_as_asked_for_or_as_the_environment_has_them(monkeypatch, asked, told):
+@pytest.mark.parametrize(("asked", "expected"), [(None, ["2", None]), (3, [3, 3])])
+def test_threads_are_those_asked_for_or_of_the_environment(monkeypatch, asked, expected):
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "2")
     monkeypatch.delenv("TF_NUM_INTEROP_THREADS", raising=False)
     settings = SimpleNamespace(threads=asked, malloc=None)
     threads = provenance.machine(0.0, settings)["threads"]  # type: ignore[arg-type]
     names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
-    assert [threads[name] for name in names] == told
+    assert [threads[name] for name in names] == expected

@@ -19,7 +19,7 @@ import pytest
 from reference_trainers import BY_NAME
 from suite.benchmarks import test_throughput, training_runs
 from suite.benchmarks.recorded_clock import RecordedClock
-from suite.benchmarks.time_budget import Purse, interleaved, passes
+from suite.benchmarks.time_budget import SpareTime, interleaved, passes
 from suite.harness.core.case import Case
 from suite.harness.core.history import Event, Run, in_order
 from suite.harness.core.paths import ROOT
@@ -99,9 +99,7 @@ def test_who_is_slow_first_does_not_leave_another_without_steps():
     assert kept[1] >= 20
 
 
-def test_whoever_begins_early_goes_on_until_the_others_have_trained_beside_it(
-    fake_engine, tmp_path: Path
-):
+def test_early_worker_trains_until_its_peers_have_trained_too(fake_engine, tmp_path: Path):
     """Five steps of a fake take so little time that none would be left for the second cluster."""
     engine = replace(fake_engine, defaults={"data": data_file(tmp_path)})
     made = training_runs.side_by_side(FakeCase(engine, tmp_path, SINGLE), 5, 2)
@@ -113,24 +111,26 @@ def test_whoever_begins_early_goes_on_until_the_others_have_trained_beside_it(
 def test_a_coordinator_s_rounds_are_timed_as_a_whole():
     """A coordinator reports all steps of a round at once, so times between steps mean nothing."""
     ends = {0.0: 20, 4.0: 20, 8.0: 20, 10.0: 20, 12.0: 20, 14.0: 20}
-    told = [Event("executed", t, "chief/0", 0, {"steps": n, "by": {}}) for t, n in ends.items()]
-    told += [Event("step", t, "chief/0", 0, {"examples": 64}) for t, n in ends.items() for _ in [n]]
+    events = [Event("executed", t, "chief/0", 0, {"steps": n, "by": {}}) for t, n in ends.items()]
+    events += [
+        Event("step", t, "chief/0", 0, {"examples": 64}) for t, n in ends.items() for _ in [n]
+    ]
     tasks = ("chief/0", "ps/0", "worker/0", "worker/1")
     trainer = BY_NAME["coordinator_parameter_server"]
-    run = Run(trainer, tasks, tasks[2:], "none", "none", in_order(told))
+    run = Run(trainer, tasks, tasks[2:], "none", "none", in_order(events))
     steps = timed_steps(run)
     assert steps.times_s == pytest.approx([0.1] * 3)  # the two of 0.2 s were warm-up
     assert steps.steps_per_s == pytest.approx(10)
     assert steps.examples_per_s == pytest.approx(640)
-    with pytest.raises(ValueError, match="told of 1 x `executed`, at least 2"):
-        timed_steps(replace(run, events=in_order(told[:1])))
+    with pytest.raises(ValueError, match="reported 1 x `executed`, at least 2"):
+        timed_steps(replace(run, events=in_order(events[:1])))
 
 
-def test_where_only_epochs_are_told_of_their_steps_are_timed():
-    told = [Event("epoch", t, "chief/0", 0, {"steps": 20}) for t in (0.0, 4.0, 6.0, 8.0, 10.0)]
+def test_epochs_are_timed_where_no_steps_are_reported():
+    events = [Event("epoch", t, "chief/0", 0, {"steps": 20}) for t in (0.0, 4.0, 6.0, 8.0, 10.0)]
     trainer = BY_NAME["keras_parameter_server"]
     tasks = ("chief/0", "ps/0", "worker/0", "worker/1")
-    run = Run(trainer, tasks, tasks[2:], "none", "none", in_order(told), {"batch-size": 32})
+    run = Run(trainer, tasks, tasks[2:], "none", "none", in_order(events), {"batch-size": 32})
     steps = timed_steps(run)
     assert steps.times_s == pytest.approx([0.1] * 3)
     assert steps.examples_per_s == pytest.approx(320)
@@ -139,10 +139,10 @@ def test_where_only_epochs_are_told_of_their_steps_are_timed():
 def test_what_a_worker_does_alone_does_not_count():
     """A worker makes 100 steps/s alone and 10 next to its peer. A mixture would be neither."""
     alone = [i * 0.01 for i in range(100)]
-    beside = [1 + i * 0.1 for i in range(50)]
+    together = [1 + i * 0.1 for i in range(50)]
     after = [5.9 + i * 0.01 for i in range(1, 100)]
     other = [1 + i * 0.1 for i in range(50)]
-    run = made_up({"worker/0": alone + beside + after, "worker/1": other}, EACH_ON_ITS_OWN)
+    run = made_up({"worker/0": alone + together + after, "worker/1": other}, EACH_ON_ITS_OWN)
     steps = timed_steps(run)
     assert steps.steps_per_s == pytest.approx(20)
     assert max(steps.times_s) == pytest.approx(0.1)
@@ -190,7 +190,7 @@ def test_ratio_of_medians_covers_what_it_was_made_from():
     assert 1.7 < found.low < 2.0 < found.high < 2.4
 
 
-def test_mean_ratio_does_not_favour_a_direction():
+def test_mean_ratio_does_not_favor_a_direction():
     assert mean_ratio([2.0, 0.5, 4.0, 0.25]).estimate == pytest.approx(1.0)
 
 
@@ -298,10 +298,10 @@ def test_the_row_says_whether_steps_are_made_together():
     ],
 )
 def test_passes_are_as_many_as_there_is_time_for(most, budget_s, took_s, made):
-    assert gone_through(most, budget_s, took_s, Purse()) == made
+    assert gone_through(most, budget_s, took_s, SpareTime()) == made
 
 
-def gone_through(most: int, budget_s: float, took_s: list[float], purse: Purse) -> int:
+def gone_through(most: int, budget_s: float, took_s: list[float], purse: SpareTime) -> int:
     """Return the number of passes that run when they take these times."""
     passed_s, numbers = [0.0], []
     for number in passes(most, budget_s, purse, lambda: sum(passed_s)):
@@ -312,37 +312,37 @@ def gone_through(most: int, budget_s: float, took_s: list[float], purse: Purse) 
 
 
 def test_what_one_benchmark_leaves_over_the_next_may_spend():
-    purse = Purse()
+    purse = SpareTime()
     assert gone_through(1, 60, [10], purse) == 1
     assert gone_through(4, 20, [20, 20, 20, 20], purse) == 3  # of 70 s
     assert gone_through(2, 15, [20, 20], purse) == 1  # 10 s were left, and a pass takes 20 s
 
 
 def test_what_one_benchmark_overran_is_not_taken_from_the_next():
-    purse = Purse()
+    purse = SpareTime()
     assert gone_through(3, 10, [500], purse) == 1
     assert gone_through(3, 30, [10, 10, 10], purse) == 3
 
 
 def test_a_pass_that_ends_its_test_leaves_nothing_over():
-    purse = Purse(left_s=5)
+    purse = SpareTime(left_s=5)
     for _ in passes(3, 60, purse, lambda: 0.0):
         break
     assert purse.left_s == 5
 
 
 def test_endless_time_is_not_left_over():
-    purse = Purse()
+    purse = SpareTime()
     assert gone_through(2, math.inf, [1000, 1000], purse) == 2
     assert gone_through(2, 10, [20, 20], purse) == 1
 
 
 def test_a_budget_that_is_spent_before_the_first_pass_has_one():
     ticks = itertools.count()
-    assert list(passes(3, 0.0, Purse(), lambda: float(next(ticks)))) == [0]
+    assert list(passes(3, 0.0, SpareTime(), lambda: float(next(ticks)))) == [0]
 
 
-def test_what_is_compared_takes_turns_and_every_second_pass_goes_the_other_way_round():
+def test_sides_are_interleaved_and_every_second_pass_reversed():
     order: list[str] = []
 
     def measure(side: str) -> int:
@@ -358,7 +358,7 @@ def test_what_is_compared_takes_turns_and_every_second_pass_goes_the_other_way_r
     }
 
 
-def test_who_has_enough_or_fails_is_left_out_and_the_others_go_on():
+def test_finished_or_failed_sides_are_left_out():
     order: list[str] = []
 
     def measure(side: str) -> str:
@@ -376,7 +376,7 @@ def test_who_has_enough_or_fails_is_left_out_and_the_others_go_on():
             taken["fails"].get()
 
 
-def test_the_backends_of_a_trainer_share_turns_and_the_state_of_the_machine(monkeypatch, tmp_path):
+def test_backends_of_a_trainer_are_interleaved(monkeypatch, tmp_path):
     """The first test measures for its trainer's other backends, and for no other test."""
     mwms = BY_NAME["keras_multi_worker_mirrored"]
     own = [Case(mwms, backend, "tf_keras") for backend in ("auto", "ring", "nccl")]
@@ -425,8 +425,8 @@ def test_the_backends_of_a_trainer_share_turns_and_the_state_of_the_machine(monk
     assert measured[7:] == [others[0]] * 3
 
 
-def test_passes_in_which_nobody_is_left_take_no_time_from_others():
-    purse = Purse()
+def test_passes_without_a_side_take_no_time_from_others():
+    purse = SpareTime()
     numbers = passes(4, 60, purse, itertools.count(step=10).__next__)
     interleaved(["a"], str, lambda *_: True, numbers)
     assert purse.left_s == 20  # four passes, of 10 s each by this clock

@@ -51,7 +51,7 @@ def test_the_probe_says_what_is_used_and_why():
     assert "\n" not in found.reason
 
 
-def test_a_forbidden_namespace_means_leased_ports_with_the_kernel_s_reason(tmp_path: Path):
+def test_forbidden_namespace_means_leased_ports_with_a_reason(tmp_path: Path):
     python = fake_python(tmp_path, "echo 'unshare: Operation not permitted' >&2; exit 1")
     found = probe(python)
     assert found.kind == "leased-ports"
@@ -71,7 +71,7 @@ def test_the_probe_leaves_this_process_where_it_was():
     assert os.readlink("/proc/self/ns/net") == before
 
 
-def test_addresses_in_a_private_network_start_at_the_documents_port():
+def test_private_addresses_start_at_the_documented_port():
     assert addresses(["ps/0", "worker/0"]) == {
         "ps/0": "127.0.0.1:2222",
         "worker/0": "127.0.0.1:2223",
@@ -141,7 +141,7 @@ def test_a_port_in_use_is_not_leased(leases: PortLeases, family: socket.AddressF
     assert leases._take(port)
 
 
-def test_clusters_have_the_same_addresses_in_networks_of_their_own():
+def test_clusters_have_equal_addresses_in_private_networks():
     private = Network("namespace", "tested")
     first, release = private.addresses(["worker/0", "worker/1"])
     assert first == private.addresses(["worker/0", "worker/1"])[0]

@@ -61,16 +61,16 @@ def take_turns(path: Path, firsts: int, seconds: int) -> tuple[str, dict[str, fl
     [(1, "ab", (0.0, 0.0)), (2, "abba", (0.0, 1.5)), (5, "abbaabbaab", (2.5, 1.5))],
 )
 def test_two_take_turns_as_abba(tmp_path: Path, count: int, order: str, heard: tuple[float, float]):
-    told = dict(zip("ab", heard, strict=True))
-    assert take_turns(tmp_path / "turn", count, count) == (order, told)
+    times_s = dict(zip("ab", heard, strict=True))
+    assert take_turns(tmp_path / "turn", count, count) == (order, times_s)
 
 
 @pytest.mark.parametrize(("counts", "order"), [((1, 3), "abbb"), ((4, 1), "abaaa")])
-def test_who_has_left_keeps_nobody_waiting(tmp_path: Path, counts: tuple[int, int], order: str):
+def test_side_that_left_keeps_no_side_waiting(tmp_path: Path, counts: tuple[int, int], order: str):
     assert take_turns(tmp_path / "turn", *counts)[0] == order
 
 
-def test_whoever_fails_is_told_of_and_not_who_waits_for_it(fake_engine, tmp_path: Path):
+def test_failing_side_is_reported_and_not_its_waiting_peer(fake_engine, tmp_path: Path):
     base, new = sides_of(fake_engine, tmp_path, SINGLE)
     broken = replace(new, trainer=replace(SINGLE, path=str(tmp_path / "missing.py")))
     for both in ([base, broken], [broken, base]):
@@ -104,19 +104,19 @@ class MadeUpTurns:
         raise Left
 
 
-def test_of_long_steps_there_are_fewer_turns_which_end_when_as_many_steps_are_done_as_the_other_s(
+def test_long_steps_have_fewer_turns_with_equal_steps(
     monkeypatch,
 ):
     monkeypatch.setattr(paired_trainer, "settled", lambda _: True)
     clock = SimpleNamespace(perf_counter=itertools.count().__next__, process_time=lambda: 0.0)
     monkeypatch.setattr(paired_trainer, "time", clock)
-    turns, told, steps = MadeUpTurns(), [], []
+    turns, calls, steps = MadeUpTurns(), [], []
 
     def write(name: str, **fields: Any) -> None:
-        told.append(name)
+        calls.append(name)
         steps.append(fields["steps"])
 
-    events = SimpleNamespace(flush=lambda: told.append("flush"), write=write)
+    events = SimpleNamespace(flush=lambda: calls.append("flush"), write=write)
     lead = paired_trainer.Lead(turns, count=40, least=5, turn_s=3.0, slow_down=0.0)
 
     def train() -> None:
@@ -126,7 +126,7 @@ def test_of_long_steps_there_are_fewer_turns_which_end_when_as_many_steps_are_do
     with pytest.raises(Left):
         train()
     # A step takes two or three seconds on a clock that advances at each reading.
-    assert told == ["warm", "flush", *["flush", "timed"] * (turns.taken - 1)]
+    assert calls == ["warm", "flush", *["flush", "timed"] * (turns.taken - 1)]
     assert steps[1:] == [6] * (turns.taken - 1)  # as many as the other side's, which is quicker
     assert turns.taken == 1 + 10  # of 13 s, in the time of 40 of 3 s
 
@@ -171,7 +171,7 @@ def test_each_step_is_slowed_down_by_its_share(monkeypatch):
     assert took[1:] == pytest.approx([1.1] * 39, abs=2e-3)
 
 
-def test_warm_up_is_bounded_in_seconds_whatever_number_of_steps_an_event_ends(monkeypatch):
+def test_warm_up_is_bounded_in_seconds_for_any_event(monkeypatch):
     now_s = 1.0
     clock = SimpleNamespace(perf_counter=lambda: now_s, process_time=lambda: 0.0)
     monkeypatch.setattr(paired_trainer, "time", clock)
@@ -186,8 +186,8 @@ def test_warm_up_is_bounded_in_seconds_whatever_number_of_steps_an_event_ends(mo
     assert ticks == 1 + paired_trainer.WARM_UP_S / 2.0
 
 
-def test_nothing_is_planted_where_tasks_wait_for_each_other(fake_engine, tmp_path: Path):
-    with pytest.raises(HarnessError, match="--slow-down: planted where one process leads"):
+def test_slowdown_is_refused_where_tasks_wait_for_peers(fake_engine, tmp_path: Path):
+    with pytest.raises(HarnessError, match="--slow-down: needs a single leading process"):
         interleaved.measured(sides_of(fake_engine, tmp_path, LOOP), 1, slow_down=0.1, turns=10)
 
 
@@ -281,7 +281,7 @@ def test_the_base_differs_in_that_one_thing():
 
 def test_keras_2_is_the_counterpart_of_tf_keras(monkeypatch):
     old = Interpreter(sys.executable, "3.11", "2.15.1", keras="2.15.0")
-    monkeypatch.setattr(sides.environments, "describe", lambda _: old)
+    monkeypatch.setattr(sides, "describe", lambda _: old)
     assert sides.interpreter_of("same", HERE) == HERE
     assert sides.interpreter_of(sys.executable, HERE) == old
     assert sides.base_of(sys.executable, ALONE, old).case.keras == "keras2"
@@ -317,7 +317,7 @@ def test_cases_that_cannot_differ_so_are_left_out_with_the_reason(
     monkeypatch, base: str, left_out: dict[Case, str]
 ):
     old = Interpreter(sys.executable, "3.11", "2.15.1", keras="2.15.0", tf_keras="2.21.0")
-    monkeypatch.setattr(sides.environments, "describe", lambda _: old)
+    monkeypatch.setattr(sides, "describe", lambda _: old)
     several = Case(BY_NAME["keras_multi_worker_mirrored"], "nccl", "tf_keras")
     cases = [ALONE, SUPERVISOR, several, *(c for c in left_out if c.keras == "keras3")]
     found, reasons = sides.comparable(base, cases, HERE)
@@ -340,7 +340,7 @@ def test_where_sides_take_turns_freed_memory_is_kept_unless_asked(
     assert found == {asked or "keep"}
 
 
-def test_the_document_s_own_way_is_another_program_of_the_same_trainer():
+def test_documented_side_is_another_program_of_the_trainer():
     new = sides.Side("new", ALONE, HERE)
     base = sides.base_of("documented", ALONE, HERE)
     assert (base.trainer, new.trainer) == ("documented", ALONE.trainer.name)
@@ -348,13 +348,11 @@ def test_the_document_s_own_way_is_another_program_of_the_same_trainer():
     assert Path(base.case.trainer.program).name == "as_documented.py"
 
 
-def test_every_trainer_has_its_document_s_bare_calls_beside_it():
+def test_every_trainer_has_its_documented_snippet():
     assert [row.name for row in TRAINERS if not sides.document_of(row).exists()] == []
 
 
-def test_without_its_document_s_bare_calls_a_trainer_is_compared_with_nothing(
-    tmp_path: Path, monkeypatch
-):
+def test_trainer_without_a_documented_snippet_has_no_pair(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(sides, "DOCUMENTS", tmp_path)
     with pytest.raises(HarnessError, match="bare calls of single_process's document are not in"):
         sides.base_of("documented", ALONE, HERE)

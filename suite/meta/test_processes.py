@@ -201,30 +201,30 @@ def test_a_task_is_a_program_of_its_own(engine, program, monkeypatch):
     engine = replace(engine, inherited=to_inherit())
     body = """
         print("on stdout"); print("on stderr", file=sys.stderr)
-        say("told", name=__name__, argv=sys.argv[1:], group=os.getpgid(0) == os.getpid(),
+        say("role_read", name=__name__, argv=sys.argv[1:], group=os.getpgid(0) == os.getpid(),
             config=os.environ.get("TF_CONFIG"), path=sys.path[0], cwd=os.getcwd())
         """
     trainer = program(body)
     with launch(engine, trainer, flags={"epochs": 3, "evaluate": True, "export": None}) as cluster:
         cluster.start()
         run = cluster.complete()
-    told = run.of("told")[0].data
-    assert told["name"] == "__main__"
-    assert told["argv"] == ["--epochs", "3", "--evaluate"]
-    assert told["config"] is None
-    assert told["path"] == str(Path(trainer.program).parent)
-    assert told["cwd"] == str(run.directory)
+    fields = run.of("role_read")[0].data
+    assert fields["name"] == "__main__"
+    assert fields["argv"] == ["--epochs", "3", "--evaluate"]
+    assert fields["config"] is None
+    assert fields["path"] == str(Path(trainer.program).parent)
+    assert fields["cwd"] == str(run.directory)
     assert {"on stdout", "on stderr"} <= set(run.log("worker/0").splitlines())
 
 
 def test_a_task_inherits_what_pytest_began_with(fake_engine, monkeypatch):
     """A task does not inherit variables that tests set while other threads run scenarios."""
     monkeypatch.setenv("SET_LATER", "by a test")
-    told = fake_engine.environment("none")
-    assert "SET_LATER" not in told
+    variables = fake_engine.environment("none")
+    assert "SET_LATER" not in variables
     assert "PYTEST_CURRENT_TEST" in os.environ
-    assert "PYTEST_CURRENT_TEST" not in told
-    assert told["PATH"] == os.environ["PATH"]
+    assert "PYTEST_CURRENT_TEST" not in variables
+    assert variables["PATH"] == os.environ["PATH"]
 
 
 def test_unseeded_numbers_differ_between_forked_tasks(fake_engine, program):
@@ -259,7 +259,7 @@ def test_each_cluster_has_a_network_of_its_own(fake_engine, program):
             socket.create_connection(("127.0.0.1", 2222), timeout=1)
 
 
-def test_clusters_run_on_leased_ports_where_there_are_no_namespaces(fake_engine, program, tmp_path):
+def test_clusters_run_on_leased_ports_without_namespaces(fake_engine, program, tmp_path):
     body = """
         import socket
         host, port = json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"][0].split(":")
@@ -305,7 +305,7 @@ def test_cluster_that_cannot_begin_returns_its_ports(fake_engine, program, fails
     cluster = launch(fake_engine, program("pass"))
     cluster.release = lambda: released.append(True)
     if fails == "connect":
-        cluster.connect = lambda: fake_engine.zygotes["no such flavour"]
+        cluster.connect = lambda: fake_engine.zygotes["no such flavor"]
     else:
         cluster.plan.logs.mkdir(parents=True)
     with pytest.raises((KeyError, FileExistsError)), cluster:
@@ -384,7 +384,7 @@ def test_exit_codes_decide_who_is_to_blame(fake_engine, program):
         complete("os.kill(os.getpid(), signal.SIGKILL)")
 
 
-def test_a_task_that_cannot_do_it_says_so_also_while_something_is_awaited(fake_engine, program):
+def test_unsupported_task_is_reported_during_a_wait(fake_engine, program):
     with launch(fake_engine, program("say('unsupported', reason='gone'); sys.exit(77)")) as cluster:
         cluster.start()
         with pytest.raises(Unsupported, match="gone"):
@@ -564,8 +564,8 @@ def test_waiting_neither_opens_nor_sorts_while_nothing_comes(fake_engine, progra
 
 def test_the_history_can_be_read_from_the_run_directory(fake_engine, program):
     """The files hold the whole history once at any time, because the session may end next."""
-    body = "say('fault_started', fault='planted'); signal.pause()"
-    with launch(fake_engine, program(body), name="told") as cluster:
+    body = "say('fault_started', fault='injected'); signal.pause()"
+    with launch(fake_engine, program(body), name="reported") as cluster:
         cluster.start()
         cluster.wait_for("fault_started")
         cluster.signal("worker/0", signal.SIGSTOP, fault="sigstop")
@@ -606,7 +606,7 @@ def test_a_coordinator_ends_the_run_and_its_servers_with_it(fake_engine, program
 def test_a_program_that_cannot_start_is_the_harness_to_blame(tmp_path, program):
     engine = Engine(
         python=str(tmp_path / "missing"),
-        flavours={"none": {}},
+        flavors={"none": {}},
         network=addresses.probe(),
         deadlines=Deadlines(),
         directory=tmp_path,
@@ -754,13 +754,15 @@ def test_killing_pytest_leaves_no_process_and_no_namespace(tmp_path, kind):
     """Kill pytest by SIGKILL while a cluster runs. The rules for its ports are removed, too."""
     ready = tmp_path / "ready"
     target = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-q", str(ROOT / "suite" / "meta" / "victim.py")],
-        env={**os.environ, "VICTIM_READY": str(ready), "VICTIM_NETWORK": kind},
+        [sys.executable, "-m", "pytest", "-q", str(ROOT / "suite" / "meta" / "killed_session.py")],
+        env={**os.environ, "KILLED_READY": str(ready), "KILLED_NETWORK": kind},
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
     )
-    told = wait_until("the victim's cluster", lambda: ready.exists() and ready.read_text(), 60)
-    session, temporary, tool = told.split(" ")
+    text = wait_until(
+        "the killed session's cluster", lambda: ready.exists() and ready.read_text(), 60
+    )
+    session, temporary, tool = text.split(" ")
     running = leaks.processes(session)
     if tool:
         assert rules(tool, session)

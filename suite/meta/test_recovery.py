@@ -38,21 +38,21 @@ LOSS = lived(
 )
 
 
-def test_only_a_worker_that_ended_by_itself_has_noticed():
+def test_only_a_worker_that_exited_itself_has_detected():
     assert dict(recovery.detection_s(LOSS)) == {"worker/0": 0.5}
     assert recovery.hung(LOSS) == ["worker/2"]
 
 
-def test_who_tells_of_its_error_has_noticed_then_however_long_it_takes_to_leave():
-    told = Event("peer_lost", 10.2, "worker/0", 0, {"error": "UnavailableError"})
+def test_detection_is_the_reported_error_however_late_the_exit():
+    reported = Event("peer_lost", 10.2, "worker/0", 0, {"error": "UnavailableError"})
     too_late = Event("peer_lost", 20.0, "worker/2", 0, {"error": "UnavailableError"})
-    run = lived(told, too_late, *LOSS.events)
+    run = lived(reported, too_late, *LOSS.events)
     assert dict(recovery.detection_s(run)) == {"worker/0": pytest.approx(0.2)}
     assert recovery.hung(run) == ["worker/2"]  # the harness had to end it
 
 
 def test_training_is_back_when_all_have_made_a_step():
-    assert recovery.trained_again_s(LOSS) == 1.5
+    assert recovery.resumed_s(LOSS) == 1.5
 
 
 def test_what_an_interruption_costs_is_the_difference_of_losses():
@@ -63,22 +63,22 @@ def saved(name: str, time_s: float, seconds: float | None) -> Event:
     return Event(name, time_s, "worker/0", 0, {"seconds": seconds})
 
 
-def test_a_save_costs_its_median_and_a_restore_its_longest_after_the_fault():
-    told = [saved("checkpoint_saved", i, s) for i, s in enumerate((0.1, 0.9, None, 0.2))]
-    told += [saved("restored", 5.0, 9.0), *LOSS.events]
-    told += [saved("restored", 52.5, s) for s in (0.3, 0.4, None)]
-    assert recovery.saved_s(lived(*told)) == 0.2
-    assert recovery.restored_s(lived(*told)) == 0.4
+def test_saving_is_a_median_and_restoring_the_longest():
+    events = [saved("checkpoint_saved", i, s) for i, s in enumerate((0.1, 0.9, None, 0.2))]
+    events += [saved("restored", 5.0, 9.0), *LOSS.events]
+    events += [saved("restored", 52.5, s) for s in (0.3, 0.4, None)]
+    assert recovery.saved_s(lived(*events)) == 0.2
+    assert recovery.restored_s(lived(*events)) == 0.4
 
 
-def test_who_tells_no_seconds_is_not_measured():
+def test_events_without_seconds_are_not_measured():
     run = lived(saved("checkpoint_saved", 1.0, None), *LOSS.events)
     assert recovery.saved_s(run) is None
     assert recovery.restored_s(run) is None
 
 
 def test_without_a_fault_there_is_nothing_to_measure():
-    with pytest.raises(ValueError, match="nothing was hurt"):
+    with pytest.raises(ValueError, match="this run has no fault"):
         recovery.hung(lived())
 
 
@@ -86,8 +86,8 @@ def step(task: str, time_s: float, global_step: int, attempt: int = 0) -> Event:
     return Event("step", time_s, task, attempt, {"global_step": global_step, "examples": 32})
 
 
-def test_lost_is_what_was_told_until_somebody_was_started_again_and_lies_behind_what_was_restored():
-    told = [
+def test_steps_lost_are_those_reported_after_the_restored_one():
+    events = [
         step("worker/0", 9.0, 21),
         Event("fault_started", 10.0, "worker/1", 0, {"fault": "disk-full"}),
         step("worker/0", 11.0, 25),  # a full disk has no effect before the next save
@@ -95,25 +95,23 @@ def test_lost_is_what_was_told_until_somebody_was_started_again_and_lies_behind_
         Event("restored", 52.0, "worker/0", 1, {"global_step": 20}),
         step("worker/0", 53.0, 40, attempt=1),
     ]
-    run = lived(*told)
+    run = lived(*events)
     assert (recovery.steps_reported(run), recovery.steps_lost(run)) == (25, 5)
 
 
 def test_a_synchronous_step_has_the_examples_of_all_workers():
-    told = [step(task, 1.0, 1) for task in TASKS]
-    assert recovery.examples_of_a_step(lived(*told)) == 96
-    alone = replace(lived(*told), trainer=replace(WORKERS, synchronous=False))
+    events = [step(task, 1.0, 1) for task in TASKS]
+    assert recovery.examples_of_a_step(lived(*events)) == 96
+    alone = replace(lived(*events), trainer=replace(WORKERS, synchronous=False))
     assert recovery.examples_of_a_step(alone) == 32
 
 
 @pytest.mark.parametrize(("target", "seconds"), [("ps/0", 43.0), ("evaluator/0", None)])
-def test_all_is_well_when_those_who_need_a_server_make_steps_but_nobody_needs_an_evaluator(
-    target: str, seconds: float | None
-):
-    told = [
+def test_recovery_is_a_step_of_all_dependents_of_the_target(target: str, seconds: float | None):
+    events = [
         Event("fault_started", 10.0, target, 0, {"fault": "sigkill"}),
         Event("spawned", 51.0, target, 1),
         step("worker/0", 53.0, 40),
         step("worker/1", 54.0, 41),
     ]
-    assert recovery.recovered_s(lived(*told)) == seconds
+    assert recovery.recovered_s(lived(*events)) == seconds

@@ -44,7 +44,7 @@ def run_of(
     return made_up_run.write_numbers(directory, info, rows, [judged])
 
 
-def test_a_comparison_that_broke_is_told_of_and_its_pairs_are_none(tmp_path: Path, capsys: Any):
+def test_ab_broken_comparison_is_listed_without_pairs(tmp_path: Path, capsys: Any):
     """Half of the pairs are left when NEW dies. They say "no change" and must not count."""
     run_of(tmp_path / "run", 1.0, broken="worker/0 was killed")
     run_of(tmp_path / "whole", 1.0)
@@ -59,14 +59,14 @@ def test_a_comparison_that_broke_is_told_of_and_its_pairs_are_none(tmp_path: Pat
         assert (broken["answer"], broken["reason"]) == ("failed", "worker/0 was killed")
 
 
-def test_what_this_set_up_cannot_do_is_told_of_and_is_no_failure(tmp_path: Path, capsys: Any):
+def test_ab_unsupported_comparison_is_listed_without_failure(tmp_path: Path, capsys: Any):
     """Unsupported tests alone compare nothing, and must not pass as success."""
     run_of(tmp_path / "run", 1.0, broken="no Estimator", verdict="unsupported")
     run_of(tmp_path / "whole", 1.0)
     for others, code in (((), 2), ((str(tmp_path / "whole"),), 0)):
         assert command.main(["ab", str(tmp_path / "run"), *others]) == code
-        told = capsys.readouterr().out
-        assert "single_process · tf_keras 2.21.0: unsupported: no Estimator" in told
+        text = capsys.readouterr().out
+        assert "single_process · tf_keras 2.21.0: unsupported: no Estimator" in text
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_what_this_set_up_cannot_do_is_told_of_and_is_no_failure(tmp_path: Path,
         (1.05, 2, ("--strict",), 3, "cannot tell"),
     ],
 )
-def test_the_exit_code_follows_from_the_answers(
+def test_ab_exit_code_follows_answers(
     tmp_path: Path,
     capsys: Any,
     ratio: float,
@@ -93,7 +93,7 @@ def test_the_exit_code_follows_from_the_answers(
     assert answer in capsys.readouterr().out
 
 
-def test_programs_get_every_number(tmp_path: Path, capsys: Any):
+def test_ab_json_has_every_number(tmp_path: Path, capsys: Any):
     run_of(tmp_path / "run", 1.05)
     command.main(["ab", str(tmp_path / "run"), "--format", "json"])
     (found,) = json.loads(capsys.readouterr().out)
@@ -101,10 +101,10 @@ def test_programs_get_every_number(tmp_path: Path, capsys: Any):
     assert found["low"] < 1.05 < found["high"]
     assert found["pairs"] == 12
     assert found["base_step_s"] < found["new_step_s"]
-    assert (found["base"], found["new"]) == ("the same", "the same")
+    assert (found["base"], found["new"]) == ("identical", "identical")
 
 
-def test_a_pull_request_gets_a_table(tmp_path: Path, capsys: Any):
+def test_ab_markdown_is_a_table(tmp_path: Path, capsys: Any):
     run_of(tmp_path / "run", 1.05)
     command.main(["ab", str(tmp_path / "run"), "--format", "md"])
     assert "| regression |" in capsys.readouterr().out
@@ -133,7 +133,7 @@ def measure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Sequen
 @pytest.mark.parametrize(
     ("second", "answer", "code"), [(1.05, Answer.REGRESSION, 1), (1.0, Answer.CANNOT_TELL, 0)]
 )
-def test_a_change_stands_when_it_is_measured_twice(
+def test_ab_change_counts_if_confirmed(
     measure: Any, capsys: Any, second: float, answer: Answer, code: int
 ):
     asked = measure([1.05, second])
@@ -147,7 +147,7 @@ def test_a_change_stands_when_it_is_measured_twice(
     assert len(changed) == 1
 
 
-def test_programs_get_both_measurements(measure: Any, capsys: Any):
+def test_ab_json_has_both_measurements(measure: Any, capsys: Any):
     measure([1.05, 1.0])
     command.main(["ab", "--base", "same", "--confirm", "--format", "json"])
     (found,) = json.loads(capsys.readouterr().out)
@@ -155,28 +155,28 @@ def test_programs_get_both_measurements(measure: Any, capsys: Any):
     assert found["ratio"] > 1.04 > 1.02 > found["again"]["ratio"]
 
 
-def test_what_did_not_change_is_not_measured_again(measure: Any):
+def test_ab_unchanged_is_not_measured_again(measure: Any):
     asked = measure([1.0])
     command.main(["ab", "--base", "same", "--confirm"])
     assert len(asked) == 1
 
 
-def test_options_go_to_pytest_as_they_are():
+def test_ab_options_reach_pytest_unchanged():
     given = ["--base", "ring", "--new", "nccl", "--trainer", "a", "--trainer", "b", "--budget", "9"]
-    assert ab.passed_on(command.parser().parse_args(["ab", *given])) == given
+    assert ab.pytest_arguments(command.parser().parse_args(["ab", *given])) == given
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "--base: give what to compare with, as an interpreter, or `same`"),
-        (["run", "--base", "same"], "give runs that were measured, or --base to measure one"),
-        (["run", "--confirm"], "--confirm: measures again, which needs --base"),
-        (["run", "--budget", "9"], "--budget: says what is measured, and these runs have been"),
-        (["other"], "nothing was compared in turns; measure with --base"),
+        ([], "--base: give a side to compare with, such as an interpreter or `same`"),
+        (["run", "--base", "same"], "give recorded runs or --base, not both"),
+        (["run", "--confirm"], "--confirm: a second measurement needs --base"),
+        (["run", "--budget", "9"], "--budget: applies only to a new measurement"),
+        (["other"], "the runs have no paired comparison; measure with --base"),
     ],
 )
-def test_what_cannot_be_is_one_line(
+def test_ab_invalid_options_are_one_line(
     tmp_path: Path, monkeypatch: Any, capsys: Any, arguments: list[str], says: str
 ):
     run_of(tmp_path / "run", 1.05)
@@ -186,14 +186,14 @@ def test_what_cannot_be_is_one_line(
     assert capsys.readouterr().err.splitlines()[0].startswith(f"python -m reports ab: {says}")
 
 
-def test_when_pytest_measures_nothing_there_is_nothing_to_judge(monkeypatch: Any, tmp_path: Path):
+def test_ab_fails_if_pytest_measures_nothing(monkeypatch: Any, tmp_path: Path):
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=4))
     with pytest.raises(BadInput, match="nothing was measured: pytest ended with exit code 4"):
         ab.measure([], tmp_path / "run")
 
 
 @pytest.mark.xdist_group("sessions")
-def test_it_measures_and_judges(plugin_stage: Path, sessions: Any):
+def test_ab_measures_and_compares(plugin_stage: Path, sessions: Any):
     """Run the whole command on a fake trainer, twice, with too few pairs for an answer."""
     done = sessions["two sides"].result()
     assert done.returncode == 0, done.stderr

@@ -84,13 +84,13 @@ def cells(table: Table, group: str, first: str) -> dict[str, str]:
     return dict(zip((c.name for c in table.columns), found[0], strict=True))
 
 
-def test_each_size_of_each_operation_stands_in_the_table(run):
+def test_collectives_table_has_each_size_and_operation(run):
     table = collectives.table(run)
     assert len(table.rows) == 2 * 2 * 2 * len(SIZES) + len(LINKS)
     assert cells(table, "broadcast, 4 workers", "1 MiB") == {
         "size": "1 MiB",
-        "asked": "auto",
-        "got": "tree",
+        "requested": "auto",
+        "actual": "tree",
         "n": "1",
         "p50 ms": "1.15",
         "p99 ms": "2.30",
@@ -98,12 +98,12 @@ def test_each_size_of_each_operation_stands_in_the_table(run):
         "skew ms": "0.010",
         "algbw GB/s": "0.913",
         "busbw GB/s": "0.913",
-        "of TCP %": "46",
+        "busbw / TCP %": "46",
     }
-    assert cells(table, "all_reduce, 2 workers, over 1gbit", "1 MiB")["got"] == "ring"
+    assert cells(table, "all_reduce, 2 workers, over 1gbit", "1 MiB")["actual"] == "ring"
 
 
-def test_nccl_stands_beside_a_copy_between_gpus(run, tmp_path):
+def test_nccl_is_compared_with_gpu_copy(run, tmp_path):
     columns = {"backend": "nccl", "collective": "nccl"}
     timed_on_gpus = [
         {**one, "metric": one["metric"].replace("_of_tcp", "_of_gpu_copy")}
@@ -114,90 +114,90 @@ def test_nccl_stands_beside_a_copy_between_gpus(run, tmp_path):
     rows = [*measurements(), *timed_on_gpus, copy]
     on_gpus = made_up_run.write_numbers(tmp_path, info, rows, [])
     (found,) = [r.cells for r in collectives.table(on_gpus).rows if r.cells[1] == "nccl"]
-    assert found[-2:] == ("", "46")  # of TCP, of GPU copy
-    assert collectives.table(on_gpus).columns[-1].name == "of GPU copy %"
+    assert found[-2:] == ("", "46")  # busbw / TCP, busbw / GPU copy
+    assert collectives.table(on_gpus).columns[-1].name == "busbw / GPU copy %"
     assert collectives.limits(on_gpus).columns[-1].name == "GPU copy GB/s"
-    assert "GPU copy 20.0" in next(svg for _, svg in collective_charts.drawn(on_gpus))
+    assert "GPU copy 20.0" in next(svg for _, svg in collective_charts.collective_charts(on_gpus))
     # A run without a GPU has no empty GPU columns.
     assert not [c for c in collectives.limits(run).columns if "GPU" in c.name]
 
 
-def test_the_summary_has_the_largest_sizes_only(run):
+def test_collectives_summary_has_largest_sizes_only(run):
     table = collectives.brief(run)
     assert {row.cells[0] for row in table.rows} == {"1 MiB", "64 MiB"}  # the links have one size
     assert len(table.rows) == 2 * 2 * 2 + len(LINKS)
 
 
-def test_limits_stand_beside_what_a_link_was_held_to(run):
+def test_limits_are_shown_with_rate_limit_of_link(run):
     group = "plain TCP between two workers, and memcpy"
     found = cells(collectives.limits(run), group, "200mbit")
-    assert (found["held to GB/s"], found["TCP GB/s"], found["of it %"]) == (
+    assert (found["rate limit GB/s"], found["TCP GB/s"], found["TCP / limit %"]) == (
         "0.0250",
         "0.0239",
         "95.5",
     )
-    assert cells(collectives.limits(run), group, "loopback")["held to GB/s"] == ""
+    assert cells(collectives.limits(run), group, "loopback")["rate limit GB/s"] == ""
 
 
-def test_the_best_setting_is_named_with_its_interval(run):
+def test_best_setting_is_named_with_interval(run):
     table = collectives.settings(run)
-    assert table.note.startswith("Best here: a, 1.200 ±0.0")
+    assert table.note.startswith("Fastest: a, 1.200 ±0.0")
     assert [row.cells[0] for row in table.rows] == ["a", "b"]
 
 
-def test_no_setting_is_best_that_cannot_be_told_apart(run):
+def test_no_setting_is_best_without_significance(run):
     shown = run.measurements.loc[~run.measurements["variant"].str.endswith("with a")]
     table = collectives.settings(frame.RunFrames(run.directory, run.info, shown, run.verdicts))
-    assert table.note.startswith("No setting is told apart from the default")
+    assert table.note.startswith("No setting is significantly faster")
 
 
-def test_training_stands_beside_what_its_link_allows(run):
+def test_training_is_shown_with_limit_of_link(run):
     found = cells(collectives.training(run), f"{made_up_run.MULTI} · tf_keras 2.21.0", "200mbit")
-    assert (found["steps/s"], found["allowed steps/s"], found["of it %"]) == (
+    assert (found["steps/s"], found["limit steps/s"], found["steps / limit %"]) == (
         "1.75",
         "2.25",
         "77.8",
     )
 
 
-def test_nothing_of_it_is_shown_again_among_the_other_numbers(run):
-    assert other_metrics.table(run, registry.elsewhere(run.measurements)).rows == ()
+def test_collectives_are_not_in_other_measurements(run):
+    assert other_metrics.table(run, registry.metrics_with_section(run.measurements)).rows == ()
 
 
-def test_every_page_has_all_of_it(run):
+def test_collectives_are_complete_on_every_page(run):
     titles = [table.title for table in collectives.tables(run)]
     assert len(titles) == 4
     page, text = html.render(run), markdown.render(run)
     assert [title for title in titles if title not in page or title not in text] == []
-    headings = [heading for heading, _ in collective_charts.drawn(run)]
-    assert headings == list(collectives.CAPTIONS)
-    for heading, caption in collectives.CAPTIONS.items():
+    headings = [heading for heading, _ in collective_charts.collective_charts(run)]
+    assert headings == list(collective_charts.CAPTIONS)
+    for heading, caption in collective_charts.CAPTIONS.items():
         assert f"<h3>{heading}</h3>" in page
         assert f"<figcaption>{caption}</figcaption>" in page
 
 
-def test_pictures_name_operations_limits_and_links(run):
-    by_size, by_link, by_bandwidth = (svg for _, svg in collective_charts.drawn(run))
-    told = ("broadcast, auto", "2 workers", "4 workers", "64 MiB", "TCP 1.91", "memcpy 5.00")
-    assert [words for words in told if words not in by_size] == []
+def test_collective_charts_name_operations_limits_links(run):
+    by_size, by_link, by_bandwidth = (svg for _, svg in collective_charts.collective_charts(run))
+    texts = ("broadcast, auto", "2 workers", "4 workers", "64 MiB", "TCP 1.91", "memcpy 5.00")
+    assert [words for words in texts if words not in by_size] == []
     assert "all_reduce, 2 workers, over 200mbit" in by_link
     assert "whole link" in by_bandwidth
 
 
 @pytest.mark.parametrize(("full", "shown"), [(False, "largest size"), (True, "1e9 bytes")])
-def test_the_terminal_says_little_unless_asked(run, full: bool, shown: str):
+def test_terminal_collectives_are_brief_by_default(run, full: bool, shown: str):
     out = io.StringIO()
     terminal.summary(run, Console(file=out, width=100, color_system=None), full=full)
     assert shown in " ".join(out.getvalue().split())
 
 
-def test_a_run_without_collectives_has_nothing_of_it(tmp_path: Path):
+def test_run_without_collectives_has_no_section(tmp_path: Path):
     run = frame.load(made_up_run.write_small(tmp_path))
     assert collectives.tables(run) == []
-    assert list(collective_charts.drawn(run)) == []
+    assert list(collective_charts.collective_charts(run)) == []
     assert collectives.brief(run).rows == ()
 
 
-def test_lines_whose_colours_repeat_are_told_apart_by_dash_and_marker():
+def test_lines_of_equal_color_differ_in_dash_and_marker():
     styles = [str(sorted(collective_charts._style(place).items())) for place in range(18)]
     assert len(set(styles)) == len(styles)

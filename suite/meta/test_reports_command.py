@@ -19,6 +19,7 @@ import pytest
 
 import reports
 from reports import __main__ as command
+from reports.charts import by_section
 from reports.render import html, markdown, pages, terminal
 from reports.rundir import frame
 from reports.sections import registry
@@ -100,9 +101,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_a_damaged_run_is_refused_in_one_line(
-    made_up: Path, tmp_path: Path, capsys: Any, name: str
-):
+def test_damaged_run_is_rejected_in_one_line(made_up: Path, tmp_path: Path, capsys: Any, name: str):
     damage, message = DAMAGE[name]
     directory = shutil.copytree(made_up, tmp_path / "run")
     damage(directory)
@@ -114,7 +113,7 @@ def test_a_damaged_run_is_refused_in_one_line(
         assert message in printed.err
 
 
-def test_a_file_is_not_a_run(tmp_path: Path, capsys: Any):
+def test_file_is_not_a_run(tmp_path: Path, capsys: Any):
     (tmp_path / "file").write_text("")
     assert command.main(["show", str(tmp_path / "file")]) == 2
     assert capsys.readouterr().err.endswith("file is not a directory\n")
@@ -124,7 +123,7 @@ def test_a_file_is_not_a_run(tmp_path: Path, capsys: Any):
     "arguments",
     [[], ["plot", "x"], ["show"], ["show", "--format", "pdf", "x"], ["html", "x", "--open"]],
 )
-def test_a_wrong_command_line_is_refused_in_one_line(capsys: Any, arguments: list[str]):
+def test_invalid_command_line_is_rejected_in_one_line(capsys: Any, arguments: list[str]):
     with pytest.raises(SystemExit, match="2"):
         command.main(arguments)
     assert capsys.readouterr().err.count("\n") == 1
@@ -138,7 +137,7 @@ def test_show_prints_every_run(made_up: Path, tmp_path: Path, capsys: Any):
     assert "Run another-run passed" in printed
 
 
-def test_show_as_markdown_is_the_run_s_own_report(made_up: Path, capsys: Any):
+def test_show_as_markdown_equals_report_of_run(made_up: Path, capsys: Any):
     assert command.main(["show", "--format", "md", str(made_up)]) == 0
     assert capsys.readouterr().out == (made_up / "report.md").read_text()
 
@@ -154,14 +153,14 @@ PARTS = {
     "sections.conformance.matrix": ("Conformance", "text md html"),
     "sections.conformance.findings": ("What did not pass", "text md html"),
     "sections.conformance.claims": ("Claims", "html"),
-    "charts.fault_timelines.of": ("Timelines", "html"),
+    "charts.fault_timelines.draw_all": ("Timelines", "html"),
     "render.html._verdicts": ("Every verdict", "html"),
     "render.markdown._verdicts": ("Every verdict", "md"),
 }
 
 
 @pytest.mark.parametrize("name", PARTS)
-def test_broken_section_becomes_a_note_beside_others(
+def test_broken_section_becomes_a_note(
     made_up: Path, tmp_path: Path, monkeypatch: Any, capsys: Any, name: str
 ):
     title, pages = PARTS[name]
@@ -173,6 +172,8 @@ def test_broken_section_becomes_a_note_beside_others(
         ]
         for page in (terminal, markdown, html):
             monkeypatch.setattr(page, "SECTIONS", rows)
+    if module == "charts.section_charts":  # likewise
+        monkeypatch.setitem(by_section.CHARTS, "throughput", by_section.Charts(broken))
     note = f"section {title} could not be rendered: KeyError: "
     file = tmp_path / "page.html"
     for page, command_line in (
@@ -183,7 +184,7 @@ def test_broken_section_becomes_a_note_beside_others(
         code = command.main(command_line)
         printed = capsys.readouterr()
         text = file.read_text() if page == "html" else printed.out
-        assert ("Start-up" if page == "html" else "Training curves") in text
+        assert ("Startup" if page == "html" else "Training curves") in text
         assert (note in " ".join(text.split())) == (page in pages.split())
         assert code == (2 if page in pages.split() else 0)
         assert printed.err.startswith(note if page in pages.split() else "")
@@ -192,7 +193,7 @@ def test_broken_section_becomes_a_note_beside_others(
 
 
 @pytest.mark.parametrize("name", ["render.markdown.render", "render.html.render"])
-def test_broken_page_leaves_the_run_and_other_page(tmp_path: Path, monkeypatch: Any, name: str):
+def test_broken_page_leaves_run_and_other_page(tmp_path: Path, monkeypatch: Any, name: str):
     directory = made_up_run.write_small(tmp_path / "run")
     module, _, function = name.rpartition(".")
     monkeypatch.setattr(importlib.import_module(f"reports.{module}"), function, broken)
@@ -203,7 +204,7 @@ def test_broken_page_leaves_the_run_and_other_page(tmp_path: Path, monkeypatch: 
     assert "could not be rendered" not in (directory / other).read_text()
 
 
-def test_interrupted_run_is_shown_but_not_judged(tmp_path: Path, capsys: Any):
+def test_interrupted_run_is_shown_and_not_compared(tmp_path: Path, capsys: Any):
     directory = made_up_run.write_small(tmp_path / "run", status="interrupted", exit_code=2)
     assert command.main(["show", str(directory)]) == 0
     assert f"Run {made_up_run.RUN_ID} interrupted: 1 passed" in capsys.readouterr().out
@@ -219,7 +220,6 @@ def test_interrupted_run_is_shown_but_not_judged(tmp_path: Path, capsys: Any):
         ["compare", whole, str(tmp_path)],
         ["ab", str(directory)],
         ["faults", whole, str(directory)],
-        ["trials", str(directory)],
         ["soak", str(directory)],
         ["soak", str(directory / "run.json")],
     ):
@@ -230,7 +230,7 @@ def test_interrupted_run_is_shown_but_not_judged(tmp_path: Path, capsys: Any):
         assert "run is an interrupted run" in printed.err.replace("/run.json", "")
 
 
-def test_html_goes_into_the_run_or_to_a_file(tmp_path: Path, capsys: Any):
+def test_html_is_written_to_run_or_file(tmp_path: Path, capsys: Any):
     directory = made_up_run.write_small(tmp_path / "run")
     page = html.render(frame.load(directory))
     assert command.main(["html", str(directory)]) == 0
@@ -241,21 +241,19 @@ def test_html_goes_into_the_run_or_to_a_file(tmp_path: Path, capsys: Any):
 
 
 @pytest.mark.parametrize("output", [".", "missing/page.html"])
-def test_html_that_cannot_be_written_is_refused(
-    made_up: Path, tmp_path: Path, capsys: Any, output: str
-):
+def test_html_fails_if_not_writable(made_up: Path, tmp_path: Path, capsys: Any, output: str):
     assert command.main(["html", str(made_up), "-o", str(tmp_path / output)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["", *(row.name for row in command.COMMANDS)])
-def test_help_lists_the_exit_codes(capsys: Any, name: str):
+def test_help_lists_exit_codes(capsys: Any, name: str):
     with pytest.raises(SystemExit, match="0"):
         command.main([*name.split(), "--help"])
     shown = capsys.readouterr().out.split("exit codes:\n")[1].splitlines()
     codes = {int(line.split()[0]) for line in shown}
-    judging = {"": {1, 3}, "compare": {1, 3}, "ab": {1, 3}, "faults": {1}, "trials": {1}}
+    judging = {"": {1, 3}, "compare": {1, 3}, "ab": {1, 3}, "faults": {1}}
     assert codes == {0, 2} | judging.get(name, {1} if name == "soak" else set())
 
 
@@ -266,9 +264,7 @@ def test_one_output_file_takes_one_run(made_up: Path, tmp_path: Path, capsys: An
     assert "one run" in capsys.readouterr().err
 
 
-def test_latest_is_the_run_that_the_link_names(
-    made_up: Path, tmp_path: Path, monkeypatch: Any, capsys: Any
-):
+def test_latest_is_target_of_link(made_up: Path, tmp_path: Path, monkeypatch: Any, capsys: Any):
     monkeypatch.chdir(tmp_path)
     (tmp_path / command.RUNS).mkdir(parents=True)
     (tmp_path / command.RUNS / "latest").symlink_to(made_up)
@@ -276,14 +272,14 @@ def test_latest_is_the_run_that_the_link_names(
     assert made_up_run.RUN_ID in capsys.readouterr().out
 
 
-def test_latest_before_any_run_is_refused(tmp_path: Path, monkeypatch: Any, capsys: Any):
+def test_latest_is_rejected_before_first_run(tmp_path: Path, monkeypatch: Any, capsys: Any):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(command, "RUNS", Path("nowhere"))
     assert command.main(["show", "latest"]) == 2
     assert "no run yet" in capsys.readouterr().err
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(made_up: Path, monkeypatch: Any):
+def test_closed_pipe_is_no_error(made_up: Path, monkeypatch: Any):
     reading, writing = os.pipe()
     os.close(reading)
     with TextIOWrapper(os.fdopen(writing, "wb", buffering=0), write_through=True) as closed:
@@ -291,7 +287,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(made_up: Path, monkeypatch: A
         assert command.main(["show", str(made_up)]) == 0
 
 
-def test_reports_know_nothing_of_suite_and_tensorflow():
+def test_reports_import_neither_suite_nor_tensorflow():
     imported = set()
     for path in Path(reports.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -14,7 +14,7 @@ from reports.compare import output as shown
 from reports.compare.gate import Comparison
 from reports.rundir.frame import BadInput
 from reports.stats import run_levels
-from suite.meta.made_up_pair import run, side, step_times, times, told
+from suite.meta.made_up_pair import run, side, step_times, times, verdict_rows
 from suite.meta.made_up_run import INFO
 
 REGRESSION, IMPROVEMENT, NO_CHANGE, CANNOT_TELL = (answer.value for answer in gate.Answer)
@@ -41,7 +41,7 @@ def reason(found: Comparison) -> str:
     return only.reason
 
 
-def test_the_four_answers():
+def test_gate_gives_four_answers():
     new = judged(
         "new", a=times(1.1, seed=2), b=times(0.9), c=times(1.0, seed=3), d=times(1, spread=0.5)
     )
@@ -60,7 +60,7 @@ def test_the_four_answers():
     assert found.exit_code() == 1
 
 
-def test_what_is_better_higher_gets_worse_by_getting_lower():
+def test_decrease_of_higher_is_better_is_regression():
     base, new = (
         side(name, step_times({"a": times(level)}, better="higher", unit="1/s"))
         for name, level in (("base", 1), ("new", 0.9))
@@ -68,24 +68,24 @@ def test_what_is_better_higher_gets_worse_by_getting_lower():
     assert answers(compared(base, new)) == {"a": REGRESSION}
 
 
-def test_a_change_has_to_stand_out_from_all_comparisons():
+def test_change_must_be_significant_among_all_comparisons():
     noisy: dict[str, Any] = {"count": 4, "spread": 0.03}
     base, new = {"a": times(**noisy)}, {"a": times(1.12, **noisy)}
     assert answers(compared(judged("base", **base), judged("new", **new))) == {"a": REGRESSION}
     many = {f"m{number}": times() for number in range(60)}
     found = compared(judged("base", **base, **many), judged("new", **new, **many))
     assert answers(found)["a"] == CANNOT_TELL
-    assert found.series[0].reason == "not beyond chance among 61 comparisons"
+    assert found.series[0].reason == "not significant among 61 comparisons"
 
 
-def test_below_the_floor_a_sure_change_does_not_count():
+def test_significant_change_below_floor_does_not_count():
     base, new = judged("base", a=times()), judged("new", a=times(1.015))
     assert answers(compared(base, new)) == {"a": NO_CHANGE}
     assert answers(compared(base, new, floor=0.01)) == {"a": REGRESSION}
-    assert reason(compared(base, judged("new", a=times(1.0195)))) == "about the floor of 2 %"
+    assert reason(compared(base, judged("new", a=times(1.0195)))) == "within the floor of 2 %"
 
 
-def test_versions_and_the_name_of_keras_2_are_no_part_of_a_series():
+def test_series_key_excludes_versions_and_name_of_keras_2():
     base = side("base", step_times({"a": times()}, keras="keras2 2.15.0", tensorflow="2.15.1"))
     new = judged("new", a=times(1.1))
     found = compared(base, new)
@@ -109,7 +109,7 @@ def test_versions_and_the_name_of_keras_2_are_no_part_of_a_series():
     ],
     ids=str,
 )
-def test_another_circumstance_is_another_series(other: dict[str, Any]):
+def test_different_setup_is_another_series(other: dict[str, Any]):
     same = list(step_times({"same": times()}))
     base = side("base", [*same, *step_times({"a": times()})])
     found = compared(base, side("new", [*same, *step_times({"a": times()}, **other)]))
@@ -118,16 +118,16 @@ def test_another_circumstance_is_another_series(other: dict[str, Any]):
     assert len(found.new_series) == 1
 
 
-def test_another_collective_is_not_the_same_thing():
+def test_different_collective_is_not_compared():
     base = side("base", step_times({"a": times()}, backend="auto", collective="nccl"))
     new = side("new", step_times({"a": times(2)}, backend="auto", collective="ring"))
-    assert reason(compared(base, new)) == "not the same thing: collective nccl → ring"
+    assert reason(compared(base, new)) == "different collective: nccl → ring"
 
 
-def test_numbers_of_another_machine_cannot_be_told_but_verdicts_can():
+def test_other_machine_compares_only_verdicts():
     machine = {**INFO["machine"], "host": "host-2"}
-    base = side("base", step_times({"a": times()}), told(loads="passed"))
-    new = side("new", step_times({"a": times(2)}), told(loads="failed"), machine=machine)
+    base = side("base", step_times({"a": times()}), verdict_rows(loads="passed"))
+    new = side("new", step_times({"a": times(2)}), verdict_rows(loads="failed"), machine=machine)
     found = compared(base, new)
     assert answers(found) == {"a": CANNOT_TELL}
     assert [test.answer.value for test in found.tests] == [REGRESSION]
@@ -138,27 +138,27 @@ def test_numbers_of_another_machine_cannot_be_told_but_verdicts_can():
 @pytest.mark.parametrize(
     ("base", "new", "said"),
     [
-        ([0.1], times(), "one process on a side: its scatter is not known"),
-        ([0.0, 0.1, 0.1], times(), "no ratio: a value is 0 or below"),
-        (times(), [0.0, 0.0, 0.0], "no ratio: a value is 0 or below"),
+        ([0.1], times(), "one process on a side: unknown scatter"),
+        ([0.0, 0.1, 0.1], times(), "no ratio: a value is not positive"),
+        (times(), [0.0, 0.0, 0.0], "no ratio: a value is not positive"),
     ],
 )
-def test_what_has_no_ratio_or_no_scatter_cannot_be_told(base, new, said):
+def test_no_ratio_or_scatter_gives_cannot_tell(base, new, said):
     assert reason(compared(judged("base", a=base), judged("new", a=new))) == said
 
 
-def test_none_before_and_none_now_is_no_change():
+def test_zero_in_both_is_no_change():
     zeros = [0.0] * 3
     assert answers(compared(judged("base", a=zeros), judged("new", a=zeros))) == {"a": NO_CHANGE}
 
 
-def test_several_values_of_one_process_are_one():
+def test_values_of_one_process_count_once():
     rows = [row for value in times() for row in step_times({"a": [value]})]
     found = compared(side("base", rows), judged("new", a=times(2)))
     assert found.series[0].processes == (1, 6)
 
 
-def test_numbers_without_direction_and_turns_of_a_pair_are_left_out():
+def test_series_exclude_undirected_and_paired_numbers():
     extra = [
         *step_times({"none": times()}, better="none"),
         *step_times({"a": times()}, metric=pairs.TIME, variant="base"),
@@ -172,31 +172,34 @@ def test_numbers_without_direction_and_turns_of_a_pair_are_left_out():
     ("again", "answer"),
     [(1.1, REGRESSION), (1.0, CANNOT_TELL), (0.9, CANNOT_TELL)],
 )
-def test_a_change_stands_when_the_confirming_run_shows_it(again: float, answer: str):
+def test_change_counts_if_confirming_run_shows_it(again: float, answer: str):
     base, new = judged("base", a=times()), judged("new", a=times(1.1))
     found = compared(base, new, judged("again", a=times(again)))
     assert answers(found) == {"a": answer}
 
 
-def test_a_confirming_run_without_the_series_confirms_nothing():
+def test_confirming_run_without_series_confirms_nothing():
     base, new = judged("base", a=times()), judged("new", a=times(1.1))
     found = compared(base, new, judged("again", b=times()))
-    assert reason(found) == "regression, which the confirming run has not measured"
+    assert reason(found) == "regression, which the confirming run did not measure"
     found = compared(base, new, judged("again", a=times()))
     assert reason(found) == "regression, which the confirming run does not show"
 
 
-def test_where_no_number_can_be_judged_nothing_was_compared():
+def test_exit_code_is_2_if_no_number_is_comparable():
     """The verdicts alone would pass, but the caller asked for numbers."""
-    one, red = list(step_times({"a": [0.1]})), told(loads="failed")
-    base = side("base", one, told(loads="passed"))
-    found = compared(base, side("new", one, told(loads="passed")))
+    one, red = list(step_times({"a": [0.1]})), verdict_rows(loads="failed")
+    base = side("base", one, verdict_rows(loads="passed"))
+    found = compared(base, side("new", one, verdict_rows(loads="passed")))
     assert (found.exit_code(), found.exit_code(strict=True)) == (2, 2)
-    why = "no number could be compared: one process on a side: its scatter is not known"
+    why = "no number could be compared: one process on a side: unknown scatter"
     assert shown.headline(found).startswith(why)
     assert shown.as_markdown(found, 2).startswith("## ❔")
     assert compared(base, side("new", one, red)).exit_code() == 1
-    assert compared(base, side("new", one, told(loads="passed")), numbers=False).exit_code() == 0
+    assert (
+        compared(base, side("new", one, verdict_rows(loads="passed")), numbers=False).exit_code()
+        == 0
+    )
 
 
 VERDICTS = [
@@ -215,38 +218,43 @@ VERDICTS = [
 
 
 @pytest.mark.parametrize(("was", "now", "answer"), VERDICTS)
-def test_what_was_not_red_and_is_now_is_a_regression(was: str, now: str, answer: str):
-    base, new = side("base", judged=told(loads=was)), side("new", judged=told(loads=now))
+def test_newly_red_verdict_is_regression(was: str, now: str, answer: str):
+    base, new = (
+        side("base", verdict_dicts=verdict_rows(loads=was)),
+        side("new", verdict_dicts=verdict_rows(loads=now)),
+    )
     (test,) = compared(base, new, numbers=False).tests
-    assert (test.answer.value, test.test) == (answer, told(loads=now)[0]["test"])
-    again = side("again", judged=told(loads="unsupported"))
+    assert (test.answer.value, test.test) == (answer, verdict_rows(loads=now)[0]["test"])
+    again = side("again", verdict_dicts=verdict_rows(loads="unsupported"))
     found = compared(base, new, again, numbers=False)
     assert found.tests[0].answer.value in (CANNOT_TELL, NO_CHANGE)
     assert found.exit_code() == 0
 
 
-def test_a_test_that_is_gone_is_told_and_a_new_one_too():
-    base = side("base", judged=told(loads="passed", goes="passed"))
-    new = side("new", judged=told(loads="passed", comes="failed"))
+def test_removed_and_new_tests_are_reported():
+    base = side("base", verdict_dicts=verdict_rows(loads="passed", goes="passed"))
+    new = side("new", verdict_dicts=verdict_rows(loads="passed", comes="failed"))
     found = compared(base, new, numbers=False)
     gone = found.tests[1]
     assert (gone.answer.value, gone.reason) == (CANNOT_TELL, "not in NEW, passed in BASE")
-    assert found.new_tests == (told(comes="failed")[0]["test"],)
+    assert found.new_tests == (verdict_rows(comes="failed")[0]["test"],)
     assert (found.exit_code(), found.exit_code(strict=True)) == (0, 3)
 
 
-def test_a_test_that_flickers_between_runs_of_a_side_cannot_be_told():
-    runs = [run(f"base-{word}", judged=told(loads=word)) for word in ("passed", "failed")]
-    new = side("new", judged=told(loads="failed"))
+def test_flaky_verdict_gives_cannot_tell():
+    runs = [
+        run(f"base-{word}", verdict_dicts=verdict_rows(loads=word)) for word in ("passed", "failed")
+    ]
+    new = side("new", verdict_dicts=verdict_rows(loads="failed"))
     assert (
-        reason(compared(run_groups.of(runs), new, numbers=False))
-        == "differs between runs of one side"
+        reason(compared(run_groups.combine(runs), new, numbers=False))
+        == "verdicts differ between runs of one side"
     )
 
 
 def drifting(levels: Sequence[float]) -> run_groups.Side:
     """Return a side with one run at each level."""
-    return run_groups.of(
+    return run_groups.combine(
         [run(f"run-{n}", step_times({"a": times(level)})) for n, level in enumerate(levels)]
     )
 
@@ -254,33 +262,33 @@ def drifting(levels: Sequence[float]) -> run_groups.Side:
 LEVELS = (1.0, 1.01, 0.99, 1.02, 0.98)  # their standard deviation is 1.6 %
 
 
-def test_drift_is_given_or_seen_in_several_runs_or_assumed():
-    assert run_drift.known(drifting(LEVELS), 0.1).usual == pytest.approx(0.1, rel=0.05)
-    seen = run_drift.known(drifting(LEVELS))
+def test_drift_is_stated_estimated_or_assumed():
+    assert run_drift.estimate(drifting(LEVELS), 0.1).usual == pytest.approx(0.1, rel=0.05)
+    seen = run_drift.estimate(drifting(LEVELS))
     assert (seen.usual, seen.df) == (pytest.approx(0.0158, rel=0.01), 4)
-    assumed = run_drift.known(drifting(LEVELS[:4]))
+    assumed = run_drift.estimate(drifting(LEVELS[:4]))
     assert assumed.usual == pytest.approx(math.log1p(run_levels.DRIFT))
 
 
-def test_a_series_that_drifts_more_than_its_unit_is_judged_by_its_own():
+def test_drift_of_series_is_used_if_larger_than_of_unit():
     runs = [
         run(f"run-{n}", step_times({"calm": times(), "wild": times(level**3)}))
         for n, level in enumerate(LEVELS)
     ]
-    base = run_groups.of(runs)
-    seen = run_drift.known(base)
+    base = run_groups.combine(runs)
+    seen = run_drift.estimate(base)
     calm, wild = (seen.of(key, "s") for key in base.series)
     assert calm == pytest.approx(wild / 2**0.5, rel=0.01)
 
 
-def test_a_drift_hides_a_change_that_is_no_larger():
+def test_drift_hides_change_that_is_no_larger():
     base, new = judged("base", a=times()), judged("new", a=times(1.1))
     assert reason(gate.compare(base, new)) == "too noisy"
     assert answers(gate.compare(base, judged("new", a=times(3.0)))) == {"a": REGRESSION}
     assert answers(gate.compare(base, new, drift=0.01)) == {"a": REGRESSION}
 
 
-def test_means_over_several_runs_drift_less():
+def test_drift_is_less_for_means_over_runs():
     assert run_drift.of_means(0.05, 1, 1) == 0.05
     assert run_drift.of_means(0.05, 4, 4) == 0.025
     assert answers(gate.compare(drifting([1] * 4), judged("new", a=times(3.0)))) == {
@@ -293,38 +301,38 @@ BAD = [
     (lambda: compared(side("a"), side("b"), numbers=False), "no test and no number in common"),
     (
         lambda: compared(judged("a", a=times()), judged("b", b=times())),
-        "nothing measured is in both: BASE has 1 series of numbers, NEW 1",
+        "no series of numbers in common: BASE has 1 series, NEW 1",
     ),
     (
         lambda: compared(
-            side("a", judged=told(loads="passed")),
-            side("b", step_times({"a": times()}), told(loads="passed")),
+            side("a", verdict_dicts=verdict_rows(loads="passed")),
+            side("b", step_times({"a": times()}), verdict_rows(loads="passed")),
         ),
-        "nothing measured is in both: BASE has 0 series of numbers, NEW 1",
+        "no series of numbers in common: BASE has 0 series, NEW 1",
     ),
     (
-        lambda: run_groups.of([run("a"), run("b", versions={"tensorflow": "2.15.1"})]),
+        lambda: run_groups.combine([run("a"), run("b", versions={"tensorflow": "2.15.1"})]),
         "holds runs of different versions",
     ),
     (
-        lambda: run_groups.of([run("a"), run("b", machine={"host": "host-2"})]),
+        lambda: run_groups.combine([run("a"), run("b", machine={"host": "host-2"})]),
         "holds runs of different machines",
     ),
     (
-        lambda: run_groups.of([run("a"), run("b", spawn="exec")]),
-        "holds runs that were measured otherwise: Tasks started by fork → exec",
+        lambda: run_groups.combine([run("a"), run("b", spawn="exec")]),
+        "holds runs with different conditions: Tasks started by fork → exec",
     ),
     (
         lambda: compared(side("a"), side("b"), side("c", versions={"tensorflow": "2.15.1"})),
-        "--confirm: not NEW measured again: versions tensorflow 2.21.0",
+        "--confirm: not a second measurement of NEW: versions tensorflow 2.21.0",
     ),
     (
         lambda: compared(side("a"), side("b"), side("c", machine={"host": "host-2"})),
-        "--confirm: not NEW measured again: machine host-1",
+        "--confirm: not a second measurement of NEW: machine host-1",
     ),
     (
         lambda: compared(side("a"), side("b"), side("c", data={"name": "digits"})),
-        "--confirm: not NEW measured again: Images MNIST",
+        "--confirm: not a second measurement of NEW: Images MNIST",
     ),
 ]
 
@@ -342,14 +350,14 @@ OTHERWISE = [
 ]
 
 
-@pytest.mark.parametrize(("info", "told"), OTHERWISE, ids=[row[1] for row in OTHERWISE])
-def test_numbers_that_were_measured_otherwise_are_not_judged(info: dict[str, Any], told: str):
+@pytest.mark.parametrize(("info", "difference"), OTHERWISE, ids=[row[1] for row in OTHERWISE])
+def test_numbers_of_different_conditions_are_not_compared(info: dict[str, Any], difference: str):
     machine = {**MACHINE, "malloc": "default", "threads": {"A": 2}}
     base = side("base", step_times({"a": times()}), machine=machine)
     new = side("new", step_times({"a": times(1.1)}), **info)
     found = reason(compared(base, new))
-    assert found.startswith("measured otherwise: ")
-    assert told in found
+    assert found.startswith("different conditions: ")
+    assert difference in found
     older = side("older", step_times({"a": times(1.1)}))  # it records neither threads nor malloc
     assert answers(compared(base, older)) == {"a": REGRESSION}
 
@@ -360,6 +368,6 @@ def test_nothing_to_compare_is_an_error(call, message: str):
         call()
 
 
-def test_a_broken_test_is_told_even_where_no_number_is_in_both():
-    base = side("base", step_times({"a": times()}), told(loads="passed"))
-    assert compared(base, side("new", judged=told(loads="failed"))).exit_code() == 1
+def test_red_test_is_reported_without_common_numbers():
+    base = side("base", step_times({"a": times()}), verdict_rows(loads="passed"))
+    assert compared(base, side("new", verdict_dicts=verdict_rows(loads="failed"))).exit_code() == 1

@@ -13,7 +13,7 @@ from rich.console import Console
 from reports import __main__ as command
 from reports.compare import gate, output
 from reports.stats import ratio_tests, run_levels
-from suite.meta.made_up_pair import side, step_times, times, told, usual, write
+from suite.meta.made_up_pair import side, step_times, times, usual, verdict_rows, write
 from suite.meta.made_up_run import INFO, NASTY
 
 Runs = dict[str, str]
@@ -28,9 +28,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
         "same": write(root / "same"),
         "slower": write(root / "slower", step_times(usual(p50=1.3))),
         "again": write(root / "again", step_times(usual(p50=1.3))),
-        "broken": write(root / "broken", judged=told(loads="failed", serves="passed")),
-        "smaller": write(root / "smaller", judged=told(loads="passed")),
-        "other": write(root / "other", step_times({"other": times()}), told(other="passed")),
+        "broken": write(
+            root / "broken", verdict_dicts=verdict_rows(loads="failed", serves="passed")
+        ),
+        "smaller": write(root / "smaller", verdict_dicts=verdict_rows(loads="passed")),
+        "other": write(
+            root / "other", step_times({"other": times()}), verdict_rows(other="passed")
+        ),
         "silent": write(root / "silent", []),
         "quiet": write(root / "quiet", []),
     }
@@ -73,18 +77,18 @@ CODES = [
 
 
 @pytest.mark.parametrize(("line", "code"), CODES, ids=[row[0] for row in CODES])
-def test_the_exit_code_is_the_gate_s(runs: Runs, capsys: Any, line: str, code: int):
+def test_compare_exit_code_is_that_of_gate(runs: Runs, capsys: Any, line: str, code: int):
     assert called(runs, line) == code
     printed = capsys.readouterr()
     assert (printed.out == "") is (code == 2)
     assert printed.err.count("\n") == (code == 2)
 
 
-def test_several_runs_of_base_give_the_drift(runs: Runs, capsys: Any):
+def test_drift_is_estimated_from_runs_of_base(runs: Runs, capsys: Any):
     many = f"{runs['root']}/many"
     assert called(runs, f"{many} slower --format json") == 1
     found = json.loads(capsys.readouterr().out)
-    assert found["drift_source"] == "of 5 runs of BASE"
+    assert found["drift_source"] == "estimated from 5 runs of BASE"
     assert found["drift"] < 0.01
     assert found["base"]["run_ids"] == [f"run-{number}" for number in range(5)]
 
@@ -94,15 +98,15 @@ REFUSED = [
     ("base same --confirm missing", "missing does not exist"),
     ("base same --confirm same", "run 'same' is on two sides"),
     ("base base", "run 'base' is on two sides"),
-    ("base other", "nothing measured is in both"),
+    ("base other", "no series of numbers in common"),
     ("base silent", "measure the same tests in both"),
-    ("silent quiet", "BASE has 0 series of numbers, NEW 0; measure the same tests in both"),
+    ("silent quiet", "BASE has 0 series, NEW 0; measure the same tests in both"),
     ("base other --verdicts", "have no test and no number in common"),
 ]
 
 
 @pytest.mark.parametrize(("line", "message"), REFUSED, ids=[row[0] for row in REFUSED])
-def test_what_cannot_be_compared_is_refused_in_one_line(runs, capsys: Any, line, message):
+def test_incomparable_runs_are_rejected_in_one_line(runs, capsys: Any, line, message):
     assert called(runs, line) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -110,7 +114,7 @@ def test_what_cannot_be_compared_is_refused_in_one_line(runs, capsys: Any, line,
     assert message in printed.err
 
 
-def test_a_directory_without_runs_is_refused(runs: Runs, capsys: Any):
+def test_directory_without_runs_is_rejected(runs: Runs, capsys: Any):
     assert called(runs, f"base {runs['root']}/empty") == 2
     assert "is neither a run (no run.json) nor a directory of runs" in capsys.readouterr().err
 
@@ -127,7 +131,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("line", "message"), WRONG, ids=[row[0] for row in WRONG])
-def test_a_wrong_command_line_is_refused_in_one_line(runs: Runs, capsys: Any, line, message):
+def test_invalid_command_line_is_rejected_in_one_line(runs: Runs, capsys: Any, line, message):
     with pytest.raises(SystemExit, match="2"):
         called(runs, line)
     printed = capsys.readouterr().err
@@ -136,7 +140,9 @@ def test_a_wrong_command_line_is_refused_in_one_line(runs: Runs, capsys: Any, li
 
 
 @pytest.mark.parametrize("width", [80, 140])
-def test_text_ends_with_the_answer_and_fits(runs: Runs, capsys: Any, monkeypatch: Any, width: int):
+def test_text_ends_with_answer_and_fits_terminal(
+    runs: Runs, capsys: Any, monkeypatch: Any, width: int
+):
     monkeypatch.setenv("COLUMNS", str(width))
     assert called(runs, "base slower --drift 1") == 1
     lines = capsys.readouterr().out.splitlines()
@@ -147,7 +153,7 @@ def test_text_ends_with_the_answer_and_fits(runs: Runs, capsys: Any, monkeypatch
     assert "1.300" in shown
 
 
-def test_markdown_opens_with_the_answer_and_folds_what_cannot_be_told(runs: Runs, capsys: Any):
+def test_markdown_starts_with_answer_and_folds_cannot_tell(runs: Runs, capsys: Any):
     assert called(runs, "base slower --drift 1 --format md") == 1
     printed = capsys.readouterr().out
     lines = printed.splitlines()
@@ -162,14 +168,14 @@ def test_markdown_opens_with_the_answer_and_folds_what_cannot_be_told(runs: Runs
     assert capsys.readouterr().out.startswith("## ❔ 0 regressions")
 
 
-def test_markdown_fits_a_comment_and_says_what_it_leaves_out():
+def test_markdown_fits_comment_and_counts_omitted_rows():
     names = {f"many_{number}": "passed" for number in range(500)}
-    base = side("base", judged=told(**names))
+    base = side("base", verdict_dicts=verdict_rows(**names))
     failed = {"verdict": "failed", "reason": 99 * NASTY}
-    new = side("new", judged=[{**row, **failed} for row in told(**names)])
+    new = side("new", verdict_dicts=[{**row, **failed} for row in verdict_rows(**names)])
     printed = output.as_markdown(gate.compare(base, new), exit_code=1)
     assert len(printed) < 65_536
-    assert "440 more are in --format text and json." in printed
+    assert "440 more rows are in --format text and json." in printed
     assert "<b>" not in printed
     assert "500 regressions" in printed
 
@@ -181,13 +187,13 @@ def text(found: gate.Comparison) -> list[str]:
     return printed.get().splitlines()
 
 
-def test_cannot_tell_is_one_line_where_one_reason_covers_all():
+def test_cannot_tell_is_one_line_for_a_single_reason():
     rows = list(step_times({f"variant-{number}": times() for number in range(500)}))
     machine = {**INFO["machine"], "host": "host-2"}
     found = gate.compare(side("base", rows), side("new", rows, machine=machine))
     lines = text(found)
-    reason = "measured on another machine, or on more or fewer processors"
-    assert lines[3] == f"Series: cannot tell (500): {reason} (listed in --format json)"
+    reason = "different machine or number of processors"
+    assert lines[3] == f"Series: cannot tell (500): {reason} (--format json lists all)"
     assert len(lines) < 15
     assert len(json.loads(output.as_json(found, 2))["series"]) == 500
     assert lines[3] in output.as_markdown(found, 2).replace("\\", "")
@@ -195,40 +201,42 @@ def test_cannot_tell_is_one_line_where_one_reason_covers_all():
 
 def test_cannot_tell_has_counts_and_examples_by_reason():
     before = [f"gone_{number}" for number in range(20)] + ["changed"]
-    base = side("base", judged=told(**dict.fromkeys(before, "passed")))
-    found = gate.compare(base, side("new", judged=told(changed="unsupported")), numbers=False)
+    base = side("base", verdict_dicts=verdict_rows(**dict.fromkeys(before, "passed")))
+    found = gate.compare(
+        base, side("new", verdict_dicts=verdict_rows(changed="unsupported")), numbers=False
+    )
     lines = text(found)
     gone, changed = "not in NEW, passed in BASE (20)", "passed in BASE, unsupported in NEW (1)"
     assert lines.index("Tests: cannot tell (21)") < lines.index(gone) < lines.index(changed)
     assert len([line for line in lines if "gone_" in line]) == output.EXAMPLES
-    assert "all in --format json" in " ".join(lines)
+    assert "--format json lists all" in " ".join(lines)
 
 
-def test_help_states_the_constants_that_hold(capsys: Any):
+def test_help_states_the_actual_constants(capsys: Any):
     with pytest.raises(SystemExit):
         command.main(["compare", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
     assert (
-        f"{run_levels.RUNS_ENOUGH} or more runs in BASE show, else {100 * run_levels.DRIFT:g} "
-        in shown
+        f"{run_levels.RUNS_ENOUGH} or more runs in BASE, else {100 * run_levels.DRIFT:g} " in shown
     )
-    assert f"by default {100 * ratio_tests.FLOOR:g} " in shown
+    assert f"maximum and default: {100 * ratio_tests.FLOOR:g} " in shown
 
 
-def test_what_was_measured_otherwise_is_told_once():
+def test_different_conditions_are_reported_once():
     rows = list(step_times(usual()))
     found = gate.compare(side("base", rows), side("new", rows, spawn="exec"))
-    (note,) = (line for line in output.notes(found) if "otherwise" in line)
-    assert note.endswith("no number can be told: Tasks started by fork → exec.")
+    (note,) = (line for line in output.notes(found) if "conditions" in line)
+    assert note.endswith("numbers are not comparable: Tasks started by fork → exec.")
 
 
-def test_machines_that_differ_are_told_once():
+def test_different_machines_are_reported_once():
     machine = {**INFO["machine"], "host": "host-2"}
     rows = list(step_times(usual()))
     found = gate.compare(side("base", rows), side("new", rows, machine=machine))
     (note,) = (line for line in output.notes(found) if "machine" in line and "host-2" in line)
     assert note == (
-        "Different machines, so no number can be told: BASE on host-1, Made-up CPU @ 2 GHz, 2; "
+        "Different machines, so numbers are not comparable: "
+        "BASE on host-1, Made-up CPU @ 2 GHz, 2; "
         "NEW on host-2, Made-up CPU @ 2 GHz, 2."
     )
 
@@ -243,7 +251,7 @@ SERIES_KEYS = (
 )
 
 
-def test_json_has_the_documented_keys_and_null_for_what_is_not_known(runs: Runs, capsys: Any):
+def test_json_has_documented_keys_and_null_for_unknown(runs: Runs, capsys: Any):
     assert called(runs, "base slower --drift 1 --confirm again --strict --format json") == 1
     found = json.loads(capsys.readouterr().out)
     assert list(found) == KEYS.split()
@@ -266,6 +274,6 @@ def test_json_has_the_documented_keys_and_null_for_what_is_not_known(runs: Runs,
     assert (series["low"], series["p"]) == (None, None)
 
 
-def test_every_documented_json_key_is_in_the_docstring():
+def test_docstring_has_every_json_key():
     documented = set(re.findall(r"\w+", output.as_json.__doc__ or ""))
     assert [key for key in f"{KEYS} {SERIES_KEYS}".split() if key not in documented] == []

@@ -48,7 +48,7 @@ def misses(effects: list[Effect]) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("count", [5, 12])
-def test_pairs_of_identical_code_are_told_apart_as_seldom_as_they_should(count: int):
+def test_paired_false_alarm_rate_holds_for_identical_code(count: int):
     rng = np.random.default_rng(count)
     small, outside = misses([paired(pairs(rng, count)) for _ in range(SERIES)])
     assert FALSE[0] <= small <= FALSE[1]
@@ -60,7 +60,7 @@ def test_pairs_of_identical_code_are_told_apart_as_seldom_as_they_should(count: 
     [(10, 10, 0, 0.03), (20, 5, 0, 0.12), (3, 3, 0.05, 0.03), (2, 2, 0.05, 0.05)],
     ids=["alike", "unequal", "drifting", "few"],
 )
-def test_runs_of_identical_code_are_told_apart_as_seldom_as_they_should(was, now, drift, spread):
+def test_unpaired_false_alarm_rate_holds_for_identical_code(was, now, drift, spread):
     rng = np.random.default_rng(was)
     small, outside = misses(
         [unpaired(run(rng, was, drift), run(rng, now, drift, spread), drift) for _ in range(SERIES)]
@@ -69,13 +69,13 @@ def test_runs_of_identical_code_are_told_apart_as_seldom_as_they_should(was, now
     assert FALSE[0] <= outside <= FALSE[1]
 
 
-def test_a_drift_that_is_left_out_makes_identical_code_look_changed():
+def test_ignored_drift_makes_identical_code_look_changed():
     rng = np.random.default_rng(1)
     small, _ = misses([unpaired(run(rng, 5, 0.05), run(rng, 5, 0.05)) for _ in range(SERIES)])
     assert small > 0.3
 
 
-def test_p_is_student_s_and_welch_s():
+def test_p_value_equals_student_and_welch():
     rng = np.random.default_rng(2)
     turns = pairs(rng, 6)
     centres = stats.trim_mean(turns, 0.25, axis=1)
@@ -88,7 +88,7 @@ def test_p_is_student_s_and_welch_s():
     assert unpaired(was, now).ratio == pytest.approx(stats.gmean(now) / stats.gmean(was))
 
 
-def test_a_drift_known_from_few_runs_is_known_less():
+def test_drift_from_few_runs_widens_interval():
     rng = np.random.default_rng(3)
     was, now = run(rng, 5), 1.3 * run(rng, 5)
     by_constant, by_runs = unpaired(was, now, 0.05), unpaired(was, now, 0.05, drift_df=2)
@@ -96,7 +96,7 @@ def test_a_drift_known_from_few_runs_is_known_less():
     assert by_runs.low < by_constant.low < unpaired(was, now).low
 
 
-def test_turned_round_the_effect_is_the_inverse():
+def test_effect_is_inverse_for_swapped_sides():
     rng = np.random.default_rng(4)
     turns, was, now = pairs(rng, 10, 0.05), run(rng, 6), run(rng, 6)
     for there, back in ((paired(turns), paired(-turns)), (unpaired(was, now), unpaired(now, was))):
@@ -105,20 +105,20 @@ def test_turned_round_the_effect_is_the_inverse():
         assert there.low * back.high == pytest.approx(1, abs=0.02)  # its ends come from resampling
 
 
-def test_a_burst_in_some_turns_moves_nothing():
+def test_burst_in_some_turns_has_no_effect():
     turns = np.full((8, 20), 0.001) * np.arange(-4, 4)[:, None]
     slowed = turns.copy()
     slowed[:, 3:7] += 1.0
     assert paired(slowed).ratio == pytest.approx(paired(turns).ratio, abs=0.001)
 
 
-def test_the_interval_counts_processes_and_not_turns():
+def test_interval_depends_on_processes_and_not_turns():
     rng = np.random.default_rng(5)
     widths = [np.ptp([e.low, e.high]) for e in (paired(pairs(rng, 8, turns=n)) for n in (20, 2000))]
     assert widths[1] > widths[0] / 4  # resampling of turns would give a tenth
 
 
-def test_one_process_tells_a_ratio_and_no_more():
+def test_one_process_has_ratio_without_interval():
     for effect in (paired([[0.1, 0.1]]), unpaired([1.0], [2.0, 2.0, 2.1])):
         assert not effect.known
         assert math.isnan(effect.low)
@@ -128,14 +128,14 @@ def test_one_process_tells_a_ratio_and_no_more():
     assert paired([[0.1, 0.1]]).ratio == pytest.approx(math.exp(0.1))
 
 
-def test_values_without_scatter_are_as_rare_as_labels_make_them():
+def test_p_value_without_scatter_is_that_of_random_labels():
     assert paired([[0.1] * 3] * 4).p == 2**-3
     assert unpaired([0.1] * 3, [0.2] * 3).p == 2 / 20
     assert unpaired([0.1] * 3, [0.1] * 4) == Effect(1, 1, 1, 1, 3)
     assert paired([[0.0] * 3] * 4) == Effect(1, 1, 1, 1, 4)
 
 
-def test_the_same_values_give_the_same_effect_and_quickly():
+def test_effect_is_deterministic_and_fast():
     turns = pairs(np.random.default_rng(6), 16, turns=60)
     begin_s = time.process_time()
     first, second = paired(turns), paired([list(row) for row in turns])
@@ -161,7 +161,7 @@ def test_the_same_values_give_the_same_effect_and_quickly():
         lambda: judge(Effect(1, 1, 1, 1, 5), "lower", 1, floor=-0.1),
     ],
 )
-def test_what_has_no_ratio_is_refused(call):
+def test_values_without_ratio_are_rejected(call):
     with pytest.raises(ValueError, match=r"\w+ \w+"):
         call()
 
@@ -186,17 +186,17 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize(("effect", "better", "comparisons", "answer"), ANSWERS)
-def test_the_answer_follows_from_floor_interval_and_p(effect, better, comparisons, answer):
+def test_answer_follows_from_floor_interval_and_p(effect, better, comparisons, answer):
     assert judge(effect, better, comparisons) is answer
 
 
-def test_a_higher_floor_takes_more():
+def test_higher_floor_requires_larger_change():
     assert judge(SLOWER, "lower", 1, floor=0.12) is Answer.NO_CHANGE
     assert judge(SLOWER, "lower", 1, floor=0.11) is Answer.CANNOT_TELL
     assert judge(SLOWER, "lower", 1, floor=FLOOR) is Answer.REGRESSION
 
 
-def test_who_has_the_first_of_two_turns_has_no_part_in_the_scatter_of_turns():
+def test_scatter_of_turns_excludes_effect_of_first_turn():
     rng = np.random.default_rng(5)
     quiet = [rng.normal(0, 0.01, 60) for _ in range(40)]
     alone = scatter_of_turns(quiet)
@@ -205,7 +205,7 @@ def test_who_has_the_first_of_two_turns_has_no_part_in_the_scatter_of_turns():
     assert scatter_of_turns(first_is_slower) < 2 * alone
 
 
-def test_pairs_are_far_apart_only_where_their_turns_do_not_explain_it():
+def test_far_apart_only_if_turns_do_not_explain_it():
     rng = np.random.default_rng(6)
 
     def found(processes: float, count: int) -> bool:

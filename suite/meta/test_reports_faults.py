@@ -49,7 +49,7 @@ def run_of(
     return made_up_run.write_numbers(directory, info, numbers, [judged, other])
 
 
-def test_several_runs_give_median_and_range(tmp_path: Path):
+def test_fault_matrix_of_runs_has_median_and_range(tmp_path: Path):
     values = {"a": 4.0, "b": 12.0, "c": 5.0}
     runs = [run_of(tmp_path / name, value) for name, value in values.items()]
     runs.append(run_of(tmp_path / "d", None, "known_deviation", reason="it hangs"))
@@ -61,7 +61,7 @@ def test_several_runs_give_median_and_range(tmp_path: Path):
     )
 
 
-def test_what_differs_is_not_merged(tmp_path: Path):
+def test_different_fault_rows_are_not_merged(tmp_path: Path):
     runs = [
         run_of(tmp_path / "a", 1.0),
         run_of(tmp_path / "b", 2.0, tensorflow="2.15.1"),
@@ -76,7 +76,7 @@ def test_what_differs_is_not_merged(tmp_path: Path):
     assert {row.cells[2] for row in rows} == {"1"}
 
 
-def test_the_command_prints_text_that_fits_and_markdown(
+def test_faults_command_prints_fitting_text_and_markdown(
     tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("COLUMNS", "80")
@@ -103,7 +103,7 @@ def test_the_command_prints_text_that_fits_and_markdown(
         ("passed", ["python 77"], "1 fault run in 4 min: 1 passed; 1 leak.", 1),
     ],
 )
-def test_a_red_fault_run_or_a_leak_is_told_and_makes_the_command_fail(
+def test_faults_command_fails_for_red_verdict_or_leak(
     tmp_path: Path, capsys: Any, given: str, leaks: list[str], said: str, code: int
 ):
     directory = run_of(tmp_path / "a", 1.0, given, reason="why", leaks=leaks).directory
@@ -111,18 +111,16 @@ def test_a_red_fault_run_or_a_leak_is_told_and_makes_the_command_fail(
     assert capsys.readouterr().out.splitlines()[-1] == said
 
 
-def test_a_verdict_for_which_nobody_was_hurt_is_no_fault_run(tmp_path: Path):
+def test_verdict_without_injected_fault_is_no_fault_run(tmp_path: Path):
     run = run_of(tmp_path / "a", 1.0, "known_deviation", reason="why", cluster="001-healthy")
     assert fault_matrix.tally([run]) == ("0 fault runs in 4 min: none; no leak", True)
 
 
-def test_runs_without_a_fault_or_twice_the_same_are_refused_in_one_line(
-    tmp_path: Path, capsys: Any
-):
+def test_faults_command_rejects_missing_fault_or_duplicate(tmp_path: Path, capsys: Any):
     healthy = str(made_up_run.write_small(tmp_path / "healthy"))
     faulted = str(run_of(tmp_path / "a", 1.0).directory)
     for directories, message in (
-        ([healthy], "no task was hurt"),
+        ([healthy], "no fault of the matrix was injected"),
         ([faulted, faulted], "are both run"),
         ([faulted, str(tmp_path / "missing")], "does not exist"),
     ):
@@ -134,7 +132,7 @@ def test_runs_without_a_fault_or_twice_the_same_are_refused_in_one_line(
 
 
 @pytest.mark.parametrize("text", ["[]", '{"test": 1}', "{", '{"test": [1]}'])
-def test_damaged_names_of_histories_are_refused_in_one_line(tmp_path: Path, capsys: Any, text: str):
+def test_damaged_histories_file_is_rejected_in_one_line(tmp_path: Path, capsys: Any, text: str):
     directory = run_of(tmp_path / "a", 1.0).directory
     (directory / frame.HISTORIES).write_text(text)
     assert command.main(["html", str(directory)]) == 2
@@ -143,7 +141,7 @@ def test_damaged_names_of_histories_are_refused_in_one_line(tmp_path: Path, caps
     assert frame.HISTORIES in printed.err
 
 
-def test_a_run_from_before_there_were_histories_has_a_page(tmp_path: Path, capsys: Any):
+def test_page_is_written_without_histories_file(tmp_path: Path, capsys: Any):
     directory = run_of(tmp_path / "a", 1.0).directory
     (directory / frame.HISTORIES).unlink()
     assert command.main(["html", str(directory)]) == 0
@@ -151,7 +149,7 @@ def test_a_run_from_before_there_were_histories_has_a_page(tmp_path: Path, capsy
     assert capsys.readouterr().err == ""
 
 
-def test_fault_runs_of_a_record_with_former_names_are_counted(tmp_path: Path):
+def test_fault_runs_with_former_names_are_counted(tmp_path: Path):
     names = {
         "cluster": "077-cut-worker-mid-epoch",
         "test": "suite/faults/test_fault_table.py::test_what_a_fault_does[x-cut-worker-mid-epoch]",

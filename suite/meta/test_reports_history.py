@@ -60,18 +60,20 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def told(capsys: Any, *arguments: Any) -> str:
+def print_history(capsys: Any, *arguments: Any) -> str:
     assert command.main(["history", *map(str, arguments)]) == 0
     return capsys.readouterr().out
 
 
 def followed(days: Sequence[tuple[Mapping[str, Any], list[dict[str, Any]]]]) -> history.History:
-    return history.of([history.Found(tuple(measured(rows, **info) for info, rows in days), ())])
+    return history.build(
+        [history.LoadedRuns(tuple(measured(rows, **info) for info, rows in days), ())]
+    )
 
 
-def test_a_change_is_told_with_what_changed_with_it(runs: Path, monkeypatch: Any, capsys: Any):
+def test_change_point_is_listed_with_changed_versions(runs: Path, monkeypatch: Any, capsys: Any):
     monkeypatch.setenv("COLUMNS", "160")
-    printed = told(capsys, runs)
+    printed = print_history(capsys, runs)
     of_changes = printed.split("Change points\n")[1]
     assert "2026-02-07 run-6" in of_changes
     assert "0.200 → 0.250" in of_changes
@@ -80,24 +82,24 @@ def test_a_change_is_told_with_what_changed_with_it(runs: Path, monkeypatch: Any
     assert SAVE not in of_changes
 
 
-def test_every_series_has_a_line_with_its_trend(runs: Path, monkeypatch: Any, capsys: Any):
+def test_every_series_has_a_line_with_trend(runs: Path, monkeypatch: Any, capsys: Any):
     monkeypatch.setenv("COLUMNS", "160")
-    series = told(capsys, runs).split("Versions\n")[0]
+    series = print_history(capsys, runs).split("Versions\n")[0]
     assert f"{LOAD} (s, lower is better) · single_process · tf_keras" in series
     assert f"{SAVE} (s, lower is better) · single_process · tf_keras" in series
     assert "▁▁▁▁▁▁██████" in series
     assert "2026-02-07: 1.250" in series
 
 
-def test_the_end_counts_runs_series_and_changes(runs: Path, capsys: Any):
-    assert told(capsys, runs).endswith(
+def test_history_ends_with_counts(runs: Path, capsys: Any):
+    assert print_history(capsys, runs).endswith(
         "\n12 runs from 2026-02-01 to 2026-02-12, 1 interrupted run left out, "
         "2 series; 1 change point: 1 worse.\n"
     )
 
 
-def test_markdown_has_the_same_tables(runs: Path, capsys: Any):
-    printed = told(capsys, runs, "--format", "md")
+def test_history_markdown_has_the_same_tables(runs: Path, capsys: Any):
+    printed = print_history(capsys, runs, "--format", "md")
     assert [line for line in printed.splitlines() if line.startswith("#")] == [
         "### Series",
         "### Versions",
@@ -108,29 +110,29 @@ def test_markdown_has_the_same_tables(runs: Path, capsys: Any):
 
 
 @pytest.mark.parametrize("width", [80, 140])
-def test_no_line_is_wider_than_the_terminal(runs: Path, monkeypatch: Any, capsys: Any, width: int):
+def test_history_lines_fit_terminal(runs: Path, monkeypatch: Any, capsys: Any, width: int):
     monkeypatch.setenv("COLUMNS", str(width))
-    tables = told(capsys, runs).rpartition("\n\n")[0]
+    tables = print_history(capsys, runs).rpartition("\n\n")[0]
     assert max(map(len, tables.splitlines())) <= width
 
 
-def test_a_terminal_without_unicode_has_a_trend_too():
+def test_trend_is_shown_without_unicode():
     values = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
     assert trends.trend(values) == "▁▂▃▄▅▆▇█"
     assert trends.trend(values).translate(terminal_layout.PLAIN) == ".:-=+*#%"
 
 
-def test_noise_looks_flat_and_many_runs_become_few_signs():
+def test_trend_is_flat_for_noise_and_short_for_many_runs():
     assert set(trends.trend([100.0, 101, 100, 99, 100])) == {"▅", "▄"}
     assert trends.trend([0.0, 0.0]) == "▅▅"
     assert trends.trend([1.0] * 500 + [2.0] * 500) == "▁" * 10 + "█" * 10
 
 
-def test_the_page_has_a_picture_for_each_series_and_loads_nothing(
+def test_history_page_has_chart_per_series_and_loads_nothing(
     runs: Path, tmp_path: Path, capsys: Any
 ):
     output = tmp_path / "history.html"
-    assert told(capsys, runs, "-o", output) == f"{output}\n"
+    assert print_history(capsys, runs, "-o", output) == f"{output}\n"
     text = output.read_text()
     page = Page(text)
     pictures = [attrs["aria-label"] for tag, attrs in page.elements if tag == "svg"]
@@ -146,7 +148,7 @@ def test_the_page_has_a_picture_for_each_series_and_loads_nothing(
     assert "default-src 'none'" in text
 
 
-def test_runs_of_one_day_are_told_apart_by_the_hour():
+def test_dates_of_one_day_have_hours():
     run = datetime(2026, 2, 1, 8, 30, tzinfo=timezone.utc)
     same_day, next_day = run + timedelta(hours=11), run + timedelta(hours=24)
     assert history_page.dates([run, same_day]) == ["02-01 08:30", "02-01 19:30"]
@@ -154,38 +156,40 @@ def test_runs_of_one_day_are_told_apart_by_the_hour():
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 12, 15, 16, 17, 100, 1000])
-def test_dates_below_a_picture_do_not_touch(count: int):
-    places = history_page.dated(count)
+def test_date_labels_do_not_overlap(count: int):
+    places = history_page.labeled_places(count)
     assert places[-1] == count - 1
     assert len({b - a for a, b in pairwise(places)}) <= 1
     assert all((b - a) / count >= 1 / history_page.DATES for a, b in pairwise(places))
 
 
-def test_only_the_metrics_that_were_named(runs: Path, capsys: Any):
-    printed = told(capsys, runs, "--metric", SAVE)
+def test_history_has_only_requested_metrics(runs: Path, capsys: Any):
+    printed = print_history(capsys, runs, "--metric", SAVE)
     assert SAVE in printed
     assert LOAD not in printed
-    both = told(capsys, runs, "--metric", SAVE, "--metric", LOAD)
-    assert both == told(capsys, runs)
+    both = print_history(capsys, runs, "--metric", SAVE, "--metric", LOAD)
+    assert both == print_history(capsys, runs)
 
 
-def test_a_directory_that_is_named_twice_counts_once(runs: Path, capsys: Any):
-    assert told(capsys, runs / "0", runs, runs / "interrupted") == told(capsys, runs)
+def test_duplicate_directory_counts_once(runs: Path, capsys: Any):
+    assert print_history(capsys, runs / "0", runs, runs / "interrupted") == print_history(
+        capsys, runs
+    )
 
 
-def test_runs_stand_in_the_order_of_their_starts():
+def test_runs_are_in_order_of_start():
     days = [({**at(2 - day), "run_id": f"{day}"}, [row(LOAD, 3.0 - day)]) for day in range(3)]
     (series,) = followed(days).series
     assert series.values == [1.0, 2.0, 3.0]
 
 
-def test_a_run_counts_with_the_median_of_its_repeats():
+def test_run_value_is_median_of_repeats():
     repeats = [row(LOAD, value, repeat=i) for i, value in enumerate((1.0, 2.0, 9.0))]
     (series,) = followed([(at(day), repeats) for day in range(2)]).series
     assert series.values == [2.0, 2.0]
 
 
-def test_a_flavour_of_keras_goes_on_with_its_next_version():
+def test_series_continues_with_next_version_of_keras_flavor():
     days = [
         (at(d, keras=v), [row(LOAD, 1.0, keras=f"tf_keras {v}")]) for d, v in ((0, OLD), (1, NEW))
     ]
@@ -193,35 +197,35 @@ def test_a_flavour_of_keras_goes_on_with_its_next_version():
     assert list(map(str, series.marks())) == [f"tf_keras {OLD} → {NEW}"]
 
 
-def test_a_series_is_not_marked_with_another_flavour_s_version():
+def test_series_ignores_version_of_other_keras_flavor():
     days = [(at(d, keras=v), [row(LOAD, 1.0, keras="none")]) for d, v in ((0, OLD), (1, NEW))]
     (series,) = followed(days).series
     assert series.marks() == []
 
 
-def test_a_change_with_the_same_versions_says_so():
+def test_change_without_changed_versions_says_so():
     days = [(at(day), [row(LOAD, 1.0 + (day > 5) + 0.01 * (day % 2))]) for day in range(12)]
     (series,) = followed(days).series
     assert [series.changed_with(change) for change in series.changes] == ["same versions"]
 
 
-def test_another_commit_is_another_version():
+def test_new_commit_is_a_changed_version():
     days = [(at(day, commit=str(day) * 40), [row(LOAD, 1.0)]) for day in range(2)]
     (series,) = followed(days).series
     assert list(map(str, series.marks())) == [f"commit {'0' * 10} → {'1' * 10}"]
 
 
-def test_what_was_measured_otherwise_is_told_like_a_version():
+def test_changed_condition_is_listed_like_a_version():
     days = [({**at(d), "spawn": how}, [row(LOAD, 1.0)]) for d, how in ((0, "fork"), (1, "exec"))]
     (series,) = followed(days).series
     assert list(map(str, series.marks())) == ["Tasks started by fork → exec"]
 
 
 @pytest.mark.parametrize(("better", "judged"), [("higher", "better"), ("lower", "worse")])
-def test_more_is_better_only_where_it_is(better: str, judged: str):
+def test_direction_follows_better_column(better: str, judged: str):
     days = [(at(day), [row("x", 1.0 + (day > 5), better=better)]) for day in range(12)]
     (series,) = followed(days).series
-    assert [series.judged(change.ratio) for change in series.changes] == [judged]
+    assert [series.direction(change.ratio) for change in series.changes] == [judged]
 
 
 @pytest.mark.parametrize(
@@ -241,20 +245,20 @@ def test_more_is_better_only_where_it_is(better: str, judged: str):
     ],
     ids=lambda columns: next(iter(columns)),
 )
-def test_what_was_measured_otherwise_is_another_series(columns: dict[str, Any]):
+def test_different_setup_is_another_history_series(columns: dict[str, Any]):
     rows = [row(LOAD, 1.0), {**row(LOAD, 2.0), **columns}]
     found = followed([(at(day), rows) for day in range(2)]).series
     assert [series.values for series in sorted(found, key=lambda s: s.values)] == [[1, 1], [2, 2]]
     assert len({(series.heading, series.name) for series in found}) == 2
 
 
-def test_what_is_neither_better_higher_nor_lower_is_no_series():
+def test_metric_without_direction_is_no_series():
     rows = [row(LOAD, 1.0), row("published", 1.0, better="none"), row("paired_step_time_s", 1.0)]
     (series,) = followed([(at(day), rows) for day in range(2)]).series
     assert series.key["metric"] == LOAD
 
 
-def test_what_only_one_run_measured_is_counted():
+def test_series_of_one_run_are_counted():
     days = [(at(0), [row(LOAD, 1.0), row("once", 1.0)]), (at(1), [row(LOAD, 1.0)])]
     assert ", 1 series, 1 more with one run only; 0 change points" in followed(days).outcome()
 
@@ -276,7 +280,7 @@ def damage(runs: Path, tmp_path: Path, *names: str) -> Path:
     return copy
 
 
-def test_history_leaves_out_a_damaged_run_with_one_line(runs: Path, tmp_path: Path, capsys: Any):
+def test_history_omits_damaged_run_with_one_line(runs: Path, tmp_path: Path, capsys: Any):
     copy = damage(runs, tmp_path, "0/4")
     assert command.main(["history", str(copy)]) == 0
     printed = capsys.readouterr()
@@ -287,12 +291,12 @@ def test_history_leaves_out_a_damaged_run_with_one_line(runs: Path, tmp_path: Pa
     assert printed.err.count("\n") == 1
 
 
-def test_history_is_refused_without_a_whole_run(runs: Path, tmp_path: Path, capsys: Any):
+def test_history_is_rejected_without_complete_run(runs: Path, tmp_path: Path, capsys: Any):
     copy = damage(runs / "0", tmp_path, *(str(day) for day in range(0, RUNS, 2)))
     assert command.main(["history", str(copy)]) == command.BAD_INPUT
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert "at least 2 runs, here is none" in printed.err.splitlines()[-1]
+    assert "at least 2 runs, found 0" in printed.err.splitlines()[-1]
 
 
 def same_id(runs: Path, tmp_path: Path) -> list[Any]:
@@ -312,9 +316,9 @@ def a_file(_: Path, tmp_path: Path) -> list[Any]:
 
 
 REFUSED = {
-    "no run": (lambda _, tmp_path: [tmp_path], "at least 2 runs, here is none"),
-    "one run": (only_one, "here is one (1 more interrupted)"),
-    "one run and one interrupted": (one_interrupted, "here is one (1 more interrupted)"),
+    "no run": (lambda _, tmp_path: [tmp_path], "at least 2 runs, found 0"),
+    "one run": (only_one, "found 1 (1 more interrupted)"),
+    "one run and one interrupted": (one_interrupted, "found 1 (1 more interrupted)"),
     "not there": (lambda _, tmp_path: [tmp_path / "x"], "does not exist"),
     "a file": (a_file, "is not a directory"),
     "one id twice": (same_id, "are both run 'run-0'"),
@@ -329,7 +333,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_followed_is_refused_in_one_line(
+def test_history_without_series_is_rejected_in_one_line(
     runs: Path, tmp_path: Path, capsys: Any, name: str
 ):
     arguments, message = REFUSED[name]
@@ -340,7 +344,7 @@ def test_what_cannot_be_followed_is_refused_in_one_line(
     assert message in printed.err
 
 
-def test_a_run_is_not_searched_for_runs(runs: Path, tmp_path: Path):
+def test_run_directory_is_not_searched_for_runs(runs: Path, tmp_path: Path):
     outer = shutil.copytree(runs / "0" / "0", tmp_path / "outer")
     shutil.copytree(runs / "0" / "2", outer / "inner")
     assert [run.directory for run in history.load(tmp_path).runs] == [outer]

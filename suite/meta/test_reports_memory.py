@@ -24,7 +24,7 @@ def row(task: str, mib: float, how: str = "", repeat: int = 0) -> dict:
     return {**common, **number, "variant": variant, "repeat": repeat}
 
 
-def test_each_job_has_a_line_and_each_task_its_median(tmp_path: Path):
+def test_memory_has_line_per_job_and_median_per_task(tmp_path: Path):
     rows = [row("ps/0", 210.0), row("worker/10", 402.0), row("worker/2", 401.0)]
     rows += [row("worker/2", 403.0, repeat=1), row("worker/2", 900.0, repeat=2)]
     rows += [row("worker/0", 300.0, "mlp, batch 32")]
@@ -38,7 +38,7 @@ def test_each_job_has_a_line_and_each_task_its_median(tmp_path: Path):
     ]
 
 
-def test_where_no_task_was_measured_there_is_no_line(tmp_path: Path):
+def test_memory_is_empty_without_measurements(tmp_path: Path):
     verdict = made_up_run.verdict(made_up_run.SINGLE, "export", "loads")
     run = made_up_run.write_numbers(tmp_path / "run", made_up_run.INFO, [], [verdict])
     assert not memory.table(run).rows

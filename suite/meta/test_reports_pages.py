@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from reports.charts import svg
+from reports.charts import by_section, svg
 from reports.core.verdicts import VERDICTS
 from reports.render import html, markdown, run_facts, terminal
 from reports.rundir import frame
-from reports.sections import conformance, throughput, training_curves
+from reports.sections import conformance, registry, throughput, training_curves
 from suite.harness.pytest_plugin import run_directory_plugin
 from suite.meta import made_up_run
 
@@ -91,14 +91,14 @@ def printed(run: frame.RunFrames, width: int, encoding: str = "utf-8", full: boo
     return buffer.getvalue().decode(encoding)
 
 
-def test_the_page_is_well_formed(page: Page):
+def test_page_is_well_formed(page: Page):
     ids = [value for _, value in page.values("id")]
     assert page.problems == []
     assert page.open == []
     assert len(ids) == len(set(ids))
 
 
-def test_the_page_loads_nothing(made_up: Path, page: Page):
+def test_page_loads_nothing(made_up: Path, page: Page):
     text = (made_up / "report.html").read_text()
     loads = page.values("src", "srcset", "data", "poster", "background", "action", "xlink:href")
     assert [value for _, value in loads if not value.startswith("#")] == []
@@ -108,14 +108,14 @@ def test_the_page_loads_nothing(made_up: Path, page: Page):
     assert "default-src 'none'" in text
 
 
-def test_the_page_links_within_itself(page: Page):
+def test_page_links_resolve(page: Page):
     ids = {value for _, value in page.values("id")}
     inner = {value[1:] for _, value in page.values("href") if value.startswith("#")}
     assert inner
     assert inner <= ids
 
 
-def test_the_page_holds_every_verdict_with_its_evidence(run: frame.RunFrames, page: Page):
+def test_page_has_every_verdict_with_evidence(run: frame.RunFrames, page: Page):
     text = flat(" ".join(page.text))
     rows = [attrs for tag, attrs in page.elements if tag == "tr" and "data-kind" in attrs]
     assert sorted(str(row["data-kind"]) for row in rows) == sorted(run.verdicts["verdict"])
@@ -126,7 +126,7 @@ def test_the_page_holds_every_verdict_with_its_evidence(run: frame.RunFrames, pa
     assert flat(made_up_run.DIAGNOSIS) in text
 
 
-def test_the_page_holds_facts_numbers_and_charts(run: frame.RunFrames, page: Page):
+def test_page_has_facts_numbers_and_charts(run: frame.RunFrames, page: Page):
     text = flat(" ".join(page.text))
     for label, value in run_facts.facts(run):
         assert label == "Command" or label in text
@@ -137,10 +137,14 @@ def test_the_page_holds_facts_numbers_and_charts(run: frame.RunFrames, page: Pag
         "Marks of the timelines",
         f"Timeline of {made_up_run.FAULTED}, {made_up_run.SUPERVISOR}",
         f"Training of {made_up_run.MULTI}",
-        "Start-up by variant: cluster_first_all_reduce_s",
+        "Startup by variant: cluster_first_all_reduce_s",
     ]
-    for expected in ("12.00 ±0.30", "asked nccl, got ring", "0.125", "94.0", "12.5"):
+    for expected in ("12.00 ±0.30", "requested nccl, actual ring", "0.125", "94.0", "12.5"):
         assert expected in text
+
+
+def test_charts_belong_to_sections():
+    assert set(by_section.CHARTS) <= {section.name for section in registry.SECTIONS}
 
 
 def test_only_web_addresses_become_links(run: frame.RunFrames, tmp_path: Path):
@@ -151,7 +155,7 @@ def test_only_web_addresses_become_links(run: frame.RunFrames, tmp_path: Path):
     assert "<javascript" not in markdown.render(other)
 
 
-def test_the_six_stay_apart_on_every_page(run: frame.RunFrames, page: Page):
+def test_six_verdicts_are_distinct_on_every_page(run: frame.RunFrames, page: Page):
     tiles = [value.split()[1] for _, value in page.values("class") if value.startswith("tile ")]
     assert tiles == [row.name for row in reversed(VERDICTS)]
     assert len({row.mark for row in VERDICTS}) == len({row.ascii_mark for row in VERDICTS}) == 6
@@ -161,7 +165,7 @@ def test_the_six_stay_apart_on_every_page(run: frame.RunFrames, page: Page):
             assert row.counted(run.counts[row.name]) in flat(text)
 
 
-def test_markdown_holds_every_verdict_and_reason(run: frame.RunFrames):
+def test_markdown_has_every_verdict_and_reason(run: frame.RunFrames):
     text = markdown.render(run)
     for row in made_up_run.verdicts():
         assert f"`{row['test']}`" in text
@@ -191,11 +195,11 @@ def test_markdown_tables_keep_their_columns(run: frame.RunFrames):
         ("back\\slash", r"back\\slash"),
     ],
 )
-def test_markdown_shows_text_as_it_is(text: str, shown: str):
+def test_markdown_escapes_text(text: str, shown: str):
     assert markdown.escape(text) == shown
 
 
-def test_code_may_hold_back_ticks():
+def test_markdown_code_may_contain_backticks():
     assert markdown.code("a`b") == "``a`b``"
     assert markdown.code("`a`") == "`` `a` ``"
     assert markdown.code("a|b", in_table=True) == r"`a\|b`"
@@ -203,7 +207,7 @@ def test_code_may_hold_back_ticks():
 
 @pytest.mark.parametrize("width", [60, 80, 140])
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
-def test_the_summary_fits(run: frame.RunFrames, width: int, encoding: str):
+def test_summary_fits_terminal(run: frame.RunFrames, width: int, encoding: str):
     lines = printed(run, width, encoding).splitlines()
     # Text to copy stays in one piece at any width.
     whole = re.compile(r"  pytest '|  https://|Report: ")
@@ -211,7 +215,7 @@ def test_the_summary_fits(run: frame.RunFrames, width: int, encoding: str):
     assert "\x1b" not in "".join(lines)
 
 
-def test_the_summary_of_a_session_fits_columns(
+def test_summary_of_session_fits_columns(
     run: frame.RunFrames, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ):
     monkeypatch.setenv("COLUMNS", "60")
@@ -221,7 +225,7 @@ def test_the_summary_of_a_session_fits_columns(
     assert "↑ unexpected pass   ! harness error   ✗ failed" in lines
 
 
-def test_section_that_breaks_only_in_the_summary_fails_the_session(
+def test_section_broken_only_in_summary_fails_session(
     run: frame.RunFrames, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ):
     def broken(*_: Any) -> None:
@@ -247,7 +251,7 @@ def test_section_that_breaks_only_in_the_summary_fails_the_session(
 
 
 @pytest.mark.parametrize("width", [80, 140])
-def test_the_summary_says_what_matters(run: frame.RunFrames, width: int):
+def test_summary_has_the_essentials(run: frame.RunFrames, width: int):
     text = printed(run, width, full=False)
     for expected in (
         "convergence",
@@ -262,21 +266,21 @@ def test_the_summary_says_what_matters(run: frame.RunFrames, width: int):
     assert re.search(r"nccl +ring +2 +3 ", text)
 
 
-def test_a_long_reason_is_short_in_the_summary_and_whole_in_show(run: frame.RunFrames):
+def test_long_reason_is_cut_in_summary_and_full_in_show(run: frame.RunFrames):
     verdicts = run.verdicts.assign(reason="word " * 200 + "end")
     long = frame.RunFrames(run.directory, run.info, run.measurements, verdicts)
-    assert "in full in the report" in flat(printed(long, 80, full=False))
+    assert "full text in the report" in flat(printed(long, 80, full=False))
     assert "word end" in flat(printed(long, 80, full=True))
 
 
-def test_timings_that_were_not_taken_are_said_so(run: frame.RunFrames, tmp_path: Path):
+def test_missing_timings_are_explained(run: frame.RunFrames, tmp_path: Path):
     parallel = unmeasured(run, tmp_path, xdist_workers=2)
     for text in (printed(parallel, 80), markdown.render(parallel), html.render(parallel)):
         assert "Timings were not taken: 2 pytest workers shared the machine" in flat(text)
     assert "No throughput was measured" in throughput.table(unmeasured(run, tmp_path)).note
 
 
-def test_pages_with_durations_say_what_these_are(run: frame.RunFrames, tmp_path: Path):
+def test_pages_explain_durations(run: frame.RunFrames, tmp_path: Path):
     for page in (
         markdown.render(unmeasured(run, tmp_path)),
         html.render(unmeasured(run, tmp_path)),
@@ -284,16 +288,16 @@ def test_pages_with_durations_say_what_these_are(run: frame.RunFrames, tmp_path:
         assert conformance.DURATIONS in flat(page)
 
 
-def test_a_run_without_anything_says_so(run: frame.RunFrames, tmp_path: Path):
+def test_empty_run_says_so(run: frame.RunFrames, tmp_path: Path):
     info = {**run.info, "machine": {}, "versions": {}, "network": {}, "data": {}, "git": {}}
     empty = frame.RunFrames(tmp_path, info, run.measurements.iloc[:0], run.verdicts.iloc[:0])
     for text in (printed(empty, 80), markdown.render(empty), html.render(empty)):
         assert "No test gave a verdict." in text
         assert "not recorded" in text
-        assert "No event files of a healthy cluster" in text
+        assert "no event files of a healthy cluster" in text
 
 
-def test_findings_of_equal_verdict_reason_and_link_are_one(run: frame.RunFrames):
+def test_findings_merge_for_equal_verdict_reason_and_link(run: frame.RunFrames):
     same = run.verdicts.assign(reason="same", url="")
     kinds = [finding.verdict.name for finding in conformance.findings(same)]
     assert kinds == ["failed", "harness_error", "unexpected_pass", "known_deviation", "unsupported"]
@@ -308,7 +312,7 @@ def test_findings_of_equal_verdict_reason_and_link_are_one(run: frame.RunFrames)
     assert sorted(len(f.tests) for f in conformance.findings(half)) == [9, 10]
 
 
-def test_equal_causes_of_failures_have_every_reproduce_line(run: frame.RunFrames):
+def test_merged_failures_have_every_reproduce_line(run: frame.RunFrames):
     same = run.verdicts.assign(reason="same", url="", verdict="failed")
     shown = printed(frame.RunFrames(run.directory, run.info, run.measurements, same), 80)
     assert shown.count("same\n") == 1
@@ -316,12 +320,12 @@ def test_equal_causes_of_failures_have_every_reproduce_line(run: frame.RunFrames
         assert f"  {command}\n" in shown
 
 
-def test_red_findings_without_a_reason_stay_apart(run: frame.RunFrames):
+def test_red_findings_without_reason_are_not_merged(run: frame.RunFrames):
     unknown = run.verdicts.assign(reason="", verdict="failed")
     assert len(conformance.findings(unknown)) == len(unknown)
 
 
-def test_a_finding_of_several_approaches_names_them_everywhere(run: frame.RunFrames):
+def test_finding_names_all_its_approaches(run: frame.RunFrames):
     same = run.verdicts.assign(reason="same", url="", verdict="unsupported")
     other = frame.RunFrames(run.directory, run.info, run.measurements.iloc[:0], same)
     for text in (printed(other, 140), flat(" ".join(Page(html.render(other)).text))):
@@ -331,7 +335,7 @@ def test_a_finding_of_several_approaches_names_them_everywhere(run: frame.RunFra
     assert "19 tests of 4 approaches" in markdown.render(other)
 
 
-def test_the_page_opens_with_the_result_and_ends_with_facts(page: Page):
+def test_page_starts_with_result_and_ends_with_facts(page: Page):
     ids = [value for tag, value in page.values("id") if tag == "section"]
     assert ids[:3] == ["attention", "conformance", "findings"]
     assert ids[-1] == "about"
@@ -344,12 +348,12 @@ def test_the_page_opens_with_the_result_and_ends_with_facts(page: Page):
     assert after.index("Every verdict") < after.index("SHA-256 of the data")
 
 
-def test_a_leak_needs_attention(run: frame.RunFrames, tmp_path: Path):
+def test_leak_needs_attention(run: frame.RunFrames, tmp_path: Path):
     leaked = unmeasured(run, tmp_path, leaks=["process 7"])
-    assert "Left behind: process 7" in html.render(leaked)
+    assert "Leaked: process 7" in html.render(leaked)
 
 
-def test_the_page_has_a_matrix_for_each_folder(run: frame.RunFrames, page: Page):
+def test_page_has_matrix_per_folder(run: frame.RunFrames, page: Page):
     names = [value for _, value in page.values("aria-label") if value.endswith(", by approach")]
     assert names == [f"{folder}, by approach" for folder in conformance.FOLDERS]
     matrices = conformance.by_folder(run.verdicts)
@@ -358,14 +362,14 @@ def test_the_page_has_a_matrix_for_each_folder(run: frame.RunFrames, page: Page)
     assert cells == len(run.verdicts)
 
 
-def test_a_cell_names_its_column_and_finds_its_tests(page: Page):
+def test_matrix_cell_names_column_and_filters_tests(page: Page):
     cells = {str(attrs["data-search"]) for tag, attrs in page.elements if "data-search" in attrs}
     assert "conformance/test_published_figures.py" in cells
     columns = [attrs for tag, attrs in page.elements if attrs.get("class") == "column"]
     assert len(columns) == len([attrs for _, attrs in page.elements if "data-search" in attrs])
 
 
-def test_tables_and_charts_scroll_in_boxes_that_keys_reach(made_up: Path):
+def test_tables_and_charts_scroll_by_keyboard(made_up: Path):
     text = (made_up / "report.html").read_text()
     for tag, box in (("table", "wide"), ("svg", "chart")):
         boxes = re.findall(
@@ -376,7 +380,7 @@ def test_tables_and_charts_scroll_in_boxes_that_keys_reach(made_up: Path):
     assert len(long) == text.count('<pre class="diagnosis"') > 0
 
 
-def test_long_names_break_where_they_have_parts(made_up: Path):
+def test_long_names_break_between_parts(made_up: Path):
     text = (made_up / "report.html").read_text()
     name = made_up_run.SUPERVISOR.replace("_", "_<wbr>")
     for before, after in (("</span> ", "</h3>"), ("<summary>", ":"), ("<span>", "</span>")):
@@ -384,15 +388,15 @@ def test_long_names_break_where_they_have_parts(made_up: Path):
     assert made_up_run.THREAD.replace("/", "/<wbr>") + "</a>" in text
 
 
-def test_the_text_of_charts_can_be_read(made_up: Path):
+def test_chart_text_is_readable(made_up: Path):
     text = (made_up / "report.html").read_text()
     drawn = "".join(re.findall(r"<svg.*?</svg>", text, re.DOTALL))
     assert float(svg.STYLE["font.size"]) >= SMALLEST
     assert min(map(float, re.findall(r"font-size: ([\d.]+)px", drawn))) >= SMALLEST
 
 
-def test_curves_are_those_of_healthy_clusters(made_up: Path):
-    (curve,) = training_curves.of(frame.load(made_up))
+def test_curves_are_of_healthy_clusters_only(made_up: Path):
+    (curve,) = training_curves.of_run(frame.load(made_up))
     assert (curve.cluster, curve.backend, curve.workers) == ("healthy-ring", "ring", 2)
     assert [step for step, _ in curve.steps] == list(range(1, 13))
     assert curve.steps[0][1] == pytest.approx(2.3)  # the mean of 2.4 and 2.2
@@ -400,7 +404,7 @@ def test_curves_are_those_of_healthy_clusters(made_up: Path):
 
 
 @pytest.mark.parametrize("line", ["no json", "[]", '{"event": "step"}', '{"event": "step", "task'])
-def test_event_files_with_holes_draw_no_curve(tmp_path: Path, line: str):
+def test_damaged_event_files_give_no_curve(tmp_path: Path, line: str):
     made_up_run.write_events(tmp_path)
     path = tmp_path / "events" / "healthy-ring" / "worker-1.jsonl"
     path.write_text(line + "\n" + path.read_text())

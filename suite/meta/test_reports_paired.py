@@ -56,26 +56,26 @@ def measured(*rows: Iterator[dict[str, Any]] | list[dict[str, Any]]) -> pd.DataF
         (1.019, Answer.CANNOT_TELL),
     ],
 )
-def test_the_answer_is_that_of_the_ratio(ratio: float, answer: Answer):
+def test_paired_answer_follows_ratio(ratio: float, answer: Answer):
     (found,) = paired.series(measured(turns(ratio)))
     assert found.effect.low < ratio < found.effect.high
-    assert paired.judged([found]) == [answer]
+    assert paired.answers_of([found]) == [answer]
     assert found.step_s["base"] == pytest.approx(0.011, rel=0.1)
 
 
-def test_the_level_is_for_all_comparisons_together():
+def test_significance_level_covers_all_comparisons():
     (found,) = paired.series(measured(turns(1.03, pairs=8)))
-    assert paired.judged([found]) == [Answer.REGRESSION]
-    assert paired.judged([found] * 1_000_000)[0] is Answer.CANNOT_TELL
+    assert paired.answers_of([found]) == [Answer.REGRESSION]
+    assert paired.answers_of([found] * 1_000_000)[0] is Answer.CANNOT_TELL
 
 
-def test_too_few_pairs_tell_nothing():
+def test_too_few_pairs_give_cannot_tell():
     for pairs, answer in ((7, Answer.CANNOT_TELL), (8, Answer.REGRESSION)):
         (found,) = paired.series(measured(turns(1.2, pairs=pairs)))
-        assert paired.judged([found]) == [answer]
+        assert paired.answers_of([found]) == [answer]
 
 
-def test_it_says_how_long_was_timed_and_whether_that_was_enough():
+def test_paired_table_has_timed_seconds_and_end_reason():
     timed = [row("paired_timed_s", 3.0, repeat=pair) for pair in range(40)]
     (quiet,) = paired.series(measured(turns(1.0, pairs=40), timed))
     assert (quiet.timed_s, quiet.ended) == (120.0, "enough")
@@ -86,10 +86,10 @@ def test_it_says_how_long_was_timed_and_whether_that_was_enough():
 @pytest.mark.parametrize(
     ("new", "labels"),
     [
-        ({}, ("the same", "the same")),
+        ({}, ("identical", "identical")),
         ({"backend": "nccl", "collective": "ring"}, ("none", "nccl → ring")),
         ({"trainer": "other", "workers": 2}, ("single_process, 1 worker", "other, 2 workers")),
-        ({"fault": "5 % slower"}, ("as it is", "5 % slower")),
+        ({"fault": "5 % slower"}, ("unmodified", "5 % slower")),
         ({"keras": "keras3 3.15.1"}, ("tf_keras 2.21.0", "keras3 3.15.1")),
         (
             {"tensorflow": "2.22.0", "python": "3.12.1"},
@@ -97,28 +97,28 @@ def test_it_says_how_long_was_timed_and_whether_that_was_enough():
         ),
     ],
 )
-def test_sides_are_called_by_what_differs(new: dict[str, str], labels: tuple[str, str]):
+def test_sides_are_labeled_by_differences(new: dict[str, str], labels: tuple[str, str]):
     (found,) = paired.series(measured(turns(1.0, pairs=2, **new)))
     assert (found.labels["base"], found.labels["new"]) == labels
 
 
-def test_turns_that_are_not_in_pairs_are_refused():
+def test_unpaired_turns_are_rejected():
     whole = list(turns(1.0, pairs=2))
-    with pytest.raises(BadInput, match="the turns of base and new are not in pairs"):
+    with pytest.raises(BadInput, match="the turns of base and new are not paired"):
         paired.series(measured(whole[1:]))
 
 
-def test_pairs_beside_other_work_are_counted():
+def test_noisy_pairs_are_counted():
     restless = [row("paired_foreign_share", 0.3, repeat=1), row("paired_steal_share", 0.1)]
     calm = [row("paired_foreign_share", 0.01, repeat=3)]
     (found,) = paired.series(measured(turns(1.0, pairs=4), restless, calm))
     assert found.noisy == 2
 
 
-def test_the_table_has_a_line_for_each_comparison():
+def test_paired_table_has_line_per_comparison():
     found = paired.series(measured(turns(1.05)))
-    (line,) = paired.table(found, paired.judged(found)).rows
-    assert line.group == "single_process · tf_keras 2.21.0, 1 worker: the same by name"
+    (line,) = paired.table(found, paired.answers_of(found)).rows
+    assert line.group == "single_process · tf_keras 2.21.0, 1 worker: identical"
     assert line.cells[:4] == ("12", MISSING, "budget", "11.1 → 11.6")
     assert line.cells[5:] == ("regression", "6.00", "0")
     (one,) = paired.series(measured(turns(1.05, tensorflow="2.22.0")))

@@ -33,7 +33,7 @@ def test_test_id_is_present_name_of_file_test_and_fault(before: str, after: str)
     assert renamed.scenario(f"{before}-chief-forming") == f"{after}-chief-forming"
 
 
-def test_a_name_that_only_begins_like_a_fault_stays():
+def test_name_with_prefix_of_fault_is_unchanged():
     for node_id in (
         "test_x.py::test_y[cut-off]",
         "suite/x.py::test_z[a-latest-b]",
@@ -54,7 +54,7 @@ def record(directory: Path, test: str, fault: str) -> frame.RunFrames:
     return frame.load(directory)
 
 
-def test_a_record_of_before_the_renames_is_compared_with_one_of_after(
+def test_old_record_is_comparable_with_renamed_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     before = record(tmp_path / "before", BEFORE.format("cut"), "cut")
@@ -69,7 +69,14 @@ def test_a_record_of_before_the_renames_is_compared_with_one_of_after(
     assert command.main(["compare", *directories]) == 2  # nothing has a counterpart
 
 
-def test_events_of_a_record_have_present_fault_names(tmp_path: Path):
+@pytest.mark.parametrize(("before", "after"), renamed.METRICS.items())
+def test_metric_of_old_record_has_present_name(tmp_path: Path, before: str, after: str):
+    rows = [{"metric": before, "value": 1.0}, {"metric": "other_s", "value": 2.0}]
+    run = frame.load(made_up_run.write_measured(tmp_path / "run", rows))
+    assert list(run.measurements["metric"]) == [after, "other_s"]
+
+
+def test_events_of_old_record_have_present_fault_names(tmp_path: Path):
     made_up_run.write_lines(
         tmp_path / "harness.jsonl",
         [made_up_run.event("fault_started", 1.0, "worker/0", fault="blink")],

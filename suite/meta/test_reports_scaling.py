@@ -50,7 +50,7 @@ def run(tmp_path: Path) -> frame.RunFrames:
     return made_up_run.write_numbers(tmp_path / "run", made_up_run.INFO, list(rows()), [verdict])
 
 
-def test_speed_up_is_over_one_process_alone(run: frame.RunFrames):
+def test_speedup_is_relative_to_single_process(run: frame.RunFrames):
     one, two = scaling.table(run).rows
     assert one.group == two.group == f"{LOOP} · tf_keras 2.21.0, auto → ring"
     assert one.cells[:4] == ("cnn", "weak", "64", "1")
@@ -58,13 +58,13 @@ def test_speed_up_is_over_one_process_alone(run: frame.RunFrames):
     assert two.cells[5:11] == ("85.3", "171", "1,500.0 ±0.0", "1.50 ±0.00", "75 %", "25.00 ±0.00")
 
 
-def test_without_a_process_alone_there_is_no_speed_up(run: frame.RunFrames):
+def test_speedup_is_missing_without_single_process(run: frame.RunFrames):
     numbers = run.measurements
     rest = numbers.loc[~numbers["variant"].str.endswith("alone")]
-    assert {row["speed_up"] for row in scaling.summarise(rest)} == {None}
+    assert {row["speed_up"] for row in scaling.summarize(rest)} == {None}
 
 
-def test_each_approach_is_one_picture(run: frame.RunFrames):
+def test_scaling_has_chart_per_approach(run: frame.RunFrames):
     ((name, drawn),) = section_charts.scaling_chart(run)
-    assert name == f"{LOOP}, asked auto, got ring"
+    assert name == f"{LOOP}, requested auto, actual ring"
     assert drawn.count("<svg") == 1

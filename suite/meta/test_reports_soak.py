@@ -45,7 +45,7 @@ def runs(**of_the_last: Any) -> list[dict[str, Any]]:
     return made
 
 
-def test_green_runs_are_summed_up():
+def test_soak_summarizes_green_runs():
     assert soak.problems(runs()) == []
     text = soak.render(runs())
     assert "3 runs in 6 min: no flake, no leak" in text
@@ -65,7 +65,7 @@ VOID = [
 
 
 @pytest.mark.parametrize(("change", "problem"), VOID, ids=[row[1] for row in VOID])
-def test_anything_else_voids_it(change, problem):
+def test_soak_is_void_for_any_problem(change, problem):
     made = runs(**change)
     assert [p for p in soak.problems(made) if problem in p]
     assert "void" in soak.render(made)
@@ -77,12 +77,12 @@ def write(directory: Path, made: list[dict[str, Any]]) -> list[str]:
     return [str(path) for path in sorted(directory.iterdir())]
 
 
-def test_the_command_ends_with_0_or_1(tmp_path, capsys):
+def test_soak_command_exits_with_0_or_1(tmp_path, capsys):
     assert command.main(["soak", *write(tmp_path, runs())]) == 0
     assert command.main(["soak", *write(tmp_path, runs(exit_code=1))]) == 1
     assert "void, 1 problem" in capsys.readouterr().out
 
 
-def test_what_is_no_run_is_bad_input(tmp_path, capsys):
+def test_soak_rejects_what_is_no_run(tmp_path, capsys):
     assert command.main(["soak", str(tmp_path)]) == 2
     assert "neither a run.json nor a directory" in capsys.readouterr().err

@@ -11,7 +11,7 @@ import pytest
 
 from reports.core.table import Column
 from reports.core.text import figure, slug
-from reports.render.terminal_layout import broken, packed, widths
+from reports.render.terminal_layout import broken_lines, packed, widths
 from reports.rundir import frame
 from reports.sections import fault_matrix, published_figures, startup, throughput
 from reports.stats.intervals import Estimate, mean, middle
@@ -20,9 +20,9 @@ from suite.meta import made_up_run
 made_up = made_up_run.made_up
 
 
-def test_mean_has_student_s_interval():
+def test_mean_has_student_interval():
     estimate = mean([1, 2, 3])  # t(2 degrees, 97.5 %) = 4.302653
-    assert estimate.centre == 2
+    assert estimate.center == 2
     assert estimate.high - 2 == pytest.approx(4.302653 / math.sqrt(3), abs=1e-6)
     assert 2 - estimate.low == pytest.approx(estimate.high - 2)
 
@@ -35,12 +35,12 @@ def test_one_value_has_no_interval():
 
 
 @pytest.mark.parametrize(("count", "cut"), [(6, 0), (8, 0), (9, 1), (10, 1), (12, 2), (20, 5)])
-def test_median_has_the_interval_of_the_tables(count: int, cut: int):
+def test_median_has_interval_of_published_tables(count: int, cut: int):
     estimate = middle(range(count))
     assert (estimate.low, estimate.high) == (cut, count - 1 - cut)
 
 
-def test_intervals_cover_as_often_as_they_say():
+def test_intervals_have_nominal_coverage():
     draw = random.Random(7)
     samples = [[draw.gauss(10, 1) for _ in range(7)] for _ in range(2000)]
     for estimates in (map(mean, samples), map(middle, samples)):
@@ -58,7 +58,7 @@ def test_intervals_cover_as_often_as_they_say():
         (Estimate(2, 0.25, 0.0, 98.0), "0.25 ±49"),
     ],
 )
-def test_an_interval_has_digits_that_mean_something(estimate: Estimate, shown: str):
+def test_interval_has_significant_digits(estimate: Estimate, shown: str):
     assert estimate.plus_minus() == shown
 
 
@@ -74,18 +74,18 @@ def test_an_interval_has_digits_that_mean_something(estimate: Estimate, shown: s
         (math.nan, "—"),
     ],
 )
-def test_a_figure_has_three_digits(value: float | None, shown: str):
+def test_figure_has_three_digits(value: float | None, shown: str):
     assert figure(value) == shown
 
 
-def test_a_line_of_the_fault_table_has_its_own_numbers(made_up: Path):
+def test_fault_matrix_line_has_its_own_numbers(made_up: Path):
     run = frame.load(made_up)
     (faulted,) = (row for row in run.verdicts.to_dict("records") if row["fault"])
     usual = run.measurements.iloc[0].to_dict()
     lines = [
         {**usual, "test": test, "metric": metric, "value": value}
         for test, metric, value in (
-            (faulted["test"], "fault_noticed_s", 0.123),
+            (faulted["test"], "fault_detection_s", 0.123),
             (faulted["test"], "fault_steps_lost", 20.0),
             (faulted["test"], "fault_save_s", 0.25),
             ("another", "fault_recovered_s", 9.9),
@@ -97,19 +97,19 @@ def test_a_line_of_the_fault_table_has_its_own_numbers(made_up: Path):
     assert row.cells == ("sigkill", "worker, mid-epoch", "passed", "0.123", "—", "20", "0.250", "—")
 
 
-def test_a_published_figure_stands_beside_ours_and_the_range(made_up: Path):
+def test_published_figure_is_shown_with_ours_and_interval(made_up: Path):
     run = frame.load(made_up)
     usual = run.measurements.iloc[0].to_dict()
 
-    def told(quantity: str, **values: float) -> list[dict[str, object]]:
+    def figures(quantity: str, **values: float) -> list[dict[str, object]]:
         variant = f"backup: {quantity}"
         metrics = {f"published_{name}": value for name, value in values.items()}
         return [{**usual, "variant": variant, "metric": m, "value": v} for m, v in metrics.items()]
 
     rows = [
-        *told("loss of epoch 1", low=2.0, high=2.5, ours=2.25, document=2.3),
-        *told("loss of epoch 2", low=1.0, high=1.5, ours=1.25, document=0.5),
-        *told("loss of epoch 3", low=1.0, high=1.5, ours=1.6),
+        *figures("loss of epoch 1", low=2.0, high=2.5, ours=2.25, document=2.3),
+        *figures("loss of epoch 2", low=1.0, high=1.5, ours=1.25, document=0.5),
+        *figures("loss of epoch 3", low=1.0, high=1.5, ours=1.6),
     ]
     shown = frame.RunFrames(run.directory, run.info, pd.DataFrame(rows), run.verdicts)
     assert [row.cells for row in published_figures.table(shown).rows] == [
@@ -120,46 +120,50 @@ def test_a_published_figure_stands_beside_ours_and_the_range(made_up: Path):
     assert "No published figure" in published_figures.table(run).note
 
 
-def test_throughput_is_one_value_per_process(made_up: Path):
-    cases = throughput.summarise(frame.load(made_up).measurements)
+def test_throughput_has_one_value_per_process(made_up: Path):
+    cases = throughput.summarize(frame.load(made_up).measurements)
     nccl = cases[cases["backend"] == "nccl"].iloc[0]
     assert (nccl["collective"], nccl["processes"], nccl["workers"]) == ("ring", 3, 2)
-    assert nccl["steps_per_s"].centre == pytest.approx(11.5)
+    assert nccl["steps_per_s"].center == pytest.approx(11.5)
     assert nccl["p50_s"] == pytest.approx(1 / 11.5)
 
 
-def test_throughput_without_some_metric_says_so(made_up: Path):
+def test_throughput_shows_missing_metric(made_up: Path):
     run = frame.load(made_up)
     few = run.measurements.loc[run.measurements["metric"] == "throughput_steps_per_s"]
     table = throughput.table(frame.RunFrames(run.directory, run.info, few, run.verdicts))
     assert table.rows[0].cells[-4:] == ("—", "—", "—", "—")
 
 
-def test_start_up_is_compared_with_fork(made_up: Path):
-    cases = startup.summarise(frame.load(made_up).measurements)
+def test_startup_is_relative_to_fork(made_up: Path):
+    cases = startup.summarize(frame.load(made_up).measurements)
     times = cases.dropna(subset="times_base").set_index("variant")["times_base"]
     assert times["fork"] == 1
     assert times["cold"] == pytest.approx(12.5)
     assert times["multi_process_runner"] == pytest.approx(2.5)
 
 
-def test_a_ratio_has_the_interval_that_was_measured_with_it(made_up: Path):
-    cases = startup.summarise(frame.load(made_up).measurements).set_index("metric")
+def test_ratio_has_its_recorded_interval(made_up: Path):
+    cases = startup.summarize(frame.load(made_up).measurements).set_index("metric")
     ratio = cases.loc["cluster_first_all_reduce_ratio", "estimate"]
-    assert (ratio.low, ratio.centre, ratio.high) == (11.9, 12.5, 13.1)
+    assert (ratio.low, ratio.center, ratio.high) == (11.9, 12.5, 13.1)
     assert not [metric for metric in cases.index if metric.endswith(startup.ENDS)]
     table = startup.table(frame.load(made_up))
     assert any(row.cells[-2] == "11.9 to 13.1" for row in table.rows)
 
 
-def test_names_are_broken_where_they_may_be():
-    assert broken("keras_multi_worker_mirrored", 13) == ["keras_multi_", "worker_", "mirrored"]
-    assert broken("a b", 80) == ["a b"]
-    assert "".join(broken("unbreakablelongname", 5)) == "unbreakablelongname"
+def test_names_break_at_separators():
+    assert broken_lines("keras_multi_worker_mirrored", 13) == [
+        "keras_multi_",
+        "worker_",
+        "mirrored",
+    ]
+    assert broken_lines("a b", 80) == ["a b"]
+    assert "".join(broken_lines("unbreakablelongname", 5)) == "unbreakablelongname"
     assert packed(["aa", "bb", "cc"], ", ", 6) == ["aa, bb", "cc"]
 
 
-def test_only_as_much_as_needed_gives_way():
+def test_columns_shrink_only_as_needed():
     columns = (Column("name"), Column("long heading", right=True))
     breakable = "x_" * 15
     assert widths(columns, [(breakable, "1")], 80) == [30, 12]
@@ -167,7 +171,7 @@ def test_only_as_much_as_needed_gives_way():
     assert widths(columns, [(breakable, "1")], 30) == [21, 7]
 
 
-def test_the_widest_texts_give_way_as_far_as_they_can_be_broken():
+def test_widest_columns_shrink_to_their_longest_part():
     columns = (Column("name"), Column("verdict"), Column("s", right=True))
     row = ("worker, mid-epoch", "known deviation", "1")
     assert widths(columns, [row], 37) == [17, 15, 1]

@@ -57,7 +57,7 @@ def files_limited_to(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_what_was_written_is_read_back(made_up: Path):
+def test_written_run_is_read_back(made_up: Path):
     run = frame.load(made_up)
     numbers, judged = made_up_run.measurements(), made_up_run.verdicts()
     assert tuple(run.measurements) == frame.MEASUREMENT_COLUMNS
@@ -69,7 +69,7 @@ def test_what_was_written_is_read_back(made_up: Path):
     assert set(names(made_up)) >= {*FILES, *PAGES}
 
 
-def test_missing_counts_stay_missing_and_whole_numbers_whole(made_up: Path):
+def test_missing_integers_stay_missing(made_up: Path):
     run = frame.load(made_up)
     rows = run.measurements
     missing = rows.loc[rows["workers"].isna(), "metric"]
@@ -78,7 +78,7 @@ def test_missing_counts_stay_missing_and_whole_numbers_whole(made_up: Path):
     assert rows["workers"].max() == 32
 
 
-def test_csv_says_the_same_with_claims_joined_by_one_blank(made_up: Path):
+def test_csv_equals_parquet_with_claims_joined_by_blanks(made_up: Path):
     with (made_up / "verdicts.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     run = frame.load(made_up)
@@ -87,26 +87,26 @@ def test_csv_says_the_same_with_claims_joined_by_one_blank(made_up: Path):
     assert [row["reason"] for row in rows] == list(run.verdicts["reason"])
 
 
-def test_the_six_verdicts_stay_apart_and_are_counted(made_up: Path):
+def test_six_verdicts_are_counted_separately(made_up: Path):
     info = json.loads((made_up / "run.json").read_text())
     assert set(info["counts"]) == set(verdicts.NAMES)
     assert info["counts"] == frame.load(made_up).counts
     assert min(info["counts"].values()) > 0
 
 
-def test_several_runs_are_one_tidy_frame(made_up: Path, tmp_path: Path):
+def test_runs_are_concatenated(made_up: Path, tmp_path: Path):
     made_up_run.write_small(tmp_path / "other", run_id="other")
     measurements, judged = frame.tidy(map(frame.load, (made_up, tmp_path / "other")))
     assert set(measurements["run_id"]) == set(judged["run_id"]) == {made_up_run.RUN_ID, "other"}
     assert len(judged) == len(made_up_run.verdicts()) + 1
 
 
-def test_runs_that_cannot_be_told_apart_are_not_mixed(made_up: Path):
+def test_runs_of_equal_id_are_rejected(made_up: Path):
     with pytest.raises(frame.BadInput, match="are both run"):
         frame.tidy([frame.load(made_up), frame.load(made_up)])
 
 
-def test_text_that_breaks_files_is_cleaned(tmp_path: Path):
+def test_control_characters_are_cleaned_in_files(tmp_path: Path):
     write_small(
         tmp_path, verdict="failed", reason="a\udcffb\x00c\x1b[31md\x1b]0;title\x07e\r\nf\x9bg"
     )
@@ -114,7 +114,7 @@ def test_text_that_breaks_files_is_cleaned(tmp_path: Path):
     assert frame.load(tmp_path).verdicts["reason"][0] == shown
 
 
-def test_a_text_is_bounded_in_every_file(tmp_path: Path):
+def test_text_is_bounded_in_every_file(tmp_path: Path):
     endless = "<b>" * 1_000_000
     write_small(tmp_path, verdict="failed", reason=endless, diagnosis=endless)
     sizes = {path.name: path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()}
@@ -124,7 +124,7 @@ def test_a_text_is_bounded_in_every_file(tmp_path: Path):
     assert "3.0 MB cut" in frame.load(tmp_path).verdicts["reason"][0]
 
 
-def test_facts_of_a_run_are_bounded(tmp_path: Path):
+def test_run_facts_are_bounded(tmp_path: Path):
     """A leaked process may have a command line of any length."""
     info = {**made_up_run.INFO, "leaks": ["process 7: <" * 1_000_000], "seed": 7}
     pages.write_pages(made_up_run.write_numbers(tmp_path, info, [], []))
@@ -138,7 +138,7 @@ def without(columns: tuple[str, ...], path: Path) -> None:
     pq.write_table(pq.ParquetFile(path).read().drop_columns(list(columns)), path)
 
 
-def test_an_older_run_lacks_columns_that_came_later(tmp_path: Path):
+def test_older_run_reads_missing_columns_as_null(tmp_path: Path):
     write_small(tmp_path, scenario="healthy", scenario_start=made_up_run.TIME, scenario_s=2.5)
     (row,) = frame.load(tmp_path).verdicts.to_dict("records")
     assert (row["scenario"], row["scenario_s"]) == ("healthy", 2.5)
@@ -154,7 +154,7 @@ def test_an_older_run_lacks_columns_that_came_later(tmp_path: Path):
         frame.load(tmp_path)
 
 
-def test_a_diagnosis_is_kept_beside_the_run(made_up: Path):
+def test_diagnosis_is_stored_in_run_directory(made_up: Path):
     failed = next(row for row in made_up_run.verdicts() if row["verdict"] == "failed")
     assert frame.load(made_up).diagnosis(failed["test"]) == made_up_run.DIAGNOSIS
 
@@ -169,7 +169,7 @@ def test_a_diagnosis_is_kept_beside_the_run(made_up: Path):
         ({"workers": "two"}, "invalid literal"),
     ],
 )
-def test_a_bad_row_is_refused_before_anything_is_written(tmp_path: Path, row: dict, message: str):
+def test_invalid_row_is_rejected_before_writing(tmp_path: Path, row: dict, message: str):
     with pytest.raises(ValueError, match=message):
         write_small(tmp_path / "run", **row)
     assert not (tmp_path / "run").exists()
@@ -185,12 +185,12 @@ def test_a_bad_row_is_refused_before_anything_is_written(tmp_path: Path, row: di
         ({"metric": ""}, "no 'metric'"),
     ],
 )
-def test_a_measurement_without_a_number_is_refused(columns: dict, message: str):
+def test_measurement_without_number_is_rejected(columns: dict, message: str):
     with pytest.raises(ValueError, match=message):
         frame.measurement_row(**{**made_up_run.measurements()[0], **columns})
 
 
-def test_a_run_without_what_reports_need_is_refused(tmp_path: Path):
+def test_run_info_without_required_key_is_rejected(tmp_path: Path):
     info = {key: value for key, value in made_up_run.INFO.items() if key != "seed"}
     with pytest.raises(ValueError, match="seed"):
         writer.write(tmp_path / "run", info, [], [])
@@ -222,27 +222,27 @@ def test_failed_write_leaves_only_files_before_it(tmp_path: Path, unwritable: st
         frame.load(tmp_path)
 
 
-def test_a_disk_that_fills_up_leaves_nothing_half_written(tmp_path: Path):
+def test_full_disk_leaves_no_partial_file(tmp_path: Path):
     with files_limited_to(4_000), pytest.raises(OSError, match=r"cannot write .*: File too large"):
         write_small(tmp_path)
     assert "run.json" not in names(tmp_path)
     assert names(tmp_path) < set(FILES)
 
 
-def test_writing_again_takes_the_old_run_json_away_first(tmp_path: Path):
+def test_rewriting_deletes_old_run_json_first(tmp_path: Path):
     write_small(tmp_path)
     with files_limited_to(100), pytest.raises(OSError, match="cannot write"):
         write_small(tmp_path)
     assert "run.json" not in names(tmp_path)
 
 
-def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path):
+def test_error_names_directory_that_cannot_be_created(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match=r"cannot write .*file/run: Not a directory"):
         write_small(tmp_path / "file" / "run")
 
 
-def test_a_device_is_written_to_and_stays_a_device():
+def test_device_is_written_in_place():
     with pytest.raises(OSError, match="cannot write /dev/full: No space left on device"):
         writer.write_file(Path("/dev/full"), "text")
     writer.write_file(Path("/dev/null"), "text")
@@ -250,14 +250,14 @@ def test_a_device_is_written_to_and_stays_a_device():
     assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
 
 
-def test_a_link_stays_a_link(tmp_path: Path):
+def test_link_is_written_through(tmp_path: Path):
     (tmp_path / "link").symlink_to(tmp_path / "real")
     writer.write_file(tmp_path / "link", "text")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_text() == "text"
 
 
-def test_the_reader_for_other_programs_is_reports_frame():
+def test_public_reader_is_reports_frame():
     assert reports.frame is frame
     with pytest.raises(AttributeError, match="'reports' has no attribute 'frames'"):
         reports.frames  # noqa: B018

@@ -35,7 +35,7 @@ def test_control_characters_are_made_visible(given, shown):
 
 @pytest.mark.parametrize("given", ["x" * 10_000, "é" * 5_000, "\0\n" * 3_000, "🙂" * 2_500])
 @pytest.mark.parametrize("most", [100, 1_000, 4_000])
-def test_bounded_text_says_how_much_was_cut(given: str, most: int):
+def test_bounded_text_has_size_of_cut(given: str, most: int):
     shown = text.bounded(given, most)
     assert most - 20 <= len(shown.encode()) <= most
     head, tail = shown.split("... ")[0], shown.split(" ...")[-1]
@@ -46,7 +46,7 @@ def test_bounded_text_says_how_much_was_cut(given: str, most: int):
     assert float(cut) * 1000 == pytest.approx(whole - most, abs=100)
 
 
-def test_short_text_stays_whole():
+def test_short_text_is_unchanged():
     assert text.bounded("x" * 100, 100) == "x" * 100
 
 
@@ -58,7 +58,7 @@ def test_amounts_have_a_unit(size: int, shown: str):
     assert text.amount(size) == shown
 
 
-def test_last_lines_are_read_from_the_end_only(tmp_path: Path, monkeypatch):
+def test_last_lines_are_read_from_the_end(tmp_path: Path, monkeypatch):
     log = tmp_path / "log"
     log.write_bytes(b"y" * 2_000_000 + b"\nsecond\n" + b"z" * 5_000 + b"\nlast \xff\n")
     monkeypatch.setattr(Path, "read_bytes", None)

@@ -36,7 +36,7 @@ def fault(time_s: float = 100.0, task: str = "worker/1", name: str = "any") -> d
     return event("fault_started", time_s, task, fault=name)
 
 
-def test_the_chief_s_lane_is_the_first_and_numbers_are_numbers(tmp_path: Path):
+def test_lanes_start_with_chief_in_numeric_order(tmp_path: Path):
     tasks = ("ps/0", "worker/10", "worker/2", "worker/1", "evaluator/0")
     made = [spawned(task, i) for i, task in enumerate(tasks)]
     chief = event("joined", 9.0, "worker/2", chief=True)
@@ -46,7 +46,7 @@ def test_the_chief_s_lane_is_the_first_and_numbers_are_numbers(tmp_path: Path):
     ]
 
 
-def test_a_lane_has_each_life_of_its_task(tmp_path: Path):
+def test_lane_has_each_life_of_task(tmp_path: Path):
     killed = {**ENDED, "code": None, "signal": 9, "ended_by_harness": True}
     line = written(
         tmp_path,
@@ -71,20 +71,20 @@ def test_a_lane_has_each_life_of_its_task(tmp_path: Path):
         ({"code": None, "signal": 99}, "signal 99"),
     ],
 )
-def test_a_life_s_end_is_named_in_the_picture(tmp_path: Path, how: dict[str, Any], words: str):
+def test_timeline_names_exit_of_life(tmp_path: Path, how: dict[str, Any], words: str):
     ended = event("exited", 101.0, "worker/1", **{**ENDED, **how})
     line = written(tmp_path, spawned("worker/1", 90.0), fault(), ended)
     assert words in fault_timelines.draw(line, "x")
 
 
-def test_a_coordinator_s_steps_are_those_of_its_workers(tmp_path: Path):
+def test_coordinator_steps_are_in_lanes_of_workers(tmp_path: Path):
     made = [spawned(task, 90.0) for task in ("chief/0", "worker/0", "worker/1")]
     by = {"worker/0": 3, "worker/1": 0}
     line = written(tmp_path, *made, event("executed", 95.0, "chief/0", by=by), fault())
     assert [lane.steps for lane in line.lanes] == [[], [-5.0], []]
 
 
-def test_a_fault_that_is_no_task_s_has_no_lane_and_is_drawn(tmp_path: Path):
+def test_fault_without_task_is_drawn_without_lane(tmp_path: Path):
     healed = event("fault_ended", 105.0, "link", fault="partition")
     task = spawned("worker/0", 90.0)
     line = written(tmp_path, task, fault(task="link", name="partition"), healed)
@@ -93,7 +93,7 @@ def test_a_fault_that_is_no_task_s_has_no_lane_and_is_drawn(tmp_path: Path):
     assert fault_timelines.draw(line, "x").count(fault_timelines.RED) == 2  # the two vertical lines
 
 
-def test_steps_that_are_far_apart_stay_apart(tmp_path: Path):
+def test_distant_steps_are_not_merged(tmp_path: Path):
     steps = [event("step", time_s, "worker/1") for time_s in (0.0, 50.0, 50.1, 50.4, 100.0)]
     line = written(tmp_path, spawned("worker/1", 0.0), *steps, fault(0.0))
     strokes = fault_timelines.strokes(line.lanes[0], line)
@@ -102,7 +102,7 @@ def test_steps_that_are_far_apart_stay_apart(tmp_path: Path):
     assert [a for a, _ in strokes] == pytest.approx([0, 50, 100], abs=line.stroke_s)
 
 
-def test_thousands_of_events_make_a_small_picture(tmp_path: Path):
+def test_timeline_is_small_for_many_events(tmp_path: Path):
     tasks = ("worker/0", "worker/1", "ps/0", "ps/1")
     made = [spawned(task, 0.0) for task in tasks]
     # Groups of steps, for the largest possible number of strokes.
@@ -119,21 +119,21 @@ def test_thousands_of_events_make_a_small_picture(tmp_path: Path):
     "line",
     ["no json", "[]", '{"event": "step"}', '{"event": "exited", "time_s": 1, "task": "a", "x": 1}'],
 )
-def test_a_history_with_holes_is_not_drawn(tmp_path: Path, line: str):
+def test_damaged_history_is_not_drawn(tmp_path: Path, line: str):
     written(tmp_path, spawned("worker/1", 90.0), fault())
     (tmp_path / "0.jsonl").write_text(line + "\n" + (tmp_path / "0.jsonl").read_text())
     assert fault_timelines.read(tmp_path) is None
 
 
-def test_without_a_fault_there_is_nothing_to_draw(tmp_path: Path):
+def test_timeline_is_missing_without_fault(tmp_path: Path):
     assert fault_timelines.read(tmp_path / "missing") is None
     write_lines(tmp_path / "a.jsonl", [spawned("worker/1", 90.0)])
     assert fault_timelines.read(tmp_path) is None
 
 
-def test_a_run_has_a_picture_of_each_cluster_that_was_hurt(made_up: Path):
+def test_run_has_timeline_of_each_faulted_cluster(made_up: Path):
     run = frame.load(made_up)
-    (picture,) = fault_timelines.of(run)
+    (picture,) = fault_timelines.draw_all(run)
     assert (picture.fault, picture.variant) == ("sigkill", "worker, mid-epoch")
     assert picture.test == run.verdicts.query("fault != ''")["test"].item()
     assert made_up_run.FAULTED in picture.svg
@@ -141,20 +141,20 @@ def test_a_run_has_a_picture_of_each_cluster_that_was_hurt(made_up: Path):
         assert words in picture.svg
 
 
-def test_what_tasks_call_themselves_cannot_leave_the_picture(tmp_path: Path):
+def test_timeline_escapes_task_names(tmp_path: Path):
     task = "<script>$x$\x1b[31m&\x00"
     drawn = fault_timelines.draw(written(tmp_path, spawned(task, 90.0), fault(task=task)), "x")
     assert "&lt;script&gt;$x$&amp;" in drawn
     assert not re.search(r"[\x00-\x08\x1b]|<script", drawn)
 
 
-def test_a_history_is_read_in_the_order_of_time(made_up: Path):
+def test_history_is_read_in_order_of_time(made_up: Path):
     events = read_by_reports.of_cluster(made_up / "events" / made_up_run.FAULTED)
     assert [e["event"] for e in events][:2] == ["spawned"] * 2
     assert [e["event"] for e in events][-3:] == ["fault_started", "exited", "exited"]
 
 
-def test_line_that_is_no_event_is_named_by_file_and_number(tmp_path: Path):
+def test_invalid_event_is_named_by_file_and_line(tmp_path: Path):
     path = tmp_path / "worker-0.0.jsonl"
     line = '{"event": "step", "time_s": %s, "task": "worker/0\u2028", "attempt": 0}\n'
     path.write_text(line % "1.0" + line % '"soon"' + line[:20])

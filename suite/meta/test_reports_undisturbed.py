@@ -35,7 +35,7 @@ def run_of(
     return made_up_run.write_numbers(directory, info, rows, [verdict])
 
 
-def test_a_calm_run_says_so_where_one_looks_for_it(tmp_path: Path):
+def test_quiet_run_has_no_warning(tmp_path: Path):
     run = run_of(tmp_path / "run", [0.0, 0.01])
     (shown,) = SECTION.shown(run)
     (line,) = shown.rows
@@ -46,13 +46,13 @@ def test_a_calm_run_says_so_where_one_looks_for_it(tmp_path: Path):
 @pytest.mark.parametrize(
     ("steals", "foreign", "load_1m", "says"),
     [
-        ([0.0, 0.0], 0.06, 0.1, "Of these: suite/benchmarks/test_a.py::test_timed_1[x]."),
-        ([0.0, 0.03], 0.0, 0.1, "Of these: suite/benchmarks/test_a.py::test_timed_1[x]."),
+        ([0.0, 0.0], 0.06, 0.1, "Noisy: suite/benchmarks/test_a.py::test_timed_1[x]."),
+        ([0.0, 0.03], 0.0, 0.1, "Noisy: suite/benchmarks/test_a.py::test_timed_1[x]."),
         ([0.03] * 7, 0.0, 0.1, "test_timed_4[x] and 2 others."),
-        ([0.0], 0.0, 1.2, "Others were at work when the run began"),
+        ([0.0], 0.0, 1.2, "The machine was busy before the run"),
     ],
 )
-def test_a_noisy_run_is_marked_in_the_summary(
+def test_noisy_run_is_flagged_in_summary(
     tmp_path: Path, steals: list[float], foreign: float, load_1m: float, says: str
 ):
     run = run_of(tmp_path / "run", steals, load_1m, foreign)
@@ -60,16 +60,16 @@ def test_a_noisy_run_is_marked_in_the_summary(
     assert says in shown.note
 
 
-def test_a_run_timed_beside_another_is_marked(tmp_path: Path):
+def test_run_timed_without_lock_is_flagged(tmp_path: Path):
     test = {"test": made_up_run.test_id("benchmarks", "a", "timed_0", "x")}
     both = [row(interference.STEAL, 0.0, **test), row(interference.LOCK, 0.0, **test)]
     verdict = made_up_run.verdict(made_up_run.SINGLE, "export", "loads")
     info = {**made_up_run.INFO, "exit_code": 0}
     run = made_up_run.write_numbers(tmp_path / "run", info, both, [verdict])
     (shown,) = SECTION.shown(run, brief=True)
-    assert "1 test timed without the machine's lock on timing: another run" in shown.note
+    assert "1 test timed without the timing lock, since another run" in shown.note
     assert interference.noisy(run) == [test["test"]]
 
 
-def test_where_nothing_was_timed_there_is_nothing_to_say(tmp_path: Path):
+def test_interference_is_empty_without_timed_tests(tmp_path: Path):
     assert SECTION.shown(run_of(tmp_path / "run", [])) == []

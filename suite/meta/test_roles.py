@@ -13,10 +13,10 @@ ADDRESSES = {"worker/0": "localhost:1", "worker/1": "localhost:2"}
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch):
-    """Return `told(**changes)`, which sets worker/1's variables, changed; None unsets one."""
+def set_role(monkeypatch: pytest.MonkeyPatch):
+    """Return `set_role(**changes)`, which sets worker/1's variables, changed; None unsets one."""
 
-    def tell(**changes: str | None) -> None:
+    def set_variables(**changes: str | None) -> None:
         for name in ROLE_VARIABLES:
             monkeypatch.delenv(name, raising=False)
         given = {**CLIENTS.environment("dtensor", "worker/1", ADDRESSES), **changes}
@@ -24,18 +24,18 @@ def told(monkeypatch: pytest.MonkeyPatch):
             if value is not None:
                 monkeypatch.setenv(name, value)
 
-    return tell
+    return set_variables
 
 
-def test_a_client_knows_its_place(told):
-    told()
+def test_client_reads_its_role(set_role):
+    set_role()
     role = role_from_dtensor()
     assert (role.task, role.index, role.chief) == ("worker/1", 1, False)
     assert (role.workers, role.cluster) == (CLIENTS.tasks, {"worker": list(ADDRESSES.values())})
 
 
-def test_without_addresses_it_is_alone(told):
-    told(DTENSOR_JOBS=None)
+def test_without_addresses_it_is_alone(set_role):
+    set_role(DTENSOR_JOBS=None)
     assert role_from_dtensor() == ALONE
 
 
@@ -49,8 +49,8 @@ def test_without_addresses_it_is_alone(told):
         ({"DTENSOR_JOBS": ""}, "DTENSOR_JOBS has 0 addresses"),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_one_line(told, changes, message):
-    told(**changes)
+def test_inconsistent_role_is_refused_in_one_line(set_role, changes, message):
+    set_role(**changes)
     with pytest.raises(BadInput, match=message) as refused:
         role_from_dtensor()
     assert "\n" not in str(refused.value)

@@ -10,13 +10,13 @@ import pytest
 
 from suite.meta.sources import ROOT, files, name, tree
 
-# The rooms from which each subpackage may import, besides itself. Standard library and packages
+# The rooms from which each subpackage may import, and its own room. Standard library and packages
 # are free. The harness may import `reports` and its rooms; `reports` may not import `suite`.
 HARNESS = {
     "plugin": {"pytest_plugin"},
     "pytest_plugin": {"ab", "faults", "metrics"},
     "ab": {"scenarios", "metrics"},
-    "faults": {"scenarios"},
+    "faults": {"scenarios", "checks"},
     "scenarios": {"session"},
     "session": {"cluster", "tables"},
     "checks": {"metrics", "tables"},

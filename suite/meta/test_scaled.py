@@ -22,12 +22,12 @@ def cluster(memories_mib: dict[str, float], joined_s: float, cpu_s: float = 3.0)
     """
     events = []
     for late, task in enumerate(memories_mib):
-        moments_s = {"spawned": 0.0, "joined": joined_s}
-        told = [Event(name, at, task, 0, {}) for name, at in moments_s.items()]
+        times_s = {"spawned": 0.0, "joined": joined_s}
+        reported = [Event(name, at, task, 0, {}) for name, at in times_s.items()]
         for step in range(1, 12):
             fields = {"step": step, "examples": 64}
-            told.append(Event("step", joined_s + 2.0 + EACH * (step - 1), task, 0, fields))
-        moved = (Event(e.name, e.time_s + 0.1 * late, e.task, 0, e.data) for e in told)
+            reported.append(Event("step", joined_s + 2.0 + EACH * (step - 1), task, 0, fields))
+        moved = (Event(e.name, e.time_s + 0.1 * late, e.task, 0, e.data) for e in reported)
         events += list(moved)
     tasks = tuple(memories_mib)
     run = Run(TRAINER, tasks, tasks, "ring", "none", in_order(events))
@@ -42,8 +42,8 @@ def found(*clusters: Trained) -> dict[str, float]:
 
 
 def test_one_cluster_s_numbers():
-    told = found(cluster(TWO, joined_s=1.0))
-    assert told == {
+    metrics = found(cluster(TWO, joined_s=1.0))
+    assert metrics == {
         "step_s": pytest.approx(EACH),
         "step_p90_s": pytest.approx(EACH),
         "step_p99_s": pytest.approx(EACH),
@@ -56,19 +56,19 @@ def test_one_cluster_s_numbers():
     }
 
 
-def test_clusters_side_by_side_add_up_and_the_slowest_to_form_counts():
-    told = found(cluster({"worker/0": 400.0}, 1.0), cluster({"worker/0": 500.0}, 1.5, cpu_s=4.0))
-    assert told["examples_per_s"] == pytest.approx(2 * 64 / EACH)
-    assert told["formation_s"] == pytest.approx(1.5)
-    assert (told["cpu_s"], told["peak_memory_mib"]) == (7.0, 500.0)
+def test_concurrent_clusters_add_up_and_the_slowest_forms_last():
+    metrics = found(cluster({"worker/0": 400.0}, 1.0), cluster({"worker/0": 500.0}, 1.5, cpu_s=4.0))
+    assert metrics["examples_per_s"] == pytest.approx(2 * 64 / EACH)
+    assert metrics["formation_s"] == pytest.approx(1.5)
+    assert (metrics["cpu_s"], metrics["peak_memory_mib"]) == (7.0, 500.0)
 
 
-def test_the_share_of_communication_is_what_a_step_takes_longer_together():
+def test_communication_share_is_the_extra_time_of_a_step():
     assert communication_share(apart_s=0.3, together_s=0.4) == pytest.approx(0.25)
     assert communication_share(apart_s=0.4, together_s=0.4) == 0
 
 
-def test_memory_is_told_of_each_task():
+def test_memory_is_reported_for_each_task():
     rows: list[tuple[Any, ...]] = []
 
     def record(*row: Any, **columns: Any) -> None:

@@ -1,4 +1,4 @@
-"""Self-check in seconds: clusters form, faults arrive, and checks tell right from wrong here.
+"""Self-check in seconds: clusters form, faults arrive, and checks find defects here.
 
 `pytest suite/` runs this file of suite/meta and no other.
 """

@@ -37,7 +37,7 @@ VERDICTS = {
     "test_deviates_otherwise": {"failed"},
     "test_mends_itself": {"unexpected_pass"},
     "test_cannot": {"unsupported"},
-    "test_cannot_and_nobody_knew": {"failed"},
+    "test_unsupported_without_a_row": {"failed"},
     "test_harness_breaks": {"harness_error"},
 }
 
@@ -242,7 +242,7 @@ def test_two_processes_find_the_same_and_take_no_timings(plugin_stage, sessions,
     assert one == two
 
 
-def test_scenarios_are_played_ahead_but_not_beside_what_is_timed(sessions):
+def test_scenarios_run_ahead_but_never_during_timed_tests(sessions):
     done = sessions["ahead"].result()
     assert " 6 passed, 3 deselected" in done.stdout, done.stdout
 
@@ -254,7 +254,7 @@ def test_dead_zygote_is_counted_and_reported(plugin_stage, sessions):
     assert "a zygote was started anew: tf_keras: the zygote was killed by sig" in done.stdout
 
 
-def test_each_process_plays_its_own_groups_ahead(sessions):
+def test_each_process_runs_its_own_groups_ahead(sessions):
     done = sessions["ahead on two"].result()
     assert " 2 passed" in done.stdout, done.stdout
 
@@ -265,7 +265,7 @@ def test_one_at_a_time_is_one_at_a_time(sessions):
     assert "1 error" in done.stdout
 
 
-def test_what_is_played_ahead_ends_with_the_session(plugin_stage, sessions):
+def test_scenarios_run_ahead_end_with_the_session(plugin_stage, sessions):
     done = sessions["ended early"].result()
     assert "1 failed" in done.stdout, done.stdout
     info = json.loads((plugin_stage / "early" / "run.json").read_text())
@@ -385,11 +385,9 @@ def test_listing_tests_makes_and_probes_nothing(monkeypatch, tmp_path):
     def never(*_):
         raise AssertionError("what only a run needs")
 
-    monkeypatch.setattr(setup.data, "resolve", never)
-    monkeypatch.setattr(setup.network, "probe", never)
-    monkeypatch.setattr(
-        setup.environments, "describe", lambda path, _: Interpreter(path, "3", "2.21")
-    )
+    monkeypatch.setattr(setup.dataset, "resolve", never)
+    monkeypatch.setattr(setup.addresses, "probe", never)
+    monkeypatch.setattr(setup, "describe", lambda path, _: Interpreter(path, "3", "2.21"))
     settings = options.read(options_with(run_dir=str(tmp_path / "run")))
     setup.settle(settings, runs=False)
     assert not (tmp_path / "run").exists()
@@ -399,7 +397,7 @@ def test_listing_tests_makes_and_probes_nothing(monkeypatch, tmp_path):
     ("args", "lists"),
     [(["--collect-only"], True), (["--fixtures"], True), (["--setup-plan"], True), ([], False)],
 )
-def test_listing_is_told_from_running(pytestconfig, args, lists):
+def test_listing_is_distinguished_from_running(pytestconfig, args, lists):
     given = SimpleNamespace(option=pytestconfig._parser.parse(args))
     assert plugin.only_lists(given) is lists  # type: ignore[arg-type]
 

@@ -48,10 +48,10 @@ def newer_than_3_8(path: Path) -> str:
 def imports_what_a_task_may_lack(path: Path) -> set[str]:
     """Return imported modules that a TensorFlow environment may lack, without local files."""
     foreign = imports(path) - WORKERS_MAY_IMPORT
-    return {module for module in foreign if not lies_beside(path, module)}
+    return {module for module in foreign if not is_sibling(path, module)}
 
 
-def lies_beside(path: Path, module: str) -> bool:
+def is_sibling(path: Path, module: str) -> bool:
     return any((path.parent / name).exists() for name in (f"{module}.py", f"{module}/__init__.py"))
 
 

@@ -31,13 +31,13 @@ def test_only_chief_and_workers_train():
     assert PS.workers == ("worker/0", "worker/1")
 
 
-def test_a_chief_beside_parameter_servers_coordinates():
+def test_chief_of_parameter_servers_coordinates():
     topology = Topology((("chief", 1), ("ps", 1), ("worker", 2)))
     assert topology.workers == ("worker/0", "worker/1")
     assert topology.with_workers(3).jobs == (("chief", 1), ("ps", 1), ("worker", 3))
 
 
-def test_workers_run_the_training_loop_unless_a_chief_coordinates_them():
+def test_workers_run_the_loop_unless_a_chief_coordinates():
     coordinated = Topology((("chief", 1), ("ps", 1), ("worker", 2)))
     assert coordinated.drivers == ("chief/0",)
     assert coordinated.with_workers(3).drivers == ("chief/0",)
@@ -45,7 +45,7 @@ def test_workers_run_the_training_loop_unless_a_chief_coordinates_them():
         assert topology.drivers == topology.workers
 
 
-def test_a_single_process_is_worker_0_and_is_told_nothing():
+def test_single_process_is_worker_0_without_variables():
     alone = Topology()
     assert alone.tasks == alone.workers == ("worker/0",)
     assert alone.environment("tf_config", "worker/0", {}) == {}
@@ -60,7 +60,7 @@ def test_tf_config_has_one_cluster_and_each_task_s_own_place():
     assert configs["worker/1"]["task"] == {"type": "worker", "index": 1}
 
 
-def test_an_evaluator_is_told_of_the_cluster_but_is_no_member():
+def test_evaluator_sees_the_cluster_but_is_no_member():
     topology = Topology((("worker", 1), ("evaluator", 1)))
     config = tf_config(topology, "evaluator/0")
     assert config["cluster"] == {"worker": ["127.0.0.1:2222"]}
@@ -87,7 +87,7 @@ def test_dtensor_clients_get_their_number_and_all_addresses():
 
 
 @pytest.mark.parametrize("role", ["tf_config", "dtensor"])
-def test_every_variable_that_tells_a_role_is_known_to_the_launcher(role: str):
+def test_every_role_variable_is_known_to_the_launcher(role: str):
     assert set(WORKERS.environment(role, "worker/0", addresses(WORKERS))) <= set(ROLE_VARIABLES)
 
 
@@ -120,7 +120,7 @@ def test_no_workers_are_refused():
         WORKERS.with_workers(0)
 
 
-def test_a_task_outside_the_cluster_and_an_unknown_role_are_mistakes():
+def test_unknown_task_or_role_is_an_error():
     with pytest.raises(ValueError, match="worker/2 is not in this cluster"):
         WORKERS.environment("tf_config", "worker/2", addresses(WORKERS))
     with pytest.raises(ValueError, match="unknown role 'flags'"):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
+from pathlib import Path
 
 import pytest
 
+from reports.core.verdicts import NAMES, is_red
 from suite.harness.core.errors import (
     BadInput,
     CheckFailed,
@@ -14,8 +15,9 @@ from suite.harness.core.errors import (
     TrainerFailed,
     Unsupported,
 )
+from suite.harness.pytest_plugin.run_record import Recorder
 from suite.harness.tables.expectations import Row
-from suite.harness.tables.verdicts import VERDICTS, badness, decide
+from suite.harness.tables.verdicts import decide
 
 URL = "https://example.org/thread"
 DEVIATION = Row("*", "*", "known_deviation", "Known since long.", "of type PerReplica", URL)
@@ -36,17 +38,6 @@ BLAMED_ON_THE_HARNESS = [
     OSError(28, "No space left on device"),
     pytest.skip.Exception("no reason"),
 ]
-
-
-def test_there_are_six_verdicts():
-    assert set(VERDICTS) == {
-        "passed",
-        "failed",
-        "known_deviation",
-        "unexpected_pass",
-        "unsupported",
-        "harness_error",
-    }
 
 
 def test_what_ends_well_is_passed():
@@ -134,13 +125,23 @@ def test_a_reason_is_one_line_that_fits_a_table():
     assert decide(CheckFailed("")).reason == "no message"
 
 
-def test_worse_verdicts_count_more():
-    order = [
-        "passed",
-        "unsupported",
-        "known_deviation",
-        "unexpected_pass",
-        "harness_error",
+def test_verdicts_are_six_from_worst_to_best():
+    assert NAMES == (
         "failed",
-    ]
-    assert all(badness(a) < badness(b) for a, b in itertools.pairwise(order))
+        "harness_error",
+        "unexpected_pass",
+        "known_deviation",
+        "unsupported",
+        "passed",
+    )
+    assert {name for name in NAMES if is_red({name: 1})} == set(NAMES[:3])
+
+
+@pytest.mark.parametrize("phases", [("passed", "failed"), ("failed", "passed", "harness_error")])
+def test_worst_phase_sets_the_verdict(tmp_path: Path, phases: tuple[str, ...]):
+    record = Recorder(tmp_path)
+    for verdict in phases:
+        found = {"test": "test_a", "measurements": [], "duration_s": 1.0}
+        record.take({**found, "row": {"verdict": verdict}})
+    (row,) = record.verdicts
+    assert row == {"verdict": "failed", "duration_s": float(len(phases))}

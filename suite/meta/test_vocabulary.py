@@ -29,7 +29,7 @@ ROW = BY_NAME["single_process"]
             "cases(families=...): unknown name 'mwsm' (did you mean 'mwms'?)",
         ),
         ({"backends": "all"}, "unknown name 'all'; choose from each, first"),
-        ({"flavours": "frist"}, "unknown name 'frist' (did you mean 'first'?)"),
+        ({"flavors": "frist"}, "unknown name 'frist' (did you mean 'first'?)"),
         ({"familys": ("mwms",)}, "cases(...): unknown name 'familys' (did you mean 'families'?)"),
         ({"events": "step"}, "'step' is one string; give a tuple: ('step',)"),
     ],

@@ -2,9 +2,8 @@
 
 For mwms/autoshard-file. With enough files, each worker gets whole files. With fewer files than
 workers, TensorFlow must report an error. The chief writes the files before the cluster has formed,
-so all files exist when workers read. Record r (a line that holds r) is in file r
-
-records.
+so all files exist when workers read. Record r (a line that holds r) is in file
+r // records.
 """
 
 import os

@@ -212,7 +212,7 @@ def parsed():
     bytes_per_pack = workload.number(int, 0)
     add("--bytes-per-pack", type=bytes_per_pack, default=0, metavar="N", help="0: all in one")
     add("--timeout-seconds", type=seconds, metavar="S", help="of a collective (default: none)")
-    where = "by CommunicationOptions of the strategy, or of each call besides (default)"
+    where = "by CommunicationOptions of the strategy, or of each call (default)"
     add("--options-by", choices=("strategy", "call"), default="call", help=where)
     add("--inter-op", type=whole, metavar="N", help="threads that run operations side by side")
     add("--intra-op", type=whole, metavar="N", help="threads within an operation")

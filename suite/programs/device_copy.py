@@ -49,9 +49,9 @@ def main():
     workload.OneLineParser(prog=NAME, description=__doc__).parse_args()
     events = EventWriter()
     source, target = keras_support.logical_devices(2)
-    told, begins, ends = copied(source, target)
+    sizes, begins, ends = copied(source, target)
     what = "gpu_copy" if source.startswith("GPU") else "cpu_copy"
-    events.write("limit", what=what, bytes=told, begins_s=begins, ends_s=ends)
+    events.write("limit", what=what, bytes=sizes, begins_s=begins, ends_s=ends)
 
 
 if __name__ == "__main__":

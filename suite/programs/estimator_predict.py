@@ -58,7 +58,7 @@ def main():
         config = tf.estimator.RunConfig(tf_random_seed=args.seed, **config)
         return tf.estimator.Estimator(model_fn, model_dir=args.model_dir, config=config)
 
-    def tell(by, metrics, step=args.steps_per_epoch):
+    def report(by, metrics, step=args.steps_per_epoch):
         events.write("evaluated", by=by, global_step=step, metrics=metrics)
 
     classifier = estimator(trainer.make_model_fn(args, reporter))
@@ -66,10 +66,10 @@ def main():
     distributed = estimator(trainer.make_model_fn(args, reporter), eval_distribute=strategy)
     for by, one in (("evaluate", classifier), ("eval_distribute", distributed)):
         result = one.evaluate(input_fn)
-        tell(by, estimator_support.metrics_of(result), int(result["global_step"]))
+        report(by, estimator_support.metrics_of(result), int(result["global_step"]))
 
     logits = [p["logits"] for p in classifier.predict(input_fn)]
-    tell("predict", metrics_of(np.array(logits, np.float64), data.y_test))
+    report("predict", metrics_of(np.array(logits, np.float64), data.y_test))
     for model_fn in (as_documented, without_labels):
         error = ""
         try:

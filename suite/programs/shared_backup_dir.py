@@ -49,14 +49,14 @@ def main():
         if first_run and epoch == EPOCHS - 2:
             raise Interrupted
 
-    def tell(_logs):
+    def report_restored(_logs):
         state = keras_support.state(model)
         where = {"path": backup, "global_step": state["iterations"]}
         events.write("restored", seconds=None, **where, **state)
 
     callbacks = [
         tf.keras.callbacks.BackupAndRestore(backup),
-        tf.keras.callbacks.LambdaCallback(on_train_begin=tell, on_epoch_end=save_other),
+        tf.keras.callbacks.LambdaCallback(on_train_begin=report_restored, on_epoch_end=save_other),
     ]
     x, error = np.ones((STEPS, 4), np.float32), ""
     try:

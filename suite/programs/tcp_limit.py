@@ -92,25 +92,25 @@ def main():
         raise workload.BadInput("TF_CONFIG has %d workers, not 2" % len(role.workers))
     events = EventWriter(role.task)
 
-    def tell(what, timed):
-        taken, begins, ends = timed
-        events.write("limit", what=what, bytes=taken, begins_s=begins, ends_s=ends)
+    def report(what, timed):
+        sizes, begins, ends = timed
+        events.write("limit", what=what, bytes=sizes, begins_s=begins, ends_s=ends)
 
     host, port = next(iter(role.cluster.values()))[0].rsplit(":", 1)
     if role.index == 0:
         with socket.create_server((host, int(port))) as server:
             events.write("serving", target="%s:%s" % (host, port))
             with server.accept()[0] as peer:
-                tell("tcp_stream", received(peer))
+                report("tcp_stream", received(peer))
             with server.accept()[0] as peer:
                 echoed(peer)
-        tell("memcpy", copied())
+        report("memcpy", copied())
     else:
         with socket.create_connection((host, int(port))) as peer:
             streamed(peer, args.seconds)
             peer.recv(1)  # until the peer has received everything
         with socket.create_connection((host, int(port))) as peer:
-            tell("tcp_ping", pinged(peer, args.seconds))
+            report("tcp_ping", pinged(peer, args.seconds))
 
 
 if __name__ == "__main__":

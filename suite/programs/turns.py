@@ -55,9 +55,9 @@ class Turns(object):
 
     def wait(self):
         """Wait until the other process passes the turn, leaves or exits."""
-        told = os.read(self.mine, NUMBER.size)
-        if told:
-            (self.heard,) = NUMBER.unpack(told)
+        data = os.read(self.mine, NUMBER.size)
+        if data:
+            (self.heard,) = NUMBER.unpack(data)
 
     def _meet(self):
         # In the same order on both sides: each open waits for its counterpart.

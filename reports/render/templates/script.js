@@ -1,4 +1,4 @@
-// Filters and sorts the table of verdicts; without this script every row is simply there.
+// Filter and sort the table of verdicts. Without this script all rows are visible.
 (() => {
   const form = document.querySelector(".filters");
   const table = document.querySelector("table.verdicts");
@@ -60,7 +60,7 @@
     }
     if (cell || link) apply();
   });
-  // Paper cannot unfold anything.
+  // Unfold all details, since paper cannot.
   window.addEventListener("beforeprint", () => {
     for (const details of document.querySelectorAll("details")) details.open = true;
   });

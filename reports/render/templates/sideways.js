@@ -1,5 +1,5 @@
 "use strict";
-// Says which tables and charts are wider than their place; without it only a shadow at their edge does.
+// Label tables and charts that are wider than the page. Without this script only a shadow shows it.
 (() => {
   function mark() {
     for (const box of document.querySelectorAll(".wide, .chart")) {

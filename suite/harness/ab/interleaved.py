@@ -26,15 +26,20 @@ from suite.harness.core.deadlines import wait_until
 from suite.harness.core.errors import HarnessError
 from suite.harness.core.history import Run
 from suite.harness.metrics.interference import Watch
-from suite.harness.scenarios import base as staging
 from suite.harness.scenarios import small_programs
-from suite.harness.scenarios.base import Launch
+from suite.harness.scenarios.base import (
+    EPOCH_STEPS,
+    Launch,
+    coordinated,
+    endless_work,
+    wait_all_step,
+)
 from suite.harness.session.session import Launch as SessionLaunch
 
 TURN_S = 0.05  # long compared to a handover, short compared to disturbances
 # Limit of turns of each side in a pair; long steps get fewer turns in the same time. More turns add
 # little about the same processes: pairs differ by more than the scatter of their turns (`python -m
-# reports trials`).
+# suite.campaigns trials`).
 TURNS = 60
 # Turns per pair where processes differ, so that the rest of the budget goes to more processes. The
 # best division is by variances and costs (Kalibera and Jones, ISMM 2013). Here turns get the
@@ -75,7 +80,7 @@ def launches(launch: SessionLaunch, sides: Sequence[Side]) -> Iterator[list[Sess
         launch.engine.apart(
             f"{side.name}-",
             python=side.interpreter.python,
-            flavours={side.case.keras: side.interpreter.environment(side.case.keras)},
+            flavors={side.case.keras: side.interpreter.environment(side.case.keras)},
             spawn="exec",
             malloc=launch.session.settings.malloc or "keep",
         )
@@ -94,13 +99,12 @@ def launches(launch: SessionLaunch, sides: Sequence[Side]) -> Iterator[list[Sess
 def cluster_of(launch: Launch, own: dict[str, Any], how: dict[str, Any]) -> Cluster:
     """Return a cluster that trains endlessly; its leader has the flags `own` and takes turns."""
     row = launch.case.trainer
-    coordinated = staging.coordinated(row)
     timed = small_programs.program(launch, "paired_trainer", flags=row.flags)
     flags = {**_endless(launch), "program": row.program}
     if row.path == AS_DOCUMENTED:
         flags["approach"] = row.name
     # Asynchronous workers would each need their own turns. A single worker runs the same code.
-    workers = None if row.synchronous or coordinated else 1
+    workers = None if row.synchronous or coordinated(row) else 1
     cluster = launch(timed, workers=workers, flags={**flags, **how, "tick": row.tick})
     cluster.plan = replace(cluster.plan, task_flags={cluster.drivers[0]: own})
     return cluster
@@ -108,7 +112,7 @@ def cluster_of(launch: Launch, own: dict[str, Any], how: dict[str, Any]) -> Clus
 
 def _endless(launch: Launch) -> dict[str, Any]:
     model = launch.case.trainer.model or None
-    return staging.endless_work(launch, staging.EPOCH_STEPS, model=model)
+    return endless_work(launch, EPOCH_STEPS, model=model)
 
 
 def documented(launch: Launch) -> Run:
@@ -120,7 +124,7 @@ def documented(launch: Launch) -> Run:
     flags = {**_endless(launch), "approach": row.name}
     with launch(row, flags=flags) as cluster:
         cluster.start()
-        staging.wait_all_step(cluster, event=row.tick)
+        wait_all_step(cluster, event=row.tick)
         return cluster.run()
 
 
@@ -137,8 +141,10 @@ def measured(launches: Sequence[Launch], number: int, slow_down: float, turns: i
         owns[1]["slow-down"] = slow_down or None
         base, new = (cluster_of(*side, how) for side in zip(launches, owns, strict=True))
         if slow_down and len(new.drivers) > 1:
-            told = "planted where one process leads; several wait for each other's planted time too"
-            raise HarnessError(f"--slow-down: {told}")
+            raise HarnessError(
+                "--slow-down: needs a single leading process; several would also wait for each "
+                "other's injected delay"
+            )
         with base, new:
             began_s = time.monotonic()
             with Watch() as watch:
@@ -147,18 +153,18 @@ def measured(launches: Sequence[Launch], number: int, slow_down: float, turns: i
                 clusters = {"base": base, "new": new}
                 _wait_for_turns((base, new))
             runs = {name: cluster.run() for name, cluster in clusters.items()}
-    told = {name: run.of("timed") for name, run in runs.items()}
+    timed = {name: run.of("timed") for name, run in runs.items()}
     # The slower side may have reached the time limit a turn earlier.
-    both = min(len(events) for events in told.values())
-    told = {name: events[:both] for name, events in told.items()}
+    common = min(len(events) for events in timed.values())
+    timed = {name: events[:common] for name, events in timed.items()}
     return Pair(
-        {name: [e["wall_s"] / e["steps"] for e in events] for name, events in told.items()},
+        {name: [e["wall_s"] / e["steps"] for e in events] for name, events in timed.items()},
         {name: len(run.workers) for name, run in runs.items()},
         {name: run.of("warm")[0].time_s - began_s for name, run in runs.items()},
         {name: run.collective for name, run in runs.items()},
         watch.steal,
         watch.foreign,
-        min(sum(event["wall_s"] for event in events) for events in told.values()),
+        min(sum(event["wall_s"] for event in events) for events in timed.values()),
     )
 
 

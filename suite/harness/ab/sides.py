@@ -16,9 +16,8 @@ from reference_trainers import BY_NAME, Trainer
 from suite.harness.core import backends
 from suite.harness.core.errors import BadInput, HarnessError
 from suite.harness.core.paths import ROOT
-from suite.harness.core.versions import FLAVOURS, NO_KERAS
-from suite.harness.environment import interpreter as environments
-from suite.harness.environment.interpreter import Interpreter
+from suite.harness.core.versions import FLAVORS, NO_KERAS
+from suite.harness.environment.interpreter import Interpreter, describe
 
 if TYPE_CHECKING:
     from suite.harness.core.case import Case
@@ -46,7 +45,7 @@ KINDS = (
     Kind("document", "", (DOCUMENTED,)),
     Kind("trainer", "trainer", tuple(BY_NAME)),
     Kind("backend", "backend", tuple(backends.BY_NAME)),
-    Kind("keras", "keras", FLAVOURS),
+    Kind("keras", "keras", FLAVORS),
     Kind("python", "python"),  # any other name is an interpreter
 )
 
@@ -86,7 +85,7 @@ def chosen(base: str | None, new: str | None, options: Any) -> dict[str, Any]:
 def check(base: str | None, scale: float) -> None:
     """Raise BadInput for an interpreter without TensorFlow, before any measurement."""
     if base is not None and kind_of("--base", base).name == "python":
-        environments.describe(base, scale)
+        describe(base, scale)
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ class Side:
 
 def interpreter_of(base: str, interpreter: Interpreter) -> Interpreter:
     """Return the interpreter of the base side; `interpreter` is that of the new side."""
-    return environments.describe(base) if kind_of("--base", base).name == "python" else interpreter
+    return describe(base) if kind_of("--base", base).name == "python" else interpreter
 
 
 def document_of(row: Trainer) -> Path:
@@ -130,8 +129,8 @@ def base_of(base: str, case: Case, interpreter: Interpreter) -> Side:
     """
     kind, row = kind_of("--base", base), case.trainer
     if kind.name == "document" and not document_of(row).exists():
-        told = f"the bare calls of {row.name}'s document are not in {document_of(row)}"
-        raise HarnessError(told)
+        missing = f"the bare calls of {row.name}'s document are not in {document_of(row)}"
+        raise HarnessError(missing)
     if kind.name == "backend" and base not in row.backends:
         raise HarnessError(f"{row.name} has no backend {base} to compare {case.backend} with")
     if kind.name == "keras" and not row.keras:
@@ -145,7 +144,7 @@ def base_of(base: str, case: Case, interpreter: Interpreter) -> Side:
     }.get(kind.name, dict)()
     side = Side("base", replace(case, **changes), interpreter)
     keras = side.case.keras
-    if side.case.trainer.keras and keras not in interpreter.flavours:
+    if side.case.trainer.keras and keras not in interpreter.flavors:
         raise HarnessError(f"{interpreter.python} has no {keras} to compare {case.keras} with")
     return side
 
@@ -167,14 +166,14 @@ def comparable(
 
 
 def _another(row: Trainer, case: Case, interpreter: Interpreter) -> dict[str, Any]:
-    first = next(iter(interpreter.flavours), NO_KERAS)
-    flavour = case.keras if case.keras != NO_KERAS else first
+    first = next(iter(interpreter.flavors), NO_KERAS)
+    flavor = case.keras if case.keras != NO_KERAS else first
     return {
         "trainer": row,
         "backend": case.backend if case.backend in row.backends else row.backends[0],
-        "keras": flavour if row.keras else NO_KERAS,
+        "keras": flavor if row.keras else NO_KERAS,
     }
 
 
-def _counterpart(flavour: str, interpreter: Interpreter) -> str:
-    return flavour if flavour in interpreter.flavours else COUNTERPARTS.get(flavour, flavour)
+def _counterpart(flavor: str, interpreter: Interpreter) -> str:
+    return flavor if flavor in interpreter.flavors else COUNTERPARTS.get(flavor, flavor)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 
 from suite.harness.checks.assertions import (
-    asked,
-    asked_steps,
     check,
     equal,
+    flag_value,
     last_attempt,
     only,
+    requested_steps,
     require,
     some,
 )
@@ -29,7 +29,7 @@ def finishes_requested_steps(run: Run) -> None:
         exited = only(f"end of {task}", run.of("exited", task, attempt))
         equal(f"exit code of {task}", exited["code"], 0)
         finished = only(f"`finished` of {task}", run.of("finished", task, attempt))
-        wanted = asked_steps(run)
+        wanted = requested_steps(run)
         found = finished["global_step"]
         exact = run.trainer.synchronous or run.trainer.aggregates
         enough = found == wanted if exact else found >= wanted
@@ -66,7 +66,7 @@ def epochs_accounted(run: Run) -> None:
 @check
 def examples_accounted(run: Run) -> None:
     """Require that each worker processes a batch for each of its replicas in every step."""
-    batch = asked(run, "batch-size") * run.devices
+    batch = flag_value(run, "batch-size") * run.devices
     for event in some("step", run.of("step")):
         equal(f"examples of {event.task} in step {event['global_step']}", event["examples"], batch)
 

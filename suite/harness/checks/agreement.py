@@ -66,8 +66,10 @@ def replica_on_each_device(run: Run) -> None:
 def replicas_in_sync(run: Run) -> None:
     """Require that all devices hold the same weights after each epoch, and that they change."""
     for task in run.workers:
-        told = some(f"weights of {task}", run.of("weights", task))
-        for e in told:
+        reports = some(f"weights of {task}", run.of("weights", task))
+        for e in reports:
             where = f"copies of {task}'s {e['when']} weights at step {e['global_step']}"
             equal(where, e["copies"], [e["digest"]] * run.devices)
-        require(told[0]["digest"] != told[-1]["digest"], f"training changed no weights of {task}")
+        require(
+            reports[0]["digest"] != reports[-1]["digest"], f"training changed no weights of {task}"
+        )

@@ -44,7 +44,7 @@ def close(what: str, found: float, wanted: float, relative: float) -> None:
 
 def same(what: str, sides: Mapping[str, Any]) -> Any:
     """Require that all sides (name -> value) are equal, and at least one. Return the value."""
-    require(sides, f"{what}: nobody reports it")
+    require(sides, f"{what}: no report")
     (first, wanted), *others = sides.items()
     for name, found in others:
         require(found == wanted, f"{what}: {name} has {found!r}, {first} has {wanted!r}")
@@ -75,12 +75,12 @@ def weights(run: Run, when: str, task: str, attempt: int | None = None) -> list[
     return [e for e in run.of("weights", task, attempt) if e["when"] == when]
 
 
-def asked(run: Run, flag: str) -> Any:
+def flag_value(run: Run, flag: str) -> Any:
     """Return the value of a flag of the run; require that the flag was given."""
     require(run.flags.get(flag) is not None, f"the run was started without --{flag}")
     return run.flags[flag]
 
 
-def asked_steps(run: Run) -> int:
+def requested_steps(run: Run) -> int:
     """Return the number of steps that were requested, over all epochs."""
-    return int(asked(run, "epochs")) * int(asked(run, "steps-per-epoch"))
+    return int(flag_value(run, "epochs")) * int(flag_value(run, "steps-per-epoch"))

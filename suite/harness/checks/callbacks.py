@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from suite.harness.checks.assertions import asked, check, close, equal, require, some
+from suite.harness.checks.assertions import check, close, equal, flag_value, require, some
 from suite.harness.core.history import Run
 
 PRINTED = re.compile(r"Learning rate for epoch (\d+) is (\S+)")
@@ -22,7 +22,7 @@ def _factor(epoch: int) -> float:
 @check
 def learning_rate_follows_schedule(run: Run) -> None:
     """Require that each epoch trains at the schedule's rate and prints it."""
-    base = float(asked(run, "learning-rate"))
+    base = float(flag_value(run, "learning-rate"))
     for task in run.workers:
         epochs = some(f"epoch of {task}", run.of("epoch", task))
         last = epochs[-1]["epoch"]

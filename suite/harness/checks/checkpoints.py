@@ -6,13 +6,13 @@ from itertools import combinations
 from pathlib import Path
 
 from suite.harness.checks.assertions import (
-    asked,
-    asked_steps,
     check,
     close,
     equal,
+    flag_value,
     last_attempt,
     only,
+    requested_steps,
     require,
     same,
     some,
@@ -120,7 +120,7 @@ def saves_first_and_last(run: Run) -> None:
     task = chief(run)
     saved = [e["global_step"] for e in some("checkpoint", run.of("checkpoint_saved", task))]
     equal("step of the first checkpoint", saved[0], 0)
-    equal("step of the last checkpoint", saved[-1], asked_steps(run))
+    equal("step of the last checkpoint", saved[-1], requested_steps(run))
 
 
 @check
@@ -144,7 +144,7 @@ def evaluates_the_latest(run: Run) -> None:
 @check
 def backup_removed(run: Run) -> None:
     """Require that the backup that training resumed from is deleted after a normal end."""
-    directory = Path(asked(run, "model-dir")) / "backup"
+    directory = Path(flag_value(run, "model-dir")) / "backup"
     used = [e["path"] for e in run.of("restored") if Path(e["path"]).is_relative_to(directory)]
     some(f"use of a backup in {directory}", used)
     left = sorted(str(p.relative_to(directory)) for p in directory.rglob("*") if p.is_file())

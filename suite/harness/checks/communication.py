@@ -44,7 +44,7 @@ def collective_results_are_right(run: Run) -> None:
 def tensors_are_packed(run: Run) -> None:
     """Require that an all-reduce of several tensors uses several packs, as requested."""
     found = packs(run)
-    require(bool(found), "no all-reduce of several tensors is told of in the workers' logs")
+    require(bool(found), "the workers' logs show no all-reduce of several tensors")
     require(
         min(found) > 1,
         f"with {run.flags.get('bytes-per-pack')} bytes per pack all tensors were reduced in one",

@@ -25,7 +25,7 @@ def metric_by_epoch(run: Run, name: str, task: str | None = None) -> list[float]
 
 def _falls(what: str, values: list[float], least: float) -> None:
     """Require that each value is below the one before, and the last by `least` below the first."""
-    require(len(values) > 1, f"{what}: {values}, too few to tell a direction")
+    require(len(values) > 1, f"{what}: {values}, too few to show a direction")
     require(all(math.isfinite(v) for v in values), f"{what} is not finite: {values}")
     pairs = pairwise(values)
     require(all(later < earlier for earlier, later in pairs), f"{what} does not fall: {values}")

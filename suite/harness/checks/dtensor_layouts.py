@@ -13,13 +13,15 @@ REFUSED = ("divisible", "evenly divide")  # in TensorFlow's error for shards of 
 
 def _arrays(run: Run, kind: str) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
     """Return the layout, the same for all tasks, and all components of each array of a kind."""
-    told = {
-        task: only(f"layout that {task} tells", run.of("laid_out", task))[kind]
+    reports = {
+        task: only(f"layout that {task} reports", run.of("laid_out", task))[kind]
         for task in run.workers
     }
     found = []
-    for number in range(same(f"number of {kind}", {t: len(arrays) for t, arrays in told.items()})):
-        sides = {task: arrays[number] for task, arrays in told.items()}
+    for number in range(
+        same(f"number of {kind}", {t: len(arrays) for t, arrays in reports.items()})
+    ):
+        sides = {task: arrays[number] for task, arrays in reports.items()}
         layout = {
             key: same(f"{key} of {kind} {number}", {t: a[key] for t, a in sides.items()})
             for key in ("specs", "shape")
@@ -70,9 +72,9 @@ def gradients_reduced(run: Run) -> None:
 @check
 def assigned_is_read(run: Run) -> None:
     """Require that a step reads back the value that it has assigned to a variable."""
-    told = only("step that reads", run.of("read_back"))
-    require(any(told["assigned"]), f"nothing was assigned: {told['assigned']}")
-    for assigned, read in zip(told["assigned"], told["read"], strict=True):
+    values = only("step that reads", run.of("read_back"))
+    require(any(values["assigned"]), f"nothing was assigned: {values['assigned']}")
+    for assigned, read in zip(values["assigned"], values["read"], strict=True):
         close("sum read in the step, of what it had assigned", read, assigned, 1e-5)
 
 
@@ -92,4 +94,4 @@ def indivisible_batch_refused(run: Run) -> None:
 def sharded_export_refused(run: Run) -> None:
     """Require that the export of a model with sharded weights fails."""
     error = only("answer to the export of shards", _refused(run, "sharded export"))
-    require(error, "a model with weights in shards was exported, and nobody refused")
+    require(error, "a model with weights in shards was exported without an error")

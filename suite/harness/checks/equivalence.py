@@ -101,11 +101,11 @@ def _loss_by_step(run: Run) -> dict[int, tuple[float, int]]:
 
 def _arrays(run: Run, when: str) -> list[list[npt.NDArray[np.floating]]]:
     """Return the weights of each report, the same for all workers, from the first's files."""
-    told = {
+    reports = {
         task: some(f"{when} weights of {task}", weights(run, when, task)) for task in run.workers
     }
-    same(f"{when} weights", {task: [e["digest"] for e in es] for task, es in told.items()})
-    return [_loaded(event["npz"]) for event in told[run.workers[0]]]
+    same(f"{when} weights", {task: [e["digest"] for e in es] for task, es in reports.items()})
+    return [_loaded(event["npz"]) for event in reports[run.workers[0]]]
 
 
 def _loaded(npz: str) -> list[npt.NDArray[np.floating]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from suite.harness.checks.assertions import (
-    asked_steps,
     check,
     equal,
     last_attempt,
     only,
+    requested_steps,
     require,
     some,
     weights,
@@ -44,7 +44,7 @@ def peers_continue(run: Run, *, harmless: bool = False) -> None:
             exited = None
         code = exited["code"] if exited else 0
         equal(f"exit code of {task} after {fault['fault']} of {fault.task}", code, 0)
-        made = [e for e in run.made_by(task, lost_s) if not back or e.time_s < back[0]]
+        made = [e for e in run.steps_of(task, lost_s) if not back or e.time_s < back[0]]
         require(
             len(made) >= GOING_ON or run.of("finished", task),
             f"{task} made {len(made)} steps after {fault['fault']} of {fault.task}",
@@ -88,8 +88,8 @@ def no_premature_success(run: Run) -> None:
         done = run.of("finished", exited.task, exited.attempt)
         steps = done[-1]["global_step"] if done else 0
         require(
-            steps >= asked_steps(run),
-            f"{exited.task} ended with exit code 0 after step {steps} of {asked_steps(run)}",
+            steps >= requested_steps(run),
+            f"{exited.task} ended with exit code 0 after step {steps} of {requested_steps(run)}",
         )
 
 
@@ -100,9 +100,9 @@ def training_resumes(run: Run) -> None:
     spawned = run.of("spawned", fault.task, fault.attempt + 1)
     back = some(f"return of {fault.task}", spawned or run.of("fault_ended", fault.task))[-1]
     # A coordinator reports the steps of its workers only in a custom loop.
-    told = {*run.drivers, *(run.workers if "step" in run.trainer.events else ())}
-    for task in sorted(told):
-        made = run.made_by(task, back.time_s)
+    reporting = {*run.drivers, *(run.workers if "step" in run.trainer.events else ())}
+    for task in sorted(reporting):
+        made = run.steps_of(task, back.time_s)
         require(
             len(made) >= GOING_ON,
             f"{task} made {len(made)} steps after {fault.task} was back",
@@ -115,11 +115,11 @@ def loses_at_most_one_save_interval(run: Run) -> None:
     attempt = last_attempt(run, run.drivers[0])
     require(attempt, f"{run.drivers[0]} was never started again")
     interval = run.flags.get("save-every") or run.flags["steps-per-epoch"]
-    told = recovery.steps_reported(run)
+    reported = recovery.steps_reported(run)
     lost = recovery.steps_lost(run)
     require(
         0 <= lost <= interval,
-        f"{told} steps had been told and {lost} of them were lost, with a save every {interval}",
+        f"{lost} of {reported} reported steps were lost, with a save every {interval} steps",
     )
 
 

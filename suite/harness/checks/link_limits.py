@@ -40,12 +40,12 @@ def link_is_as_fast_as_asked(shaped: Limits, whole: Limits, rate: Rate) -> None:
     hour for most of the time. `whole` is the same path before it was shaped.
     """
     mean, quick = shaped.tcp_gb_per_s, shaped.tcp_undisturbed_gb_per_s or shaped.tcp_gb_per_s
-    told = "plain TCP reached {:.3f} of " + f"{rate.gb_per_s:g} GB/s"
+    reached = "plain TCP reached {:.3f} of " + f"{rate.gb_per_s:g} GB/s"
     if mean > (1 + TOLERANCE) * rate.gb_per_s:
-        raise CheckFailed(f"{told.format(mean / rate.gb_per_s)}: the link is not held to its rate")
+        raise CheckFailed(f"{reached.format(mean / rate.gb_per_s)}: the rate limit has no effect")
     if whole.tcp_gb_per_s > FASTER * rate.gb_per_s and quick < REACHED * rate.gb_per_s:
         over = f"{whole.tcp_gb_per_s:.3g} GB/s over the whole link"
-        raise CheckFailed(f"{told.format(quick / rate.gb_per_s)}, and {over}")
+        raise CheckFailed(f"{reached.format(quick / rate.gb_per_s)}, and {over}")
 
 
 def no_faster_than_the_link(made: Collective, rate: Rate) -> None:

@@ -1,16 +1,15 @@
-"""Check parameter servers: placement, steps and waits of workers, saves of the chief.
+"""Check parameter servers of both kinds: placement, losses and restored state.
 
 `run.drivers` are the tasks that report: the workers, or their coordinator.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator
 
-from suite.harness.checks.assertions import asked_steps, check, equal, only, require, some
-from suite.harness.checks.checkpoints import _remains, chief
+from suite.harness.checks.assertions import check, equal, only, require, some
+from suite.harness.checks.checkpoints import chief
 from suite.harness.core.history import Event, Run
 
 DEVICE = re.compile(r"/job:(\w+)(?:/replica:\d+)?/task:(\d+)")
@@ -37,10 +36,10 @@ def variables_round_robin(run: Run) -> None:
     Keras creates variables of its own before those of the model, so any server may be first.
     """
     servers = [task for task in run.tasks if task.startswith("ps/")]
-    require(len(servers) > 1, f"there are no turns among {servers}")
+    require(len(servers) > 1, f"no round-robin is possible among {servers}")
     for event in some("placement", run.of("placed")):
         variables = _tasks_of(event["variables"])
-        require(len(variables) >= len(servers), f"too few variables to tell: {variables}")
+        require(len(variables) >= len(servers), f"too few variables for a round: {variables}")
         first = servers.index(next(iter(variables.values())))
         turns = [servers[(first + i) % len(servers)] for i in range(len(variables))]
         equal(f"places of {list(variables)}", list(variables.values()), turns)
@@ -84,56 +83,10 @@ def _is_of_variable(op: str, variables: Iterable[str]) -> bool:
 @check
 def all_workers_contribute(run: Run) -> None:
     """Require that each worker makes a fair share of the steps."""
-    counts = {task: len(run.made_by(task)) for task in run.workers}
+    counts = {task: len(run.steps_of(task)) for task in run.workers}
     fair = sum(counts.values()) / len(counts)
     few = {task: n for task, n in counts.items() if n < SMALLEST_SHARE * fair or n == 0}
     require(not few, f"steps by worker: {counts}; too few: {few}")
-
-
-@check
-def global_step_counts_all(run: Run) -> None:
-    """Require that the shared global step equals the number of all workers' steps."""
-    steps = some("step", run.of("step"))
-    counted = max(e["global_step"] for name in ("step", "finished") for e in run.of(name))
-    # A worker reads the counter while others add to it, and may read it before its own addition.
-    slack = len(run.workers)
-    require(
-        abs(counted - len(steps)) <= slack,
-        f"the global step came to {counted}, all workers together made {len(steps)} steps",
-    )
-
-
-@check
-def aggregates_accounted(run: Run) -> None:
-    """Require gradients for all global steps, and none beyond the number that tokens allow.
-
-    No document promises how many each worker makes. A step aggregates one gradient of each worker
-    here, and gives each worker a token for one more. As many tokens exist before the first step,
-    and some of those gradients arrive too late for it and are dropped.
-    """
-    workers = len(run.workers)
-    made = {task: len(run.of("step", task)) for task in run.workers}
-    ends = [some(f"`finished` of {task}", run.of("finished", task))[-1] for task in run.workers]
-    counted = max(e["global_step"] for e in ends)
-    fewest, most = workers * counted, workers * (counted + 1)
-    total = sum(made.values())
-    require(
-        fewest <= total <= most and total,
-        f"the workers made {total} steps ({made}); {counted} global steps of {workers} gradients "
-        f"take {fewest} to {most}",
-    )
-
-
-@check
-def stops_at_the_limit(run: Run) -> None:
-    """Require that each driver reaches the step limit, and makes no step after seeing it."""
-    limit = asked_steps(run)
-    for task in run.drivers:
-        steps = [e["global_step"] for e in run.of("step", task)]
-        beyond = [step for step in steps[:-1] if step >= limit]
-        require(not beyond, f"{task} went on after it had seen step {beyond[:1]} of {limit}")
-        end = only(f"`finished` of {task}", run.of("finished", task))["global_step"]
-        require(end >= limit, f"{task} stopped at global step {end} of {limit}")
 
 
 @check
@@ -148,47 +101,6 @@ def servers_serve_until_ended(run: Run) -> None:
             f"{task} ended by itself (code {exited['code']}, signal {exited['signal']}), "
             f"{max(ends) - exited.time_s:.3f} s before the last driver",
         )
-
-
-@check
-def workers_wait_for_chief(run: Run) -> None:
-    """Require that no worker makes a step before the late chief is up and able to initialize.
-
-    Only the servers know when the chief has initialized: its own report may come after others'
-    steps.
-    """
-    leader = chief(run)
-    up = only(f"start of {leader}", run.of("started", leader))
-    others = [e for e in run.of("started") if e.task in run.workers and e.time_s < up.time_s]
-    some(f"worker that was up before {leader}", others)
-    steps = [e for e in run.of("step") if e.task != leader]
-    first = min(some(f"step of others than {leader}", steps), key=lambda e: e.time_s)
-    require(
-        first.time_s > up.time_s,
-        f"{first.task} made a step {up.time_s - first.time_s:.3f} s before {leader} was up",
-    )
-
-
-@check
-def supervisor_saves(run: Run) -> None:
-    """Require that only the chief saves while it trains, at increasing global steps.
-
-    The last checkpoint must exist.
-    """
-    saved = some("checkpoint", run.of("checkpoint_saved"))
-    equal("tasks that save", sorted({e.task for e in saved}), [chief(run)])
-    steps = [e["global_step"] for e in saved]
-    require(steps == sorted(steps), f"global steps of the checkpoints: {steps}")
-    require(steps[-1] > steps[0], f"no checkpoint is further on than the first: {steps}")
-    require(_remains(saved[-1]["path"]), f"the last checkpoint is gone: {saved[-1]['path']}")
-
-
-@check
-def supervisor_writes_summaries(run: Run) -> None:
-    """Require that only the chief writes summaries of its training."""
-    summaries = some("summary", run.of("summary"))
-    equal("tasks that write summaries", sorted({e.task for e in summaries}), [chief(run)])
-    require(_remains(summaries[-1]["path"]), f"there is no {summaries[-1]['path']}")
 
 
 @check
@@ -237,48 +149,22 @@ def _restored_and_latest(run: Run) -> tuple[Event, Event]:
 @check
 def survivors_keep_training(run: Run) -> None:
     """Require that the other workers make steps while one worker is dead."""
-    for made, told in _made_without(run):
-        require(made >= GOING_ON, told)
+    for made, message in steps_without(run):
+        require(made >= GOING_ON, message)
 
 
-@check
-def coordinator_continues(run: Run) -> None:
-    """Require that the driver of the loop continues without a lost worker, and after its return."""
-    lost, died, back = _absence(run)
-    for task in run.drivers:
-        ended = run.exit_of(task)
-        require(not ended or ended["ended_by_harness"], f"{task} ended: {ended}")
-        told = run.made_by(task)
-        without = [e for e in told if died < e.time_s < back]
-        again = [e for e in told if e.time_s > back]
-        what = f"{run.trainer.progress}s that {task} told of while {lost} was"
-        require(len(without) >= GOING_ON, f"{what} dead: {len(without)}, fewer than {GOING_ON}")
-        require(len(again) >= GOING_ON, f"{what} back: {len(again)}, fewer than {GOING_ON}")
-
-
-@check
-def peers_block_without_worker(run: Run) -> None:
-    """Require that peers block while a worker's gradients are missing, and continue afterwards."""
-    for made, told in _made_without(run):
-        require(made < GOING_ON, told)
-    back = run.of("spawned", attempt=1)[0]
-    for task in run.workers:
-        after = [e for e in run.of("step", task) if e.time_s > back.time_s]
-        some(f"step of {task} after {back.task} came back", after)
-
-
-def _absence(run: Run) -> tuple[str, float, float]:
+def absence(run: Run) -> tuple[str, float, float]:
     """Return the task that was lost, the time of its death and of its return, in seconds."""
     lost = some("fault", run.of("fault_started"))[0].task
     died = only(f"death of {lost}", run.of("exited", lost, 0)).time_s
     return lost, died, only(f"return of {lost}", run.of("spawned", lost, 1)).time_s
 
 
-def _made_without(run: Run) -> Iterator[tuple[int, str]]:
+def steps_without(run: Run) -> Iterator[tuple[int, str]]:
     """Yield each worker's number of steps while the lost one was dead, and a message."""
-    lost, died, back = _absence(run)
+    lost, died, back = absence(run)
     for task in some("worker that survives", [task for task in run.workers if task != lost]):
-        made = sum(e.time_s < back for e in run.made_by(task, died))
+        made = sum(e.time_s < back for e in run.steps_of(task, died))
         yield (
             made,
             f"{task} made {made} steps in the {back - died:.3f} s in which {lost} was dead",
@@ -290,7 +176,7 @@ def lost_worker_returns(run: Run) -> None:
     """Require that a worker makes steps again after it died and was restarted."""
     lost = some("fault", run.of("fault_started"))[0].task
     back = some(f"second start of {lost}", [e for e in run.of("spawned", lost) if e.attempt])[-1]
-    some(f"step of {lost} after it came back", run.made_by(lost, back.time_s))
+    some(f"step of {lost} after it came back", run.steps_of(lost, back.time_s))
 
 
 @check
@@ -310,50 +196,3 @@ def lost_server_raises(run: Run) -> None:
         event = some(f"error that {task} got", run.of("peer_lost", task, fault.attempt))[0]
         said = re.search("Unavailable|Aborted", event["error"].split(":")[0])
         require(said, f"{task} got another error when {fault.task} was lost: {event['error']}")
-
-
-@check
-def functions_run_at_least_once(run: Run) -> None:
-    """Require that a lost worker loses no scheduled function, and few run more than once.
-
-    The check counts at each save, when no function is in flight. A worker runs one function at a
-    time, so each loss repeats at most as many as there are workers.
-    """
-    leader = chief(run)
-    for event in some("checkpoint after a loss", _saved_after(run, run.of("fault_started"))):
-        before = [e for e in run.events if e.attempt == event.attempt and e.time_s < event.time_s]
-        scheduled = sum(e["steps"] for e in before if e.name == "scheduled" and e.task == leader)
-        first = next((e["global_step"] for e in before if e.name == "restored"), 0)
-        lost = sum(e.name == "fault_started" for e in before)
-        repeated = event["global_step"] - first - scheduled
-        require(
-            0 <= repeated <= lost * len(run.workers),
-            f"{scheduled} functions were scheduled before {event['path']}, which holds "
-            f"{event['global_step'] - first} updates; {lost} workers were lost of {run.workers}",
-        )
-
-
-@check
-def executed_as_scheduled(run: Run) -> None:
-    """Require that a coordinator gets back as many functions as it scheduled since its own start.
-
-    As with updates, few may have run more than once when workers were lost.
-    """
-    leader = chief(run)
-    for last in some(f"round of {leader}", run.of("executed", leader)):
-        told = [e for e in run.events if e.attempt == last.attempt and e.time_s <= last.time_s]
-        given, back = (
-            sum(e["steps"] for e in told if e.name == name and e.task == leader)
-            for name in ("scheduled", "executed")
-        )
-        lost = sum(e.name == "fault_started" for e in told)
-        require(
-            0 <= back - given <= lost * len(run.workers),
-            f"start {last.attempt} of {leader} scheduled {given} functions and told of {back} that "
-            f"were executed; {lost} workers were lost of {run.workers}",
-        )
-
-
-def _saved_after(run: Run, faults: list[Event]) -> list[Event]:
-    hurt_s = min((e.time_s for e in faults), default=math.inf)
-    return [e for e in run.of("checkpoint_saved", chief(run)) if e.time_s > hurt_s]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from suite.harness.checks.assertions import (
-    asked,
     check,
     close,
     equal,
+    flag_value,
     last_attempt,
     only,
     require,
@@ -23,7 +23,7 @@ def files_sharded(run: Run) -> None:
 
     Record r is in file r // records.
     """
-    records, files = asked(run, "records"), asked(run, "files")
+    records, files = flag_value(run, "records"), flag_value(run, "files")
     reader: dict[int, str] = {}
     for task in run.workers:
         seen = {i for e in some(f"input of {task}", run.of("input", task)) for i in e["ids"]}
@@ -57,7 +57,7 @@ def outside_scope_is_not_synchronized(run: Run) -> None:
             for task in run.workers
         }
         apart = len(set(digests.values())) == len(digests)
-        require(apart, f"a model from outside the scope was kept in step: {digests}")
+        require(apart, f"a model from outside the scope was kept in sync: {digests}")
 
 
 @check
@@ -69,6 +69,20 @@ def inside_scope_is_synchronized(run: Run) -> None:
         "final weights",
         {task: only("weights", weights(run, "final", task))["digest"] for task in run.workers},
     )
+
+
+@check
+def program_keeps_its_signal_handler(run: Run) -> None:
+    """Require that the program's handler runs on SIGTERM, without and with a strategy."""
+    for task in run.workers:
+        for when in ("without a strategy", "with a strategy"):
+            events = [e for e in run.of("signaled", task) if e["when"] == when]
+            signaled = only(f"signal to {task} {when}", events)
+            named = "still names it" if signaled["installed"] else "names another"
+            require(
+                signaled["handled"],
+                f"the handler of {task} did not run on SIGTERM {when}; signal.getsignal {named}",
+            )
 
 
 @check
@@ -100,7 +114,7 @@ def fresh_gradients_are_averaged(run: Run) -> None:
             fresh = event["local_step"] >= step
             (gradients if fresh else stale).append(event["gradient"])
         elif event.name == "applied":
-            equal("gradients of one step", len(gradients), asked(run, "replicas-to-aggregate"))
+            equal("gradients of one step", len(gradients), flag_value(run, "replicas-to-aggregate"))
             mean = sum(gradients) / len(gradients)
             require(mean != sum(gradients), f"mean and sum of {gradients} are the same")
             wanted = value - mean
@@ -108,7 +122,7 @@ def fresh_gradients_are_averaged(run: Run) -> None:
             equal(what, event["value"], wanted)
             equal("global step", event["global_step"], step + 1)
             value, step, gradients = event["value"], step + 1, []
-    require(step > 1 and stale, f"{step} steps and {len(stale)} stale gradients tell too little")
+    require(step > 1 and stale, f"{step} steps and {len(stale)} stale gradients show too little")
 
 
 @check
@@ -120,7 +134,7 @@ def model_checkpoint_does_not_resume(run: Run, then: Run) -> None:
     some("checkpoint", run.of("checkpoint_saved"))
     for task in run.workers:
         fresh, trained = (only(f"{w} weights", weights(run, w, task)) for w in ("initial", "epoch"))
-        require(fresh["digest"] != trained["digest"], f"{task} learnt nothing that could be saved")
+        require(fresh["digest"] != trained["digest"], f"{task} learned nothing that could be saved")
         again = only(f"initial weights of {task}, later", weights(then, "initial", task))
         equal(f"step at which {task} began again", again["global_step"], 0)
         equal(f"weights with which {task} began again", again["digest"], fresh["digest"])
@@ -153,13 +167,13 @@ def side_evaluator_agrees(run: Run, reference: Run) -> None:
     """
     task = run.drivers[0]
     own = some(f"evaluation by {task}", run.of("evaluated", task))[-1]
-    other = some("evaluation beside the cluster", reference.of("evaluated"))[-1]
+    other = some("evaluation outside the cluster", reference.of("evaluated"))[-1]
     equal("global step that was evaluated", other["global_step"], own["global_step"])
-    restored = some("`restored` beside the cluster", reference.of("restored"))[-1]
+    restored = some("`restored` outside the cluster", reference.of("restored"))[-1]
     final = only(f"final weights of {task}", weights(run, "final", task))
     equal("weights that were evaluated", restored["digest"], final["digest"])
     for name, value in own["metrics"].items():
-        close(f"{name} beside the cluster", other["metrics"][name], value, 1e-5)
+        close(f"{name} outside the cluster", other["metrics"][name], value, 1e-5)
     ended = reference.exit_of(reference.workers[0], last_attempt(reference, reference.workers[0]))
     require(ended and ended["code"] == 0, f"the evaluator did not end well: {ended}")
 
@@ -170,8 +184,8 @@ def eager_execution_is_refused(run: Run) -> None:
     for task in run.workers:
         error = only(f"answer to {task}", run.of("refused", task))["error"]
         require(error, f"{task} trained {len(run.of('step', task))} steps with eager execution")
-        told = "pickle" in error or "disable_eager_execution" in error
-        require(told, f"{task} was refused for another reason: {error}")
+        is_expected = "pickle" in error or "disable_eager_execution" in error
+        require(is_expected, f"{task} was refused for another reason: {error}")
 
 
 @check

@@ -87,12 +87,12 @@ def resumes_interrupted_epoch(run: Run) -> None:
     """
     for task in run.workers:
         restored = _restored(run, task)
-        first_life = run.of("step", task, restored.attempt - 1)
+        steps_before = run.of("step", task, restored.attempt - 1)
         epochs = some(f"epoch of {task} before", run.of("epoch", task, restored.attempt - 1))
         equal(
             f"global step that {task} restored", restored["global_step"], epochs[-1]["global_step"]
         )
-        some(f"step of {task} before", first_life)
+        some(f"step of {task} before", steps_before)
         # Steps of any worker count, since all are synchronous: a worker that hung may not have
         # reported its last steps.
         last = max(e["global_step"] for e in run.of("step", attempt=restored.attempt - 1))
@@ -119,7 +119,8 @@ def resumes_at_the_last_save(run: Run) -> None:
         require(step > epoch, f"{task} went back to step {step}, the end of an epoch ({epoch})")
         require(
             last - step <= every,
-            f"{task} had told step {last} and went back to {step}, with a save every {every} steps",
+            f"{task} had reported step {last} and went back to {step}, "
+            f"with a save every {every} steps",
         )
         after = some(f"step of {task} after", run.of("step", task, restored.attempt))[0]
         equal(f"{task}'s first step", after["global_step"], step + 1)
@@ -133,9 +134,9 @@ def leaves_after_saving(run: Run) -> None:
     """
     for task in run.drivers:
         exited = only(f"first end of {task}", run.of("exited", task, 0))
-        equal(f"exit code of {task}, which was told to leave", exited["code"], PREEMPTED)
+        equal(f"exit code of {task}, which was preempted", exited["code"], PREEMPTED)
     saved = {t: [e["global_step"] for e in run.of("preempted", t, 0)] for t in run.drivers}
-    (step,) = same("steps at which was saved for leaving", saved)
+    (step,) = same("steps at which tasks saved before they left", saved)
     for task in run.drivers:
         last = some(f"step of {task} before", run.of("step", task, 0))[-1]
         equal(f"last step of {task} before it left", last["global_step"], step)
@@ -159,7 +160,7 @@ def restored_state_equals_uninterrupted(run: Run, reference: Run) -> None:
             ),
         )
         start = some(f"initial weights of {task}", weights(reference, "initial", task))[0]
-        require(wanted["digest"] != start["digest"], f"{task} had not learnt anything by then")
+        require(wanted["digest"] != start["digest"], f"{task} had not learned anything by then")
         for key in STATE:
             equal(f"{key} that {task} restored", restored[key], wanted[key])
 
@@ -188,6 +189,6 @@ def final_weights_equal_uninterrupted(run: Run, reference: Run) -> None:
         found = only(f"final weights of {task}", weights(run, "final", task, attempt))
         wanted = some(f"epoch of the reference's {task}", weights(reference, "epoch", task))[-1]
         start = some(f"initial weights of {task}", weights(reference, "initial", task))[0]
-        require(wanted["digest"] != start["digest"], f"{task} has not learnt anything")
+        require(wanted["digest"] != start["digest"], f"{task} has not learned anything")
         for key in STATE:
             equal(f"final {key} of {task}", found[key], wanted[key])

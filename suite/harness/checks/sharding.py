@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from suite.harness.checks.assertions import asked, check, require, some
+from suite.harness.checks.assertions import check, flag_value, require, some
 from suite.harness.core.history import Event, Run
 
 SHOWN = 5  # most examples named in a message
@@ -18,7 +18,7 @@ def examples_in(run: Run) -> int:
     """Return the number of training examples: as requested, or as the run's data file has."""
     if "examples" in run.flags:
         return int(run.flags["examples"])
-    with np.load(asked(run, "data")) as data:
+    with np.load(flag_value(run, "data")) as data:
         return len(data["y_train"])
 
 

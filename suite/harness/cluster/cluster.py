@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import fcntl
-import signal as signals
+import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -181,8 +181,8 @@ class Cluster:
         """
         for event, name in (("fault_started", fault), ("fault_ended", healed)):
             if name:
-                self.tell(event, task, fault=name)
-        if signum in (signals.SIGKILL, signals.SIGTERM):
+                self.record(event, task, fault=name)
+        if signum in (signal.SIGKILL, signal.SIGTERM):
             self.ended_by_harness.add((task, self.attempts[task]))
         self.signals += 1
         self.cluster_init.send(
@@ -216,7 +216,7 @@ class Cluster:
         if error:
             raise HarnessError(f"disk {state}: {error}")
 
-    def tell(self, event: str, task: str, **data: Any) -> None:
+    def record(self, event: str, task: str, **data: Any) -> None:
         """Record an action or observation of the harness in the history."""
         attempt = self.attempts.get(task, -1)  # -1 before the first attempt
         self._add(Event(event, time.monotonic(), task, attempt, data))
@@ -224,7 +224,9 @@ class Cluster:
     def report_hangs(self, *tasks: str, missing: Sequence[str]) -> None:
         """Record for each hung task the call in which it blocks and the peers that are missing."""
         for task in set(tasks) & set(self.alive()):
-            self.tell("hung", task, waits_in=diagnostics.waits_in(self.pids[task]), missing=missing)
+            self.record(
+                "hung", task, waits_in=diagnostics.waits_in(self.pids[task]), missing=missing
+            )
 
     def alive(self) -> list[str]:
         """Return the tasks whose last attempt is running."""
@@ -241,8 +243,8 @@ class Cluster:
         `StartCancelWithStatus` in third_party/xla/xla/tsl/framework/cancellation.cc).
         """
         alive, since_s = set(self.alive()), time.monotonic() - self.deadlines.leave_s
-        told = [e for name in LAST_WORDS for e in self.run().of(name) if e.time_s > since_s]
-        return alive & {e.task for e in told if e.attempt == self.attempts.get(e.task)}
+        reports = [e for name in LAST_WORDS for e in self.run().of(name) if e.time_s > since_s]
+        return alive & {e.task for e in reports if e.attempt == self.attempts.get(e.task)}
 
     def wait_for(
         self,
@@ -293,12 +295,12 @@ class Cluster:
     def end(self, *tasks: str) -> None:
         """End tasks as a cluster manager does: SIGTERM, then SIGKILL for a task that ignores it."""
         for task in tasks:
-            self.signal(task, signals.SIGTERM)
+            self.signal(task, signal.SIGTERM)
         try:
             self.wait_exit(*tasks)
         except DeadlineExceeded:
             for task in set(tasks) & set(self.alive()):
-                self.signal(task, signals.SIGKILL)
+                self.signal(task, signal.SIGKILL)
             self.wait_exit(*tasks)
 
     def finish(self) -> Run:

@@ -64,13 +64,13 @@ def stacks(pid: int, *options: str) -> str:
 
 def waits_in(pid: int) -> str:
     """Return the current call of a process's main thread and the project's innermost frame."""
-    told = stacks(pid, "--json", "--nonblocking")
+    dump = stacks(pid, "--json", "--nonblocking")
     try:
-        threads = {thread["thread_name"]: thread["frames"] for thread in json.loads(told)}
+        threads = {thread["thread_name"]: thread["frames"] for thread in json.loads(dump)}
         frames = threads["MainThread"]
         innermost = frames[0]
     except (ValueError, LookupError, TypeError):
-        return told.splitlines()[0]
+        return dump.splitlines()[0]
     ours = next((f for f in frames if Path(f["filename"]).is_relative_to(ROOT)), innermost)
     return " from ".join(dict.fromkeys(_place(frame) for frame in (innermost, ours)))
 
@@ -82,11 +82,11 @@ def _place(frame: Mapping[str, Any]) -> str:
 
 def hangs(run: Run) -> str:
     """Return the hung tasks with their calls and the missing peers; "" if no task hung."""
-    told = run.of("hung")
-    if not told:
+    hung = run.of("hung")
+    if not hung:
         return ""
-    missing = ", ".join(dict.fromkeys(name for e in told for name in e["missing"])) or "nobody"
-    lines = [f"{e.task} waits in {e['waits_in']}" for e in told]
+    missing = ", ".join(dict.fromkeys(name for e in hung for name in e["missing"])) or "none"
+    lines = [f"{e.task} waits in {e['waits_in']}" for e in hung]
     return "\n".join([f"missing: {missing}", *lines])
 
 

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any
 
 from reference_trainers import Trainer
-from suite.harness.cluster import addresses as network
+from suite.harness.cluster.addresses import NAMESPACE, Network
 from suite.harness.cluster.cluster import Cluster, Progress
 from suite.harness.cluster.launch_spec import Plan
 from suite.harness.cluster.zygote_client import SESSION_VARIABLE, ClusterInit, Zygote, ZygoteDied
@@ -54,8 +54,8 @@ class Engine:
     """Zygotes, one for each environment, and the clusters that they fork."""
 
     python: str
-    flavours: Mapping[str, Mapping[str, str]]  # Keras flavour -> its environment variables
-    network: network.Network
+    flavors: Mapping[str, Mapping[str, str]]  # Keras flavor -> its environment variables
+    network: Network
     deadlines: Deadlines
     directory: Path  # the run directory; holds events/ and logs/
     progress: Progress
@@ -86,13 +86,13 @@ class Engine:
         fresh: dict[str, Any] = {"zygotes": {}, "lock": Lock()}
         return replace(self, prefix=self.prefix + name, **fresh, **changes)
 
-    def warm(self, *flavours: str) -> None:
-        """Start the zygotes of these flavours, so that they import TensorFlow in the background."""
-        for flavour in flavours:
-            self._zygote(flavour)
+    def warm(self, *flavors: str) -> None:
+        """Start the zygotes of these flavors, so that they import TensorFlow in the background."""
+        for flavor in flavors:
+            self._zygote(flavor)
 
-    def _zygote(self, flavour: str) -> Zygote:
-        """Return the zygote of this flavour; start it if needed.
+    def _zygote(self, flavor: str) -> Zygote:
+        """Return the zygote of this flavor; start it if needed.
 
         Restart a zygote that died. Raise HarnessError if a restarted zygote dies before one of its
         clusters has ended, since each further restart would fail the same way.
@@ -100,33 +100,33 @@ class Engine:
         with self.lock:
             if self.stopped:
                 raise HarnessError("the session is over: no new cluster starts")
-            dead = self.zygotes.get(flavour)
+            dead = self.zygotes.get(flavor)
             if dead and not dead.has_died():
                 return dead
             if dead:
-                end = f"{flavour}: {dead.end()}"
+                end = f"{flavor}: {dead.end()}"
                 if dead.replaces_dead and not dead.worked:
                     raise HarnessError(f"{end}; the second in a row, so no other is started")
                 self.restarts.append(end)
                 dead.stop(self.deadlines)
             logs = self.directory / "logs"
             logs.mkdir(parents=True, exist_ok=True)
-            zygote = self.zygotes[flavour] = Zygote.start(
+            zygote = self.zygotes[flavor] = Zygote.start(
                 self.python,
-                self.environment(flavour),
+                self.environment(flavor),
                 spawn=self.spawn,
                 preload=self.preload,
-                log=logs / f"zygote-{self.prefix}{flavour}.log",
+                log=logs / f"zygote-{self.prefix}{flavor}.log",
                 replaces_dead=dead is not None,
             )
             return zygote
 
-    def environment(self, flavour: str) -> dict[str, str]:
-        """Return the environment of a task of that flavour: pytest's at startup plus settings."""
+    def environment(self, flavor: str) -> dict[str, str]:
+        """Return the environment of a task of that flavor: pytest's at startup plus settings."""
         return {
             **self.inherited,
             **backends.LOG_ENVIRONMENT,
-            **self.flavours[flavour],
+            **self.flavors[flavor],
             **(dict.fromkeys(THREADS, str(self.threads)) if self.threads else {}),
             **MALLOC[self.malloc],
             SESSION_VARIABLE: self.session,
@@ -137,11 +137,11 @@ class Engine:
             "PYTHONFAULTHANDLER": "1",
         }
 
-    def connect(self, flavour: str) -> ClusterInit:
-        isolate = self.network.kind == network.NAMESPACE
+    def connect(self, flavor: str) -> ClusterInit:
+        isolate = self.network.kind == NAMESPACE
         while True:
             try:
-                return self._zygote(flavour).connect(self.deadlines, isolate=isolate)
+                return self._zygote(flavor).connect(self.deadlines, isolate=isolate)
             except ZygoteDied:
                 continue  # no task has started yet; `_zygote` restarts or raises
 
@@ -180,7 +180,7 @@ class Engine:
         clusters have no namespaces of their own.
         """
         topology = self.topology(trainer, jobs, workers)
-        flavour = keras if keras in self.flavours else next(iter(self.flavours))
+        flavor = keras if keras in self.flavors else next(iter(self.flavors))
         own = {"backend": backend, "devices": trainer.devices}
         given = {**self.defaults, **{k: v for k, v in own.items() if k in trainer.flags}}
         if model_dir:
@@ -197,7 +197,7 @@ class Engine:
             backend=backend,
             keras=keras,
             flags={**given, **(flags or {})},
-            env={**self.environment(flavour), **(env or {})},
+            env={**self.environment(flavor), **(env or {})},
             task_env={task: {"CUDA_VISIBLE_DEVICES": gpu} for task, gpu in gpus.items()},
             python=self.python,
             events=self.directory / "events" / numbered,
@@ -208,7 +208,7 @@ class Engine:
         )
         return Cluster(
             plan,
-            lambda: self.connect(flavour),
+            lambda: self.connect(flavor),
             self.deadlines,
             self.progress,
             release,

@@ -53,14 +53,14 @@ class Hosts:
         self.process: subprocess.Popen[str] | None = None
         for task in addresses:
             cluster_init.send(op="host", host=task)
-        came: list[dict[str, Any]] = []
+        messages: list[dict[str, Any]] = []
         wait_until(
             "hosts",
-            lambda: came.extend(cluster_init.receive()) or len(came) >= len(addresses),
+            lambda: messages.extend(cluster_init.receive()) or len(messages) >= len(addresses),
             deadlines.exit_s,
         )
-        self.pids = {message["host"]: message["pid"] for message in came}
-        for message in came:
+        self.pids = {message["host"]: message["pid"] for message in messages}
+        for message in messages:
             if not message["pid"]:
                 raise Unsupported(f"hosts of their own: {message['error']}")
         self.process = subprocess.Popen(
@@ -113,10 +113,10 @@ class Hosts:
         if not answer:
             problem = end_of(self.process) or f"does not answer to {request}"
             raise HarnessError(f"the network helper of the cluster (network_links.py) {problem}")
-        told = json.loads(answer)
-        if lacking := told.get("unsupported"):
-            raise Unsupported(f"link of {request['task']}: {lacking}")
-        problem = told.get("error")
+        result = json.loads(answer)
+        if reason := result.get("unsupported"):
+            raise Unsupported(f"link of {request['task']}: {reason}")
+        problem = result.get("error")
         if problem and request["op"] == "join":
             raise Unsupported(f"hosts of their own: {problem}")
         if problem:

@@ -83,7 +83,7 @@ class Zygote:
         if spawn == "fork":
             command += [part for module in preload for part in ("--preload", module)]
         stderr = open(log or os.devnull, "ab")  # noqa: SIM115 - closed below, after the fork
-        log_from = stderr.tell()
+        log_from = stderr.seek(0, os.SEEK_END)
         try:
             process = subprocess.Popen(
                 command,
@@ -162,7 +162,9 @@ class Zygote:
         cluster_init = ClusterInit(connection, self)
         try:
             cluster_init.send(isolate=isolate)
-            first = wait_until("the keeper of a cluster", cluster_init.receive, deadlines.exit_s)[0]
+            first = wait_until(
+                "the init process of a cluster", cluster_init.receive, deadlines.exit_s
+            )[0]
             if first["op"] != "ready":
                 raise HarnessError(first["message"])
         except BaseException:
@@ -226,14 +228,14 @@ class ClusterInit:
     def _gone(self, how: str) -> HarnessError:
         """Return the error for a broken connection; ZygoteDied if the zygote has ended."""
         end = self.zygote.end()
-        return ZygoteDied(end) if end else HarnessError(f"the keeper of the cluster {how}")
+        return ZygoteDied(end) if end else HarnessError(f"the cluster's init process {how}")
 
     def close(self, deadlines: Deadlines) -> None:
         """Close the connection, which ends the cluster, and wait for the init process to end."""
         self.connection.close()
         self.zygote.worked |= not self.zygote.has_died()
         try:
-            wait_until(f"keeper {self.pid} to end", self._has_ended, deadlines.exit_s)
+            wait_until(f"init process {self.pid} to end", self._has_ended, deadlines.exit_s)
         except TimeoutError as error:
             os.kill(self.pid, signal.SIGKILL)  # its namespace or the death signal ends the tasks
             raise HarnessError(str(error)) from error

@@ -1,4 +1,4 @@
-"""A case: the trainer, backend and Keras flavour of one test."""
+"""A case: the trainer, backend and Keras flavor of one test."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from suite.harness.core.versions import NO_KERAS
 
 @dataclass(frozen=True)
 class Case:
-    """One trainer with one requested backend under one Keras flavour."""
+    """One trainer with one requested backend under one Keras flavor."""
 
     trainer: Trainer
     backend: str

@@ -147,8 +147,8 @@ class Run:
 
     def failure_of(self, task: str, after_s: float) -> Event | None:
         """Return the first sign after that time that the task fails: `peer_lost` or its exit."""
-        told = [*self.of("peer_lost", task), *self.of("exited", task)]
-        return next((e for e in in_order(told) if e.time_s > after_s), None)
+        signs = [*self.of("peer_lost", task), *self.of("exited", task)]
+        return next((e for e in in_order(signs) if e.time_s > after_s), None)
 
     def log(self, task: str, attempt: int | None = None) -> str:
         """Return the task's output; of its last attempt by default."""
@@ -180,26 +180,26 @@ class Run:
         """Return the tasks that run the training loop and report its events, the chief first."""
         return topology.drivers(self.tasks, self.workers)
 
-    def made_by(self, worker: str, after_s: float = 0.0) -> list[Event]:
+    def steps_of(self, worker: str, after_s: float = 0.0) -> list[Event]:
         """Return the events of the steps that this worker began after that time, in time order.
 
         A coordinator reports many steps at once, when the last of them has completed. Steps that it
         scheduled before that time are left out.
         """
         if worker in self.drivers:
-            given = self.of("scheduled", worker)
-            if given:
-                after_s = min((e.time_s for e in given if e.time_s > after_s), default=math.inf)
+            scheduled = self.of("scheduled", worker)
+            if scheduled:
+                after_s = min((e.time_s for e in scheduled if e.time_s > after_s), default=math.inf)
             return [e for e in self.of(self.trainer.progress, worker) if e.time_s > after_s]
-        given_out: dict[tuple[str, int], float] = {}
-        made: list[Event] = []
+        scheduled_s: dict[tuple[str, int], float] = {}
+        steps: list[Event] = []
         for event in self.events:
             if event.name == "scheduled":
-                given_out[event.task, event.attempt] = event.time_s
+                scheduled_s[event.task, event.attempt] = event.time_s
             elif event.name == "executed":
-                begun = given_out.get((event.task, event.attempt), 0.0) > after_s
-                made += [event] * (event["by"].get(worker, 0) if begun else 0)
-        return made
+                is_later = scheduled_s.get((event.task, event.attempt), 0.0) > after_s
+                steps += [event] * (event["by"].get(worker, 0) if is_later else 0)
+        return steps
 
     @property
     def collective(self) -> str:

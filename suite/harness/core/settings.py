@@ -17,7 +17,7 @@ from typing import Any
 from reference_trainers import BY_NAME
 from suite.harness.core import backends
 from suite.harness.core.errors import BadInput
-from suite.harness.core.versions import FLAVOURS
+from suite.harness.core.versions import FLAVORS
 
 LARGEST_SEED = 2**31 - 1  # the largest that both numpy and TensorFlow accept
 # What glibc's malloc does with memory that was freed; a row for each value of --malloc. By default
@@ -137,13 +137,13 @@ class Settings:
     trainers: tuple[str, ...] = option(
         (), "--trainer", "only this trainer", known(BY_NAME), "NAME", repeatable=True
     )
-    # Of a row's backends and flavours, some tests take the first of those that were asked for.
+    # Of a row's backends and flavors, some tests take the first of those that were asked for.
     backends: tuple[str, ...] = option(
         (), "--backend", "only this: auto, ring, nccl", known(backends.BY_NAME), "NAME",
         repeatable=True, reproduce=IF_SET,
     )  # fmt: skip
     keras: tuple[str, ...] = option(
-        (), "--keras", "keras2, tf_keras, keras3", known(FLAVOURS), "FLAVOUR",
+        (), "--keras", "keras2, tf_keras, keras3", known(FLAVORS), "FLAVOR",
         repeatable=True, reproduce=IF_SET,
     )  # fmt: skip
     workers: int | None = option(

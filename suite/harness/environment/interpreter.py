@@ -1,4 +1,4 @@
-"""The interpreter that runs the tasks: its versions and its Keras flavours.
+"""The interpreter that runs the tasks: its versions and its Keras flavors.
 
 It may differ from pytest's own (`--python`), and pytest never imports TensorFlow. The interpreter
 reports the installed packages, which takes a fraction of the time of an import.
@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from suite.harness.core.errors import BadInput
-from suite.harness.core.versions import FLAVOURS, NO_KERAS, version_in
+from suite.harness.core.versions import FLAVORS, NO_KERAS, version_in
 
 ASKED_S = 30.0  # usually a fraction of a second, longer with a cold file cache
 SILENT_S = 3.0  # then a message reports the wait
@@ -70,38 +70,38 @@ class Interpreter:
     numpy: str = ""
 
     @property
-    def flavours(self) -> dict[str, str]:
-        """Return the usable Keras flavours that are installed, with their versions."""
+    def flavors(self) -> dict[str, str]:
+        """Return the usable Keras flavors that are installed, with their versions."""
         if not version_in(self.tensorflow, f">={KERAS_3_SINCE}"):
             found = {"keras2": self.keras}
         else:
             keras_3 = self.keras if self.keras and version_in(self.keras, ">=3.0.dev0") else ""
             found = {"tf_keras": self.tf_keras, "keras3": keras_3}
-        return {flavour: version for flavour, version in found.items() if version}
+        return {flavor: version for flavor, version in found.items() if version}
 
-    def label(self, flavour: str) -> str:
-        """Return the flavour with its version, as in reports: "tf_keras 2.21.0", or "none"."""
-        return flavour if flavour == NO_KERAS else f"{flavour} {self.flavours[flavour]}"
+    def label(self, flavor: str) -> str:
+        """Return the flavor with its version, as in reports: "tf_keras 2.21.0", or "none"."""
+        return flavor if flavor == NO_KERAS else f"{flavor} {self.flavors[flavor]}"
 
-    def environment(self, flavour: str) -> dict[str, str]:
-        """Return the variables that select the flavour, whatever the inherited environment."""
-        variables = {"TF_USE_LEGACY_KERAS": "1" if flavour == "tf_keras" else "0"}
-        if flavour == "keras3":
+    def environment(self, flavor: str) -> dict[str, str]:
+        """Return the variables that select the flavor, whatever the inherited environment."""
+        variables = {"TF_USE_LEGACY_KERAS": "1" if flavor == "tf_keras" else "0"}
+        if flavor == "keras3":
             variables["KERAS_BACKEND"] = "tensorflow"
         return variables
 
     def choose(self, requested: Sequence[str]) -> tuple[str, ...]:
-        """Return the requested flavours, or all; raise BadInput for one that is not available."""
-        for flavour in requested:
-            if flavour not in FLAVOURS:
-                raise BadInput(f"--keras {flavour}: unknown; choose from {', '.join(FLAVOURS)}")
-            if flavour not in self.flavours:
-                here = ", ".join(map(self.label, self.flavours)) or "none"
+        """Return the requested flavors, or all; raise BadInput for one that is not available."""
+        for flavor in requested:
+            if flavor not in FLAVORS:
+                raise BadInput(f"--keras {flavor}: unknown; choose from {', '.join(FLAVORS)}")
+            if flavor not in self.flavors:
+                here = ", ".join(map(self.label, self.flavors)) or "none"
                 raise BadInput(
-                    f"--keras {flavour}: not with TensorFlow {self.tensorflow} of {self.python}; "
+                    f"--keras {flavor}: not with TensorFlow {self.tensorflow} of {self.python}; "
                     f"there is {here}"
                 )
-        return tuple(flavour for flavour in self.flavours if flavour in requested or not requested)
+        return tuple(flavor for flavor in self.flavors if flavor in requested or not requested)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for another process of the same session."""
@@ -171,8 +171,8 @@ def _answer(command: Sequence[str], within_s: float) -> str:
             said, _ = process.communicate(timeout=min(SILENT_S, within_s))
         except subprocess.TimeoutExpired:
             left_s = max(0.0, within_s - SILENT_S)
-            told = f"asking {command[0]} which packages it has (up to {left_s:g} s more)"
-            print(told, file=sys.stderr, flush=True)
+            notice = f"asking {command[0]} which packages it has (up to {left_s:g} s more)"
+            print(notice, file=sys.stderr, flush=True)
             said, _ = process.communicate(timeout=left_s)
     finally:
         with contextlib.suppress(ProcessLookupError):

@@ -1,12 +1,12 @@
 """Run one row of the fault matrix: inject the fault into its target and give peers time to react.
 
-suite/faults/test_fault_matrix.py judges the outcome of `scene(row)` for each approach.
+promises.py defines the reaction, and judges the outcome of `scene(row)` for each approach.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,28 +15,20 @@ from suite.harness.core.case import Case
 from suite.harness.core.history import Run
 from suite.harness.faults.fault import Fault
 from suite.harness.faults.injection_points import INJECTION_POINTS
-from suite.harness.faults.matrix import (
-    ALL,
-    ANYTHING,
-    FAULTS,
-    GO_ON,
-    LOST,
-    NOBODY,
-    ONE_FEWER,
-    ROWS,
-    WAIT,
-    Row,
-)
+from suite.harness.faults.matrix import ROWS, Row
 from suite.harness.faults.process_faults import by_program
-from suite.harness.scenarios import crashes, small_programs
-from suite.harness.scenarios.base import (
-    FEW,
-    Launch,
-    give_time,
-    give_time_to_end,
-    quiet_s,
-    wait_started,
+from suite.harness.faults.promises import (
+    ALL,
+    LOST,
+    NONE,
+    ONE_FEWER,
+    Promise,
+    Reaction,
+    are_gone,
+    make_steps,
 )
+from suite.harness.scenarios import crashes, small_programs
+from suite.harness.scenarios.base import Launch, give_time, quiet_s, wait_started
 from suite.harness.scenarios.fault_free import chief_and_workers
 
 
@@ -46,7 +38,7 @@ class FaultOutcome:
 
     run: Run
     row: Row
-    promise: str
+    promise: Promise
     restarted: str  # the tasks that were restarted
     fewer: Run | None = None  # the run with one worker fewer, where the row asks for it
     reference: Run | None = None  # the same work without a fault, where it ends and is comparable
@@ -76,7 +68,7 @@ class _Scenario:
     def __init__(self, launch: Launch, row: Row) -> None:
         self.launch, self.row = launch, row
         self.trainer = launch.case.trainer
-        self.fault: Fault = FAULTS[row.fault]
+        self.fault: Fault = row.kind
         self.promise = row.promise(self.trainer)
         self.restarted = row.restarted(self.trainer)
         followed = row.target == "evaluator"
@@ -84,7 +76,7 @@ class _Scenario:
         self.topology = launch.engine.topology(self.trainer, self.jobs)
         self.target = row.task(self.topology)
         self.others = [task for task in self.topology.drivers if task != self.target]
-        in_step = self.trainer.synchronous and not row.by_program  # planted faults do not wait
+        in_step = self.trainer.synchronous and not row.by_program  # faults of a program do not wait
         self.hold = INJECTION_POINTS[row.injection_point].hold if in_step else None
         self.limits = launch.engine.deadlines
 
@@ -105,9 +97,9 @@ class _Scenario:
                 if self.fault.at_restart:
                     cluster.start()
                 elif self.fault.ends and not self.fault.delayed_start and self.restarted == LOST:
-                    gone = self._ended(cluster, (self.target,))
+                    gone = are_gone(cluster, (self.target,))
                     give_time(cluster, self.limits.exit_s, gone)
-                self._watch(cluster)
+                self.promise.wait(Reaction(self.launch, cluster, self.others))
                 self._explain(cluster)
             run = self._go_on(cluster)
         fewer = None
@@ -155,57 +147,18 @@ class _Scenario:
             self.launch, "faulty_trainer", flags=(*self.trainer.flags, *own)
         )
 
-    def _watch(self, cluster: Cluster) -> None:
-        """Give the peers time for the reaction that is promised."""
-        drivers, limits = cluster.drivers, self.limits
-        if self.fault.at_restart and self.trainer.synchronous:
-            self._let_end(cluster, drivers)
-        elif self.fault.at_restart:  # endless work: steps show the restored state
-            give_time(cluster, limits.detect_s, self._gone_on(cluster, drivers))
-        elif self.promise == GO_ON:
-            give_time(cluster, limits.detect_s, self._gone_on(cluster, self.others))
-        elif self.promise == WAIT:
-            ended = self._ended(cluster, self.others)
-            give_time(cluster, quiet_s(self.launch), lambda run: run.of("step") or ended(run))
-        elif self.fault.on_disk:  # a faulty disk affects all tasks when they save
-            give_time_to_end(cluster, drivers, limits.detect_s)
-        else:
-            patience_s = 2 * quiet_s(self.launch) if self.promise == ANYTHING else limits.detect_s
-            give_time_to_end(cluster, self.others, patience_s)
-
     def _explain(self, cluster: Cluster) -> None:
         """Report the wait of peers that neither exit nor make progress, while they still hang."""
         still_s = time.monotonic() - quiet_s(self.launch)
         going = {e.task for e in cluster.run().of(self.trainer.progress) if e.time_s > still_s}
         stuck = [task for task in self.others if task not in going]
-        if self.promise != WAIT:
+        if not self.promise.blocks:
             missing = sorted({self.target} | (set(cluster.tasks) - set(cluster.alive())))
             cluster.report_hangs(*stuck, missing=missing)
 
-    def _let_end(self, cluster: Cluster, tasks: Sequence[str]) -> None:
-        """Wait until all tasks finish. Once one exits, its peers must detect that or finish."""
-        give_time(cluster, self.limits.run_s, lambda _: set(tasks) - set(cluster.alive()))
-        give_time_to_end(cluster, tasks, self.limits.detect_s)
-
-    @staticmethod
-    def _ended(cluster: Cluster, tasks: Sequence[str]) -> Callable[[Run], bool]:
-        """Return a predicate that is true when none of the tasks is alive."""
-        return lambda _: not set(tasks) & set(cluster.alive())
-
-    @staticmethod
-    def _gone_on(cluster: Cluster, tasks: Sequence[str]) -> Callable[[Run], bool]:
-        """Return a predicate: each task has made a few steps from now on, or has exited."""
-        since_s = time.monotonic()
-
-        def seen(run: Run) -> bool:
-            going = {task for task in tasks if len(run.made_by(task, since_s)) >= FEW}
-            return not (set(tasks) - going) & set(cluster.alive())
-
-        return seen
-
     def _go_on(self, cluster: Cluster) -> Run:
         """Restart the tasks that the document names, and give them time to train."""
-        if self.restarted == NOBODY:
+        if self.restarted == NONE:
             return cluster.run()
         if self.restarted in (ALL, ONE_FEWER):
             crashes.end_all(cluster)
@@ -225,8 +178,8 @@ class _Scenario:
     def _let_train(self, cluster: Cluster) -> None:
         """Wait until all tasks whose steps are reported have made a few more steps, or exited."""
         servers_too = cluster.workers if "step" in self.trainer.events else ()
-        told = tuple({*cluster.drivers, *servers_too})
-        give_time(cluster, self.limits.step_s, self._gone_on(cluster, told))
+        reporting = tuple({*cluster.drivers, *servers_too})
+        give_time(cluster, self.limits.step_s, make_steps(cluster, reporting))
 
     def _one_fewer(self, how: dict[str, Any]) -> Run:
         """Run a cluster without the lost worker, which continues from the last save."""

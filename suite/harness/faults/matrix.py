@@ -1,6 +1,7 @@
-"""Define the rows of the fault matrix: target, fault, injection point and the documented reaction.
+"""Define the rows of the fault matrix: fault, target and injection point.
 
 Rows of ROWS combine FAULTS and INJECTION_POINTS, and define to which approaches they apply.
+promises.py defines the documented reaction.
 """
 
 from __future__ import annotations
@@ -14,27 +15,12 @@ from suite.harness.core.topology import Topology
 from suite.harness.faults import network_faults, process_faults, storage_faults
 from suite.harness.faults.fault import Fault
 from suite.harness.faults.injection_points import INJECTION_POINTS
+from suite.harness.faults.promises import ONE_FEWER, Promise, promise_of
 from suite.harness.scenarios.base import coordinated
 
 FAULTS: Mapping[str, Fault] = MappingProxyType(
     {**process_faults.FAULTS, **network_faults.FAULTS, **storage_faults.FAULTS}
 )
-
-# --- reactions of the peers -----------------------------------------------------------------------
-
-FAIL = "fail"  # each peer exits with an error, within the limit
-ANYTHING = "anything"  # any reaction except a false success: the documents promise no more
-GO_ON = "go on"  # and accept the lost task again
-WAIT = "wait"  # until the lost task is back
-FINISH = "finish"  # as in a run without a fault, because no work was left
-
-# --- tasks that are restarted ---------------------------------------------------------------------
-
-ALL, LOST, NOBODY, ONE_FEWER = "all", "the lost one", "nobody", "all but the lost one"
-# By the documents, synchronous training is restarted as a whole.
-RESTART = {FAIL: ALL, ANYTHING: ALL, GO_ON: LOST, WAIT: LOST, FINISH: NOBODY}
-
-# --- rows ----------------------------------------------------------------------------------------
 
 MATTERS_ALONE = ("mid-epoch", "saving", "restoring")  # apply to a single process
 
@@ -63,9 +49,13 @@ class Row:
         return "-".join(parts).replace(" ", "_").replace("'", "")
 
     @property
+    def kind(self) -> Fault:
+        return FAULTS[self.fault]
+
+    @property
     def by_program(self) -> bool:
         """Return True if suite/programs/faulty_trainer.py injects the fault."""
-        return FAULTS[self.fault].by_program or INJECTION_POINTS[self.injection_point].by_program
+        return self.kind.by_program or INJECTION_POINTS[self.injection_point].by_program
 
     def variant(self, trainer: Trainer) -> str:
         """Return target and injection point in the words of the report."""
@@ -83,11 +73,8 @@ class Row:
 
     def means_something(self, trainer: Trainer) -> bool:
         """Return True if the row applies to this approach and has an observable effect."""
-        fault, injection_point, jobs = (
-            FAULTS[self.fault],
-            INJECTION_POINTS[self.injection_point],
-            dict(trainer.jobs),
-        )
+        fault, jobs = self.kind, dict(trainer.jobs)
+        injection_point = INJECTION_POINTS[self.injection_point]
         if not jobs:  # a single process has no peers: only its saved state counts
             stored = fault.ends or fault.at_restart or bool(fault.on_disk)
             return stored and self.target == "chief" and self.injection_point in MATTERS_ALONE
@@ -105,33 +92,16 @@ class Row:
             return in_time or (self.target == "chief" and injection_point.by_program)
         # An asynchronous chief that is lost at its first step has not initialized the variables,
         # and only the chief can.
-        initialising = self.target == "chief" and self.injection_point == "first step"
-        return trainer.synchronous or (injection_point.asynchronous and not initialising)
+        initializing = self.target == "chief" and self.injection_point == "first step"
+        return trainer.synchronous or (injection_point.asynchronous and not initializing)
 
-    def promise(self, trainer: Trainer) -> str:
-        """Return the reaction of the peers that the documents promise."""
-        fault = FAULTS[self.fault]
-        if fault.harmless or self.target == "evaluator":
-            return GO_ON
-        if fault.at_restart or fault.on_disk or not trainer.jobs:
-            return ANYTHING
-        if coordinated(trainer) and self.target != "worker":
-            return FAIL if self.target == "ps" else ANYTHING
-        if not trainer.synchronous:
-            return ANYTHING if self.target == "ps" else GO_ON
-        # Peers of an Estimator fail or wait forever, depending on their state at that point: the
-        # strategy checks their health only in eager mode, which an Estimator has to turn off.
-        lost = FAIL if "mwms" in trainer.families else ANYTHING
-        return {"forming": WAIT, "shutting down": FINISH}.get(self.injection_point, lost)
+    def promise(self, trainer: Trainer) -> Promise:
+        """Return the reaction that the documents promise."""
+        return promise_of(self, trainer)
 
     def restarted(self, trainer: Trainer) -> str:
         """Return which tasks are restarted."""
-        fault = FAULTS[self.fault]
-        # Workers and parameter servers wait for a coordinator that comes back.
-        leads = self.target == "chief" and coordinated(trainer)
-        if leads and not (fault.at_restart or fault.on_disk or fault.harmless):
-            return LOST
-        return self.restart or RESTART[self.promise(trainer)]
+        return self.restart or self.promise(trainer).restart
 
 
 ROWS = (

@@ -25,11 +25,11 @@ def link_fault(fault: str, state: str) -> Injector:
 
     @contextlib.contextmanager
     def inject(cluster: Cluster, task: str) -> Iterator[None]:
-        cluster.tell("fault_started", task, fault=fault)
+        cluster.record("fault_started", task, fault=fault)
         cluster.link(task, state)
         yield
         cluster.link(task, WHOLE)
-        cluster.tell("fault_ended", task, fault=fault)
+        cluster.record("fault_ended", task, fault=fault)
 
     return inject
 

@@ -51,7 +51,7 @@ def paused(cluster: Cluster, task: str) -> Iterator[None]:
 @contextlib.contextmanager
 def missed(cluster: Cluster, task: str) -> Iterator[None]:
     """Record that the task was not started with its peers."""
-    cluster.tell("fault_started", task, fault="delayed-start")
+    cluster.record("fault_started", task, fault="delayed-start")
     yield
 
 

@@ -57,11 +57,11 @@ def flip(path: Path) -> None:
 @contextlib.contextmanager
 def _ended(cluster: Cluster, task: str, fault: str) -> Iterator[None]:
     """Kill all tasks before the fault and again after it, whatever their reaction."""
-    cluster.tell("fault_started", task, fault=fault)
+    cluster.record("fault_started", task, fault=fault)
     crashes.end_all(cluster)
     yield
     crashes.end_all(cluster)
-    cluster.tell("fault_ended", task, fault=fault)
+    cluster.record("fault_ended", task, fault=fault)
 
 
 def damaged(fault: str, damage: Callable[[Path], None]) -> Injector:
@@ -104,11 +104,11 @@ def read_only(cluster: Cluster, task: str) -> Iterator[None]:
 @contextlib.contextmanager
 def full(cluster: Cluster, task: str) -> Iterator[None]:
     """Fill the disk while all tasks train."""
-    cluster.tell("fault_started", task, fault="disk-full")
+    cluster.record("fault_started", task, fault="disk-full")
     cluster.disk("full")
     yield
     cluster.disk("whole")
-    cluster.tell("fault_ended", task, fault="disk-full")
+    cluster.record("fault_ended", task, fault="disk-full")
 
 
 FAULTS: Mapping[str, Fault] = MappingProxyType(

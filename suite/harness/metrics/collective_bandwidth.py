@@ -56,8 +56,8 @@ def packs(run: Run) -> set[int]:
 
     The set is empty where there was none. It has more than one number where the number varied.
     """
-    told = [PACKED.findall(run.log(worker)) for worker in run.workers]
-    return {int(number) for found in told for tensors, number in found if int(tensors) > 1}
+    logged = [PACKED.findall(run.log(worker)) for worker in run.workers]
+    return {int(number) for lines in logged for tensors, number in lines if int(tensors) > 1}
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,9 @@ def timed(run: Run) -> list[Collective]:
     Raise ValueError if ranks have timed different operations, or too few iterations.
     """
     by_rank = [run.of("collective", worker) for worker in run.workers]
-    made = [[(e["op"], e["bytes"], len(e["begins_s"])) for e in events] for events in by_rank]
-    if not made[0] or any(other != made[0] for other in made):
-        raise ValueError(f"the ranks have timed different things: {made}")
+    operations = [[(e["op"], e["bytes"], len(e["begins_s"])) for e in events] for events in by_rank]
+    if not operations[0] or any(other != operations[0] for other in operations):
+        raise ValueError(f"the ranks have timed different operations: {operations}")
     return [_together(events) for events in zip(*by_rank, strict=True)]
 
 

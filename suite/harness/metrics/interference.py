@@ -39,8 +39,8 @@ class Watch:
 
 def mhz() -> float | None:
     """Return the mean clock frequency of the processors now; None if it is unknown."""
-    told = psutil.cpu_freq()
-    return told.current if told else None
+    frequency = psutil.cpu_freq()
+    return frequency.current if frequency else None
 
 
 def _spent() -> dict[str, float]:

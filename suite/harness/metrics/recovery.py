@@ -12,7 +12,7 @@ def fault_of(run: Run) -> Event:
     """Return the first fault. Raise ValueError for a run without one."""
     faults = run.of("fault_started")
     if not faults:
-        raise ValueError("nothing was hurt in this run")
+        raise ValueError("this run has no fault")
     return faults[0]
 
 
@@ -38,12 +38,12 @@ def left_s(run: Run) -> float:
 def hung(run: Run) -> list[str]:
     """Return the peers that the harness had to end."""
     fault = fault_of(run)
-    noticed = dict(detection_s(run))
+    detected = dict(detection_s(run))
     ended = {e.task for e in run.of("exited") if e.time_s > fault.time_s}
-    return [t for t in run.drivers if t != fault.task and t in ended and t not in noticed]
+    return [t for t in run.drivers if t != fault.task and t in ended and t not in detected]
 
 
-def trained_again_s(run: Run) -> float:
+def resumed_s(run: Run) -> float:
     """Return the seconds from the last restart of a task until all have made their first step."""
     back = [e for e in run.of("spawned") if e.attempt]
     steps = [e for e in run.of("step") if e.attempt and e.time_s > back[-1].time_s]
@@ -63,9 +63,9 @@ def recovered_s(run: Run) -> float | None:
         return None
     # A parameter server makes no steps; after its return the drivers do.
     trains = fault.task in (*run.workers, *run.drivers)
-    tellers = [fault.task] if trains else run.drivers
-    made = [e.time_s for task in tellers for e in run.made_by(task, back[-1].time_s)]
-    return min(made) - fault.time_s if made else None
+    reporters = [fault.task] if trains else run.drivers
+    times_s = [e.time_s for task in reporters for e in run.steps_of(task, back[-1].time_s)]
+    return min(times_s) - fault.time_s if times_s else None
 
 
 def steps_reported(run: Run) -> int:
@@ -87,8 +87,8 @@ def steps_lost(run: Run) -> int:
 
 def saved_s(run: Run) -> float | None:
     """Return the median seconds of a save over all tasks that report it; None without a report."""
-    told = _seconds(run.of("checkpoint_saved"))
-    return median(told) if told else None
+    saves_s = _seconds(run.of("checkpoint_saved"))
+    return median(saves_s) if saves_s else None
 
 
 def restored_s(run: Run) -> float | None:

@@ -49,19 +49,19 @@ def warm_up(times_s: Sequence[float] | np.ndarray, at_least: int) -> int:
     return int(np.argmin(errors))
 
 
-def timed_steps(run: Run, beside: Sequence[Run] = ()) -> Steps:
+def timed_steps(run: Run, concurrent: Sequence[Run] = ()) -> Steps:
     """Return the steps of the workers while all of them trained and were warm.
 
     Synchronous workers make each step together, so it counts once, as do steps that aggregate the
     gradients of all. Of other asynchronous workers every step counts. Steps before the last worker
-    was warm, or after the first had finished, are left out: a worker alone is faster. `beside`:
+    was warm, or after the first had finished, are left out: a worker alone is faster. `concurrent`:
     runs at the same time that competed for the same processors, so the same applies to them. The
     first step has no start event, so it never counts. `warm_up` finds how many more steps to leave
     out. Raise ValueError if a worker has fewer than two steps left.
     """
     if run.drivers != run.workers:
         return _timed_joins(run)
-    begin_s, end_s = _warm_window([run, *beside])
+    begin_s, end_s = _warm_window([run, *concurrent])
     times: list[float] = []
     rates: list[float] = []
     examples: list[float] = []
@@ -111,11 +111,11 @@ def _timed_joins(run: Run) -> Steps:
     rounds = run.of(run.trainer.tick)
     if len(rounds) < 2:
         what = f"{len(rounds)} x `{run.trainer.tick}`"
-        raise ValueError(f"the coordinator told of {what}, at least 2 are needed")
+        raise ValueError(f"the coordinator reported {what}, at least 2 are needed")
     times = [(b.time_s - a.time_s) / b["steps"] for a, b in pairwise(rounds)]
     cold = warm_up(times, LEAST_ROUNDS)
     warm = rounds[cold:]
     rate = sum(e["steps"] for e in warm[1:]) / (warm[-1].time_s - warm[0].time_s)
-    told = [e["examples"] for e in run.of("step")] or [run.flags["batch-size"]]
-    examples = float(np.mean(told))
+    sizes = [e["examples"] for e in run.of("step")] or [run.flags["batch-size"]]
+    examples = float(np.mean(sizes))
     return Steps(tuple(times[cold:]), rate, rate * examples)

@@ -40,7 +40,7 @@ class Needs:
     documented: bool = False  # the document's snippets exist, see document_of
     backends: str = "first"  # of the row: first or each
     # Keras flavors: each; first, for tests of TensorFlow only; full: each in a benchmark run.
-    flavours: str = "each"
+    flavors: str = "each"
 
     @classmethod
     def read(cls, where: str, keywords: Mapping[str, Any], claims: Claims) -> Needs:
@@ -65,14 +65,14 @@ class Needs:
 def select(
     needs: Needs,
     settings: Settings,
-    flavours: Iterable[str],
+    flavors: Iterable[str],
     rows: Sequence[Trainer] = TRAINERS,
 ) -> list[Case]:
     """Return the cases of a test: rows that meet its needs, by requested backend and flavor."""
     found = []
-    flavours = tuple(flavours)
-    if needs.flavours == "first" or (needs.flavours == "full" and not settings.full):
-        flavours = flavours[:1]
+    flavors = tuple(flavors)
+    if needs.flavors == "first" or (needs.flavors == "full" and not settings.full):
+        flavors = flavors[:1]
     for row in rows:
         if (settings.trainers and row.name not in settings.trainers) or not needs.met_by(row):
             continue
@@ -84,6 +84,6 @@ def select(
         found += [
             Case(row, backend, keras)
             for backend in requested
-            for keras in (flavours if row.keras else (NO_KERAS,))
+            for keras in (flavors if row.keras else (NO_KERAS,))
         ]
     return found

@@ -75,7 +75,7 @@ def versions(interpreter: Any) -> dict[str, Any]:
     return {
         **found,
         "tensorflow": interpreter.tensorflow,
-        "keras": dict(interpreter.flavours),
+        "keras": dict(interpreter.flavors),
         "python": interpreter.python_version,
     }
 

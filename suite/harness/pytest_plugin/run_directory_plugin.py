@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from rich.console import Console
 
-from reports.core import text
+from reports.core import text, verdicts
 from reports.render import pages
 from suite.harness.cluster import leaks
 from suite.harness.core import timestamps
@@ -22,7 +22,6 @@ from suite.harness.pytest_plugin.run_record import Recorder
 from suite.harness.pytest_plugin.verdict_hooks import CARRIED, refer_to_first, summarize_in_one_line
 from suite.harness.session import run_directory
 from suite.harness.session.session import Session
-from suite.harness.tables import verdicts
 
 if TYPE_CHECKING:
     from reports.rundir.frame import RunFrames

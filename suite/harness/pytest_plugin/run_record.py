@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from reports.core.verdicts import worst
 from suite.harness.core.timestamps import now
-from suite.harness.tables import verdicts
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Recorder:
         row = self.by_test.setdefault(found["test"], {**found["row"], "duration_s": 0.0})
         row["duration_s"] += found["duration_s"]
         new = found["row"]
-        if verdicts.badness(new["verdict"]) >= verdicts.badness(row["verdict"]):
+        if worst([row["verdict"], new["verdict"]]).name == new["verdict"]:
             row.update({k: v for k, v in new.items() if k != "duration_s"})
 
     @property

@@ -14,8 +14,8 @@ from reference_trainers.events import SCHEMA
 from reference_trainers.workload import OPTIONAL_FLAGS
 from suite.harness.core.backends import BY_NAME as BACKENDS
 from suite.harness.core.errors import BadInput
-from suite.harness.core.versions import did_you_mean
 from suite.harness.tables.claims import Claims
+from suite.harness.tables.toml_schema import did_you_mean
 
 if TYPE_CHECKING:
     from suite.harness.pytest_plugin.parametrization import Needs
@@ -37,7 +37,7 @@ def check_needs(where: str, needs: Needs, claims: Claims) -> Needs:
     for field, known in vocabularies(claims).items():
         _check(f"{where}: cases({field}=...)", getattr(needs, field), known)
     _check(f"{where}: cases(backends=...)", [needs.backends], (FIRST, EACH))
-    _check(f"{where}: cases(flavours=...)", [needs.flavours], (EACH, FIRST, FULL))
+    _check(f"{where}: cases(flavors=...)", [needs.flavors], (EACH, FIRST, FULL))
     return needs
 
 

@@ -96,10 +96,10 @@ def preemption(launch: Launch, trainer: Trainer) -> Compared:
     """Run `preempted` with that program; the reference is the case's own trainer."""
     flags = work_in_epochs(launch, order="by-epoch", preemption=True)
     with launch(trainer, flags=flags, model_dir=launch.directory / INTERRUPTED) as cluster:
-        told = cluster.workers[-1]
-        start_until(cluster, told, kill_at(flags))
-        cluster.signal(told, signal.SIGTERM, fault="sigterm")
-        cluster.let_go(told)
+        target = cluster.workers[-1]
+        start_until(cluster, target, kill_at(flags))
+        cluster.signal(target, signal.SIGTERM, fault="sigterm")
+        cluster.let_go(target)
         end_of_peers(launch, cluster, list(cluster.workers))
         cluster.start()
         return Compared(cluster.complete(), launch.outcome(undisturbed))
@@ -238,7 +238,7 @@ def _drivers_go_on(launch: Launch, cluster: Cluster, since_s: float) -> None:
     """Give the drivers time to report a few steps, or to exit."""
 
     def all_go_on_or_end(run: Run) -> bool:
-        return all(len(run.made_by(d, since_s)) >= FEW or run.exit_of(d) for d in run.drivers)
+        return all(len(run.steps_of(d, since_s)) >= FEW or run.exit_of(d) for d in run.drivers)
 
     give_time(cluster, launch.engine.deadlines.step_s, all_go_on_or_end)
 
@@ -298,7 +298,7 @@ def _come_back(launch: Launch, cluster: Cluster, lost: str) -> float:
     back_s = cluster.wait_for("started", lost, attempt=1).time_s  # no verdict before that
 
     def steps_or_ended(run: Run) -> object:
-        return len(run.made_by(lost, back_s)) >= FEW or run.exit_of(lost, attempt=1)
+        return len(run.steps_of(lost, back_s)) >= FEW or run.exit_of(lost, attempt=1)
 
     give_time(cluster, launch.engine.deadlines.step_s, steps_or_ended)
     return back_s
@@ -329,7 +329,7 @@ def _watch(launch: Launch, cluster: Cluster, survivors: list[str], since_s: floa
     aggregates = launch.case.trainer.aggregates
 
     def all_go_on(run: Run) -> bool:
-        return all(len(run.made_by(task, since_s)) >= FEW for task in survivors)
+        return all(len(run.steps_of(task, since_s)) >= FEW for task in survivors)
 
     within_s = quiet_s(launch) if aggregates else launch.engine.deadlines.detect_s
     give_time(cluster, within_s, all_go_on)

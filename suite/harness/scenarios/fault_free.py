@@ -50,8 +50,8 @@ def reference(launch: Launch, **flags: Any) -> Run:
     """Run one process without a strategy on the same work, once per session."""
     one = single(launch.case.trainer)
     given = work(launch, one, **flags)
-    told = sorted({**given, "data": Path(given["data"]).name}.items())
-    key = (launch.case.keras, one.program, *told)
+    identity = sorted({**given, "data": Path(given["data"]).name}.items())
+    key = (launch.case.keras, one.program, *identity)
 
     def make() -> Run:
         return trained(launch, one, backend="none", jobs=(), flags=given)
@@ -120,13 +120,13 @@ def unexpected_task(launch: Launch) -> UnexpectedTask:
     """Start a task that is configured as one more worker, while the cluster trains."""
     workers = len(launch.engine.topology(launch.case.trainer).workers)
     with launch(workers=workers + 1, flags=endless_work(launch)) as cluster:
-        seen_by_stranger = cluster.plan
+        larger = cluster.plan
         unexpected = cluster.workers[-1]
-        topology = seen_by_stranger.topology.with_workers(workers)
-        cluster.plan = replace(seen_by_stranger, topology=topology)
+        topology = larger.topology.with_workers(workers)
+        cluster.plan = replace(larger, topology=topology)
         cluster.start()
         wait_all_step(cluster)
-        with changed_plan(cluster, seen_by_stranger):
+        with changed_plan(cluster, larger):
             cluster.start(unexpected)
         up = cluster.wait_for("started", unexpected)
         give_time(
@@ -292,8 +292,8 @@ def audited_apart(launch: Launch) -> Run:
 
         def all_twice(run: Run) -> bool:
             # A coordinator reports the input of its workers.
-            told = Counter(e.get("worker", e.task) for e in run.of("input"))
-            return all(told[worker] >= 2 * batches for worker in cluster.workers)
+            reports = Counter(e.get("worker", e.task) for e in run.of("input"))
+            return all(reports[worker] >= 2 * batches for worker in cluster.workers)
 
         give_time(cluster, launch.engine.deadlines.step_s, all_twice)
         return cluster.run()

@@ -30,8 +30,10 @@ def wrong_tf_configs(launch: Launch) -> list[Run]:
     ends = replace(launch.case.trainer, services=())  # each process must exit, whatever its job
     with contextlib.ExitStack() as stack:
         clusters = [
-            stack.enter_context(launch(ends, jobs=(), flags=work(launch), env={"TF_CONFIG": told}))
-            for told in TF_CONFIGS
+            stack.enter_context(
+                launch(ends, jobs=(), flags=work(launch), env={"TF_CONFIG": config})
+            )
+            for config in TF_CONFIGS
         ]
         for cluster in clusters:
             cluster.start()

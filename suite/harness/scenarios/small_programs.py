@@ -121,6 +121,11 @@ def _scope(launch: Launch, **where: str) -> Run:
     return finished(launch, program(launch, "built_outside_scope"), flags=flags)
 
 
+def sigterm_handler(launch: Launch) -> Run:
+    """Send SIGTERM to a program with a handler of its own, before and after the strategy exists."""
+    return complete(launch, program(launch, "sigterm_handler"), flags=NOT_TAKEN)
+
+
 def packed_by_the_call(launch: Launch) -> Run:
     """All-reduce several tensors, with the bytes per pack given in each call."""
     return _packed(launch, "call")
@@ -205,15 +210,15 @@ def aggregates(launch: Launch) -> Run:
 
 def side_evaluator(launch: Launch) -> Compared:
     """Evaluate checkpoints of the cluster in a task outside it."""
-    return _beside(launch, {})
+    return _with_evaluator(launch, {})
 
 
 def sidecar_evaluator(launch: Launch) -> Compared:
     """Evaluate checkpoints of the cluster with Keras' SidecarEvaluator."""
-    return _beside(launch, {"sidecar": True})
+    return _with_evaluator(launch, {"sidecar": True})
 
 
-def _beside(launch: Launch, how: dict[str, Any]) -> Compared:
+def _with_evaluator(launch: Launch, how: dict[str, Any]) -> Compared:
     directory = launch.directory / "model"
     flags = work(launch, epochs=1, steps_per_epoch=10, evaluate=True)
     how |= {"until-step": flags["epochs"] * flags["steps-per-epoch"]}

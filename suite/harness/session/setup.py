@@ -15,15 +15,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from suite.harness.cluster import addresses as network
+from suite.harness.cluster import addresses
 from suite.harness.cluster.cluster import Progress
 from suite.harness.cluster.launcher import Engine
 from suite.harness.core.deadlines import Deadlines
 from suite.harness.core.errors import BadInput
 from suite.harness.core.settings import Settings
-from suite.harness.environment import dataset as data
-from suite.harness.environment import interpreter as environments
+from suite.harness.environment import dataset
 from suite.harness.environment.gpus import discover_gpus
+from suite.harness.environment.interpreter import Interpreter, describe
 from suite.harness.session import prefetch
 from suite.harness.session.run_directory import run_directory
 from suite.harness.session.session import Session
@@ -45,8 +45,8 @@ class Settled:
 
 
 # For invocations that run no test.
-NO_DATA = data.Dataset("", "none", 0, 0, "")
-NO_NETWORK = network.Network("none", "no test runs")
+NO_DATA = dataset.Dataset("", "none", 0, 0, "")
+NO_NETWORK = addresses.Network("none", "no test runs")
 
 
 def settle(settings: Settings, *, runs: bool = True) -> Settled:
@@ -55,25 +55,25 @@ def settle(settings: Settings, *, runs: bool = True) -> Settled:
     Unless tests run (`runs`), nothing is created, downloaded or probed: listing tests needs only
     tables.
     """
-    interpreter = environments.describe(settings.python or sys.executable, settings.deadline_scale)
+    interpreter = describe(settings.python or sys.executable, settings.deadline_scale)
     interpreter.choose(settings.keras)
     session = uuid.uuid4().hex
     found = NO_NETWORK
     if runs:
-        found = network.probe(interpreter.python).with_closed_ports(session)
+        found = addresses.probe(interpreter.python).with_closed_ports(session)
     if settings.closed_ports and found.open_ports:
         raise BadInput(
             f"--closed-ports: nothing closes ports here ({found.why_open}) and "
-            f"{found.reason}; {network.REMEDY}"
+            f"{found.reason}; {addresses.REMEDY}"
         )
     if settings.cpus:
         os.sched_setaffinity(0, settings.cpus)  # pytest-xdist's workers and all tasks inherit it
     gpus = discover_gpus(os.environ) if runs else ()
-    dataset = data.resolve(settings.data) if runs else NO_DATA
+    data = dataset.resolve(settings.data) if runs else NO_DATA
     return Settled(
         settings=replace(settings, at_once=settings.at_once or prefetch.sensible()).to_dict(),
         interpreter=interpreter.to_dict(),
-        dataset=dataset.to_dict(),
+        dataset=data.to_dict(),
         network=asdict(found),
         gpus=gpus,
         directory=str(run_directory(settings.run_dir)) if runs else "",
@@ -88,18 +88,18 @@ def build(settled: Settled, progress: Progress, prefix: str = "", processes: int
     """
     settings = Settings.from_dict(settled.settings)
     settings = replace(settings, at_once=math.ceil(settings.at_once / processes))
-    interpreter = environments.Interpreter.from_dict(settled.interpreter)
-    dataset = data.Dataset.from_dict(settled.dataset)
+    interpreter = Interpreter.from_dict(settled.interpreter)
+    data = dataset.Dataset.from_dict(settled.dataset)
     chosen = interpreter.choose(settings.keras)
     engine = Engine(
         python=interpreter.python,
-        flavours={name: interpreter.environment(name) for name in chosen},
-        network=network.Network(**settled.network),
+        flavors={name: interpreter.environment(name) for name in chosen},
+        network=addresses.Network(**settled.network),
         deadlines=Deadlines().scaled(settings.deadline_scale),
         directory=Path(settled.directory),
         progress=progress,
         session=settled.session,
-        defaults={"data": dataset.path, "seed": settings.seed},
+        defaults={"data": data.path, "seed": settings.seed},
         spawn=settings.spawn,
         workers=settings.workers,
         threads=settings.threads,
@@ -107,14 +107,14 @@ def build(settled: Settled, progress: Progress, prefix: str = "", processes: int
         gpus=settled.gpus,
         prefix=prefix,
     )
-    return Session(settings, interpreter, engine, dataset, Claims.load(), Expectations.load())
+    return Session(settings, interpreter, engine, data, Claims.load(), Expectations.load())
 
 
 def header(session: Session, *, runs: bool = True) -> list[str]:
     """Return the lines of pytest's header: versions, network, data, seed and run directory."""
     interpreter, engine, settings = session.interpreter, session.engine, session.settings
-    flavours = ", ".join(interpreter.label(name) for name in engine.flavours)
-    examined = f"TensorFlow {interpreter.tensorflow}, {flavours}"
+    flavors = ", ".join(interpreter.label(name) for name in engine.flavors)
+    examined = f"TensorFlow {interpreter.tensorflow}, {flavors}"
     lines = [f"{examined}, Python {interpreter.python_version}"]
     if not runs:
         return lines

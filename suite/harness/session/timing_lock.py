@@ -51,7 +51,7 @@ class TimingLock:
             wait_until("the lock", lambda: self._wait(began_s) or self._take(), self.patience_s)
         self.patience_s = max(0.0, self.patience_s - (time.monotonic() - began_s))
         if not self.held:
-            announce("another run is still timing: what follows is timed beside it, and marked")
+            announce("another run is still timing: this run is timed at the same time, and marked")
 
     def release(self) -> None:
         """Release the lock, which wakes the waiting processes."""

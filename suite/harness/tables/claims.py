@@ -15,31 +15,19 @@ from typing import Any
 
 from reference_trainers import Trainer
 from suite.harness.core.errors import BadInput
-from suite.harness.core.versions import (
-    NO_KERAS,
+from suite.harness.core.versions import NO_KERAS, keras_in, version_in
+from suite.harness.tables.toml_schema import (
     check_keys,
     check_predicates,
     check_url,
+    convert,
     did_you_mean,
-    keras_in,
     read_toml,
-    version_in,
 )
 
 PATH = Path(__file__).resolve().parents[2] / "claims.toml"
 ORIGINS = ("document", "guide", "issue", "measured")
 ID = re.compile(r"[a-z0-9-]+/[a-z0-9-]+")
-
-KINDS: dict[str, type] = {
-    "id": str,
-    "text": str,
-    "origin": str,
-    "url": str,
-    "tensorflow": str,
-    "keras": str,
-    "trainers": list,
-}
-REQUIRED = ("id", "text", "origin", "url", "tensorflow", "trainers")
 
 
 @dataclass(frozen=True)
@@ -124,14 +112,14 @@ class Claims(Mapping[str, Claim]):
 
 
 def _parse(where: str, values: dict[str, Any], approaches: tuple[str, ...]) -> Claim:
-    check_keys(where, values, KINDS, REQUIRED)
-    check_predicates(where, values)
-    check_url(where, values["url"])
-    if not ID.fullmatch(values["id"]):
+    claim = convert(where, values, Claim)
+    check_predicates(where, claim.tensorflow, claim.keras)
+    check_url(where, claim.url)
+    if not ID.fullmatch(claim.id):
         raise BadInput(f"{where}: an id reads family/what, in lower case")
-    if values["origin"] not in ORIGINS:
+    if claim.origin not in ORIGINS:
         raise BadInput(f"{where}: origin must be one of {', '.join(ORIGINS)}")
-    for name in values["trainers"]:
+    for name in claim.trainers:
         if name not in approaches:
             raise BadInput(f"{where}: no approach {name!r}{did_you_mean(name, approaches)}")
-    return Claim(**{**values, "trainers": tuple(values["trainers"])})
+    return claim

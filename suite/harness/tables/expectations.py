@@ -9,48 +9,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from reference_trainers import BY_NAME
+from reports.core.verdicts import KNOWN_DEVIATION, UNSUPPORTED
 from suite.harness.core import backends
 from suite.harness.core.errors import BadInput
-from suite.harness.core.versions import (
+from suite.harness.core.versions import keras_in, version_in
+from suite.harness.tables.toml_schema import (
+    KEY,
     check_keys,
     check_predicates,
     check_url,
+    convert,
     did_you_mean,
-    keras_in,
     read_toml,
-    version_in,
 )
 
 PATH = Path(__file__).resolve().parents[2] / "expectations.toml"
 ANY = "*"
-KNOWN_DEVIATION = "known_deviation"
-UNSUPPORTED = "unsupported"
 STATUSES = (KNOWN_DEVIATION, UNSUPPORTED)
-
-KINDS: dict[str, type] = {
-    "trainer": str,
-    "test": str,
-    "except": list,
-    "scene": str,
-    "backend": str,
-    "tensorflow": str,
-    "keras": str,
-    "gpu": bool,
-    "real_mnist": bool,
-    "namespaces": bool,
-    "netem": bool,
-    "status": str,
-    "reason": str,
-    "message": str,
-    "url": str,
-}
-REQUIRED = ("trainer", "test", "status", "reason", "message", "url")
 
 
 @dataclass(frozen=True)
@@ -63,6 +44,7 @@ class Row:
     reason: str  # one sentence for the report
     message: str  # regular expression; must match within the actual message
     url: str  # the thread or page to read
+    finding: str = ""  # a standalone reproduction, docs/findings/NAME.py
     # Only scenarios whose name, as pytest shows it, matches; glob patterns such as "a-*|b-*".
     scene: str = ""
     backend: str = ""  # as requested
@@ -72,25 +54,24 @@ class Row:
     real_mnist: bool | None = None  # only with (or without) the data of published figures
     namespaces: bool | None = None  # only with (or without) a separate network for each cluster
     netem: bool | None = None  # only on kernels with (or without) delay and loss for links
-    excepted: tuple[str, ...] = ()  # tests that "*" excludes
+    # tests that "*" excludes
+    excepted: tuple[str, ...] = field(default=(), metadata={KEY: "except"})
 
     @classmethod
     def parse(cls, where: str, values: dict[str, Any]) -> Row:
         """Return a row from its TOML table; raise BadInput, with `where`, if it is invalid."""
-        check_keys(where, values, KINDS, REQUIRED)
-        check_predicates(where, values)
-        check_url(where, values["url"])
-        if values["status"] not in STATUSES:
+        row = convert(where, values, cls)
+        check_predicates(where, row.tensorflow, row.keras)
+        check_url(where, row.url)
+        if row.status not in STATUSES:
             raise BadInput(f"{where}: status must be one of {', '.join(STATUSES)}")
         try:
-            re.compile(values["message"])
+            re.compile(row.message)
         except re.error as error:
             raise BadInput(f"{where}: message is not a regular expression: {error}") from error
-        excepted = tuple(values.get("except", ()))
-        if excepted and values["test"] != ANY:
+        if row.excepted and row.test != ANY:
             raise BadInput(f"{where}: except goes with test = {ANY!r} only")
-        fields = {key: value for key, value in values.items() if key != "except"}
-        return cls(**fields, excepted=excepted)
+        return row
 
     def applies(
         self,

@@ -1,4 +1,4 @@
-"""The six verdicts: each follows from the exception's type and one row of the table.
+"""Judge a test: its verdict follows from the exception's type and one row of the table.
 
 Only failures of TensorFlow or the trainer can be `failed`; failures of the harness or the machine
 are `harness_error`. `known_deviation` and `unsupported` require a row of expectations.toml, and an
@@ -12,19 +12,19 @@ from typing import NamedTuple
 import pytest
 
 from reports.core import text
+from reports.core.verdicts import (
+    FAILED,
+    HARNESS_ERROR,
+    KNOWN_DEVIATION,
+    PASSED,
+    UNEXPECTED_PASS,
+    UNSUPPORTED,
+)
 from suite.harness.core.errors import CheckFailed, TrainerFailed, Unsupported
-from suite.harness.tables.expectations import KNOWN_DEVIATION, UNSUPPORTED, Row
-
-PASSED = "passed"
-FAILED = "failed"
-UNEXPECTED_PASS = "unexpected_pass"
-HARNESS_ERROR = "harness_error"
-
-# From good to bad. A failure outweighs an additional harness error, since its finding holds anyway.
-VERDICTS = (PASSED, UNSUPPORTED, KNOWN_DEVIATION, UNEXPECTED_PASS, HARNESS_ERROR, FAILED)
+from suite.harness.tables.expectations import Row
 
 CALL = "call"
-REASON_BYTES = 300  # limit for the part of a message in a reason
+MAX_REASON_BYTES = 300  # of a message in a reason
 
 
 class Judgement(NamedTuple):
@@ -33,11 +33,6 @@ class Judgement(NamedTuple):
     verdict: str
     reason: str = ""
     url: str = ""
-
-
-def badness(verdict: str) -> int:
-    """Return the verdict's rank for choosing the worse of two; 0 is `passed`."""
-    return VERDICTS.index(verdict)
 
 
 def decide(
@@ -96,11 +91,11 @@ def _confirmed(said: str, row: Row) -> Judgement:
     """
     if row.confirms(said):
         return Judgement(row.status, row.reason, row.url)
-    foretold = f"{row.status} was expected with /{row.message}/"
-    return Judgement(FAILED, f"{foretold}, but this came: {first_line(said)}", row.url)
+    expected = f"{row.status} was expected with /{row.message}/"
+    return Judgement(FAILED, f"{expected}, but this came: {first_line(said)}", row.url)
 
 
 def first_line(message: str) -> str:
     """Return the first non-empty line, short enough for a table."""
     lines = [line.strip() for line in text.clean(message).splitlines() if line.strip()]
-    return text.bounded(lines[0], REASON_BYTES) if lines else "no message"
+    return text.bounded(lines[0], MAX_REASON_BYTES) if lines else "no message"

@@ -52,12 +52,12 @@ def fit(args, data, steps, strategy):
     """Train as tutorials/distribute/keras and multi_worker_with_keras do."""
     model = compiled(args, strategy)
 
-    class Told(tf.keras.callbacks.Callback):
+    class StepReporter(tf.keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):  # noqa: ARG002 (Keras' signature)
             steps.made()
 
     dataset = batches(data, args.batch_size * strategy.num_replicas_in_sync)
-    model.fit(dataset, epochs=1, steps_per_epoch=FOR_EVER, callbacks=[Told()], verbose=2)
+    model.fit(dataset, epochs=1, steps_per_epoch=FOR_EVER, callbacks=[StepReporter()], verbose=2)
 
 
 def mirrored(args):

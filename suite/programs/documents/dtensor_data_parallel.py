@@ -45,8 +45,8 @@ def train(args, data, steps, role):
             adam(now, *own)
         return loss
 
-    def adam(now, weight, gradient, moments):
-        first, second = moments
+    def adam(now, weight, gradient, slots):
+        first, second = slots
         mean = 0.9 * first + 0.1 * gradient
         square = 0.999 * second + 0.001 * tf.square(gradient)
         first.assign(mean)

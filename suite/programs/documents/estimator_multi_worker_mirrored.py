@@ -11,7 +11,7 @@ tf1 = tf.compat.v1
 def train(args, data, steps, _):
     tf1.disable_eager_execution()
 
-    class Told(tf1.train.SessionRunHook):
+    class StepReporter(tf1.train.SessionRunHook):
         def after_run(self, run_context, run_values):  # noqa: ARG002 (the hook's signature)
             steps.made()
 
@@ -43,7 +43,7 @@ def train(args, data, steps, _):
         optimizer = tf1.train.GradientDescentOptimizer(args.learning_rate)
         train_op = optimizer.minimize(loss, tf1.train.get_or_create_global_step())
         return tf.estimator.EstimatorSpec(
-            mode, loss=loss, train_op=train_op, training_hooks=[Told()]
+            mode, loss=loss, train_op=train_op, training_hooks=[StepReporter()]
         )
 
     classifier = tf.estimator.Estimator(

@@ -14,7 +14,7 @@ def train(args, data, steps, role):
         parameter_servers.serve(role, steps.events)
     strategy = parameter_servers.connect(role, args)
 
-    class Told(tf.keras.callbacks.Callback):
+    class EpochReporter(tf.keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):  # noqa: ARG002 (Keras' signature)
             steps.epoch(self.params["steps"])
 
@@ -24,6 +24,6 @@ def train(args, data, steps, role):
         ),
         epochs=common.FOR_EVER,
         steps_per_epoch=args.steps_per_epoch,
-        callbacks=[Told()],
+        callbacks=[EpochReporter()],
         verbose=2,
     )

@@ -1,0 +1,106 @@
+"""Check a Supervisor, TensorFlow 1's parameter servers: global step, waits and saves."""
+
+from __future__ import annotations
+
+from suite.harness.checks.assertions import check, equal, only, requested_steps, require, some
+from suite.harness.checks.checkpoints import _remains, chief
+from suite.harness.checks.parameter_servers import GOING_ON, steps_without
+from suite.harness.core.history import Run
+
+
+@check
+def global_step_counts_all(run: Run) -> None:
+    """Require that the shared global step equals the number of all workers' steps."""
+    steps = some("step", run.of("step"))
+    counted = max(e["global_step"] for name in ("step", "finished") for e in run.of(name))
+    # A worker reads the counter while others add to it, and may read it before its own addition.
+    slack = len(run.workers)
+    require(
+        abs(counted - len(steps)) <= slack,
+        f"the global step came to {counted}, all workers together made {len(steps)} steps",
+    )
+
+
+@check
+def aggregates_accounted(run: Run) -> None:
+    """Require gradients for all global steps, and none beyond the number that tokens allow.
+
+    No document promises how many each worker makes. A step aggregates one gradient of each worker
+    here, and gives each worker a token for one more. As many tokens exist before the first step,
+    and some of those gradients arrive too late for it and are dropped.
+    """
+    workers = len(run.workers)
+    made = {task: len(run.of("step", task)) for task in run.workers}
+    ends = [some(f"`finished` of {task}", run.of("finished", task))[-1] for task in run.workers]
+    counted = max(e["global_step"] for e in ends)
+    fewest, most = workers * counted, workers * (counted + 1)
+    total = sum(made.values())
+    require(
+        fewest <= total <= most and total,
+        f"the workers made {total} steps ({made}); {counted} global steps of {workers} gradients "
+        f"take {fewest} to {most}",
+    )
+
+
+@check
+def stops_at_the_limit(run: Run) -> None:
+    """Require that each driver reaches the step limit, and makes no step after seeing it."""
+    limit = requested_steps(run)
+    for task in run.drivers:
+        steps = [e["global_step"] for e in run.of("step", task)]
+        beyond = [step for step in steps[:-1] if step >= limit]
+        require(not beyond, f"{task} went on after it had seen step {beyond[:1]} of {limit}")
+        end = only(f"`finished` of {task}", run.of("finished", task))["global_step"]
+        require(end >= limit, f"{task} stopped at global step {end} of {limit}")
+
+
+@check
+def workers_wait_for_chief(run: Run) -> None:
+    """Require that no worker makes a step before the late chief is up and able to initialize.
+
+    Only the servers know when the chief has initialized: its own report may come after others'
+    steps.
+    """
+    leader = chief(run)
+    up = only(f"start of {leader}", run.of("started", leader))
+    others = [e for e in run.of("started") if e.task in run.workers and e.time_s < up.time_s]
+    some(f"worker that was up before {leader}", others)
+    steps = [e for e in run.of("step") if e.task != leader]
+    first = min(some(f"step of others than {leader}", steps), key=lambda e: e.time_s)
+    require(
+        first.time_s > up.time_s,
+        f"{first.task} made a step {up.time_s - first.time_s:.3f} s before {leader} was up",
+    )
+
+
+@check
+def supervisor_saves(run: Run) -> None:
+    """Require that only the chief saves while it trains, at increasing global steps.
+
+    The last checkpoint must exist.
+    """
+    saved = some("checkpoint", run.of("checkpoint_saved"))
+    equal("tasks that save", sorted({e.task for e in saved}), [chief(run)])
+    steps = [e["global_step"] for e in saved]
+    require(steps == sorted(steps), f"global steps of the checkpoints: {steps}")
+    require(steps[-1] > steps[0], f"no checkpoint is further on than the first: {steps}")
+    require(_remains(saved[-1]["path"]), f"the last checkpoint is gone: {saved[-1]['path']}")
+
+
+@check
+def supervisor_writes_summaries(run: Run) -> None:
+    """Require that only the chief writes summaries of its training."""
+    summaries = some("summary", run.of("summary"))
+    equal("tasks that write summaries", sorted({e.task for e in summaries}), [chief(run)])
+    require(_remains(summaries[-1]["path"]), f"there is no {summaries[-1]['path']}")
+
+
+@check
+def peers_block_without_worker(run: Run) -> None:
+    """Require that peers block while a worker's gradients are missing, and continue afterwards."""
+    for made, message in steps_without(run):
+        require(made < GOING_ON, message)
+    back = run.of("spawned", attempt=1)[0]
+    for task in run.workers:
+        after = [e for e in run.of("step", task) if e.time_s > back.time_s]
+        some(f"step of {task} after {back.task} came back", after)
