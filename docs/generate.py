@@ -28,10 +28,10 @@ from reports.core.verdicts import VERDICTS
 from reports.render import html
 from reports.rundir import frame
 from reports.sections import fault_matrix
-from suite import published
 from suite.harness.core.settings import OPTIONS
-from suite.harness.faults import matrix
+from suite.harness.faults import matrix, promises
 from suite.harness.faults.injection_points import INJECTION_POINTS
+from suite.harness.metrics import published_ranges as published
 from suite.harness.tables.expectations import ANY, KNOWN_DEVIATION, UNSUPPORTED, Expectations, Row
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -182,7 +182,8 @@ def deviations() -> str:
 def _finding(row: Row) -> str:
     """Return a link to the program that shows the deviation without the suite, if there is one."""
     name = getattr(row, "finding", "")
-    return f" ([program](../findings/{name}.py))" if name else ""
+    kind = "md" if (DOCS / "findings" / f"{name}.md").is_file() else "py"
+    return f" ([reproduction](../findings/{name}.{kind}))" if name else ""
 
 
 def _tests(row: Row) -> str:
@@ -243,6 +244,27 @@ POINTS: Mapping[str, str] = {
 }
 
 
+# Constant of promises.py, in lower case -> what the peers of the target must do.
+REACTIONS: Mapping[str, str] = {
+    "tolerate": "the peers continue, and no task is lost",
+    "continue": "the peers continue, and take the lost task back",
+    "continue without evaluation": "the workers continue; the evaluator evaluates again when back",
+    "fail": "each peer exits with an error in time",
+    "block": "the peers wait until the lost task is back",
+    "finish": "the peers finish, because no work was left",
+    "anything": "no reaction is promised; a false success is an error",
+    "anything until coordinator": "as anything; workers and servers wait for their coordinator",
+    "anything on disk": "as anything; the disk is faulty while all tasks train",
+    "detect damage": "the restarted tasks must not build on a damaged checkpoint",
+}
+
+
+def reaction_of(promise: promises.Promise) -> str:
+    """Return the name of the promise, in words."""
+    (name,) = (name for name, value in vars(promises).items() if value is promise)
+    return name.lower().replace("_", " ")
+
+
 def faults() -> str:
     kinds = []
     for name, fault in matrix.FAULTS.items():
@@ -257,20 +279,19 @@ def faults() -> str:
     for row in matrix.ROWS:
         for trainer in TRAINERS:
             if row.means_something(trainer):
-                promise, restarted = row.promise(trainer), row.restarted(trainer)
-                again = "none" if restarted == matrix.RESTART[matrix.FINISH] else restarted
+                reaction, again = reaction_of(row.promise(trainer)), row.restarted(trainer)
                 variant = cell(row.variant(trainer))
-                rows.append([code(row.name), code(trainer.name), variant, promise, again])
+                rows.append([code(row.name), code(trainer.name), variant, reaction, again])
     return "\n".join(
         [
             "## Faults\n",
             table(("fault", "what happens to the target", "effect", "needs"), kinds),
             "## Injection points\n",
             table(("injection point", "when"), points),
+            "## Promises\n",
+            table(("promise", "what the documents promise"), REACTIONS.items()),
             "## Rows\n",
-            "What the peers must do: *fail* (each exits with an error in time), *go on*, *wait*",
-            "(until the target is back), *finish*, or *anything* but a false success.\n",
-            table(("row", "trainer", "target, injection point", "peers", "restarted"), rows),
+            table(("row", "trainer", "target, injection point", "promise", "restarted"), rows),
         ]
     )
 
@@ -601,7 +622,8 @@ def pages_in(folder: str) -> str:
     if not names:
         return ""
     listed = "\n".join(f"{folder}/{name}" for name in names)
-    return f"```{{toctree}}\n:maxdepth: 1\n\n{listed}\n```\n"
+    hidden = ":hidden:\n" if folder == "findings" else ""  # its pages are in a table
+    return f"```{{toctree}}\n:maxdepth: 1\n{hidden}\n{listed}\n```\n"
 
 
 def findings() -> str:
@@ -611,8 +633,11 @@ def findings() -> str:
         text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
         does, _, observed = text.partition("\n\n")
         observed = observed.split("Exit code")[0]
-        rows.append([f"[{path.stem}](findings/{path.name})", f"{cell(does)} {cell(observed)}"])
-    return table(("program", "what it does, and what came out"), rows) if rows else ""
+        page = path.with_suffix(".md")
+        title = page.read_text("utf-8").split("\n")[0].lstrip("# ") if page.is_file() else path.stem
+        shown = page if page.is_file() else path
+        rows.append([f"[{cell(title)}](findings/{shown.name})", f"{cell(does)} {cell(observed)}"])
+    return table(("finding", "its program"), rows) if rows else ""
 
 
 PARTS: Mapping[str, Callable[..., str]] = {

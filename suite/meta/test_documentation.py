@@ -19,7 +19,7 @@ from reference_trainers import TRAINERS, workload
 from reports.__main__ import COMMANDS
 from reports.core.verdicts import NAMES
 from suite.harness.core.settings import OPTIONS
-from suite.harness.faults import matrix
+from suite.harness.faults import matrix, promises
 from suite.harness.faults.injection_points import INJECTION_POINTS
 from suite.meta.sources import ROOT
 
@@ -132,11 +132,13 @@ def tox_environments() -> set[str]:
 
 @cache
 def known_options() -> set[str]:
-    """Return all options of the suite, its reports and its trainers."""
+    """Return all options of the suite, its reports, its campaigns, trainers and findings."""
+    programs = [ROOT / "suite" / "campaigns" / "__main__.py", *(DOCS / "findings").glob("*.py")]
     of_reports = {name for row in COMMANDS for names, _ in row.options for name in names}
     texts = [workload.parser(row.name, "", row.flags).format_help() for row in TRAINERS]
-    of_trainers = {flag for text in texts for flag in re.findall(r"--[a-z-]+", text)}
-    return {row.flag for row in OPTIONS.values()} | of_reports | of_trainers | PYTEST | OTHERS
+    texts += [path.read_text("utf-8") for path in programs]
+    of_programs = {flag for text in texts for flag in re.findall(r"--[a-z-]+", text)}
+    return {row.flag for row in OPTIONS.values()} | of_reports | of_programs | PYTEST | OTHERS
 
 
 def unknown_options(text: str) -> list[str]:
@@ -193,8 +195,8 @@ def test_generated_parts_exist(path: Path):
     made = generate()
     for name, argument in made.MARKER.findall(path.read_text("utf-8")):
         assert name in made.PARTS
-        if name == "evidence":
-            assert argument in made.CAMPAIGNS
+        if name in ("evidence", "fault-overview"):
+            assert argument in (*made.CAMPAIGNS, "faults")
         elif name.startswith("recorded-"):
             assert (made.RECORDED / argument / "run.json").is_file()
         elif name == "pages-in":
@@ -211,9 +213,11 @@ def test_recorded_commands_are_still_understood(name: str):
     assert info["exit_code"] == 0
 
 
-def test_faults_and_injection_points_are_explained():
+def test_faults_injection_points_and_promises_are_explained():
     assert set(generate().FAULTS) == set(matrix.FAULTS)
     assert set(generate().POINTS) == set(INJECTION_POINTS)
+    defined = [value for value in vars(promises).values() if isinstance(value, promises.Promise)]
+    assert set(map(generate().reaction_of, defined)) == set(generate().REACTIONS)
 
 
 @pytest.mark.parametrize(
