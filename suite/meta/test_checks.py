@@ -108,6 +108,7 @@ RED = {
         "distributes_it_all_the_same",
     ),
     "inside_scope_is_synchronized": ("inside_scope_is_synchronized", "drifts_apart"),
+    "promise_is_kept": ("promise_is_kept", "observes_a_deviation"),
     "program_keeps_its_signal_handler": (
         "program_keeps_its_signal_handler",
         "replaces_the_handler",
