@@ -15,7 +15,7 @@ from suite.meta.sessions import HANGS_S, Done, environment
 NAME = "softmax_regression"
 TABLE = "TRAINERS: Tuple[Trainer, ...] = (\n"
 UPDATE = "weights -= args.learning_rate"
-COPIED = ("conftest.py", "pyproject.toml", "reference_trainers", "reports", "suite")
+COPIED = ("conftest.py", "docs", "pyproject.toml", "reference_trainers", "reports", "suite")
 
 
 def blocks() -> list[str]:

@@ -74,6 +74,18 @@ def signal_handler(launch: FakeCase) -> Run:
     )
 
 
+def reproduced(log: Path, code: int, *lines: str) -> Run:
+    """Return the history of a reproduction that printed these lines."""
+    log.write_text("\n".join(lines) + "\n")
+    run = history((TASKS[0], "exited", {"code": code}))
+    return replace(run, logs={(TASKS[0], 0): log})
+
+
+def reproduction(launch: FakeCase) -> Run:
+    code = 1 if launch.defect == "observes_a_deviation" else 0
+    return reproduced(launch.directory / "log", code, "expected: 1", f"observed: {code + 1}")
+
+
 def local_server(launch: FakeCase) -> Run:
     target = "grpc://localhost:1"
     answer = "" if launch.defect == "answers_only_itself" else "Hello"
@@ -366,6 +378,7 @@ MADE_UP: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "outside_scope_is_not_synchronized": (outside_scope, "distributes_it_all_the_same"),
     "inside_scope_is_synchronized": (inside_scope, "drifts_apart"),
     "program_keeps_its_signal_handler": (signal_handler, "replaces_the_handler"),
+    "promise_is_kept": (reproduction, "observes_a_deviation"),
     "local_server_answers": (local_server, "answers_only_itself"),
     "fresh_gradients_are_averaged": (aggregates, "adds_them_up"),
     "model_checkpoint_does_not_resume": (model_checkpoint, "resumes_after_all"),

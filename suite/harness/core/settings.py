@@ -216,6 +216,10 @@ class Settings:
         False, "--fault-matrix", "the whole fault matrix (default: its quick rows)",
         as_given, mark="matrix",
     )  # fmt: skip
+    findings: bool = option(
+        False, "--findings", "the standalone reproductions of docs/findings", as_given,
+        mark="findings",
+    )  # fmt: skip
     full: bool = option(
         False, "--full", "all of a benchmark run (default: where only benchmarks are named)",
         as_given, mark="full",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,9 @@ from suite.harness.tables.toml_schema import (
 
 PATH = Path(__file__).resolve().parents[2] / "expectations.toml"
 ANY = "*"
+# The test whose scenarios are the reproductions, each under the name of its finding. The rows of a
+# finding apply to it, for their versions: seeing the deviation is then the expected result.
+REPRODUCTION_TEST = "test_reproduction_agrees_with_its_row"
 STATUSES = (KNOWN_DEVIATION, UNSUPPORTED)
 
 
@@ -97,10 +100,13 @@ class Row:
             and self.gpu in (None, gpu)
             and self.real_mnist in (None, real_mnist)
             and self.namespaces in (None, namespaces)
-            and version_in(tensorflow, self.tensorflow)
-            and keras_in(keras, self.keras)
+            and self.covers(tensorflow, keras)
             and (self.netem is None or self.netem == netem())  # last, since it runs a probe
         )
+
+    def covers(self, tensorflow: str, keras: str) -> bool:
+        """Return True if the row applies to these versions."""
+        return version_in(tensorflow, self.tensorflow) and keras_in(keras, self.keras)
 
     @property
     def tests(self) -> list[str]:
@@ -166,8 +172,21 @@ class Expectations:
         case = (trainer, test, backend, tensorflow, keras)
         here = {"gpu": gpu, "real_mnist": real_mnist, "namespaces": namespaces}
         here_too = {"scene": scene, "netem": netem}
+        if test == REPRODUCTION_TEST:
+            return self.reproduced(scene, tensorflow, keras)
         found = [row for row in self.rows if row.applies(*case, **here, **here_too)]
         return max(found, key=lambda row: row.weight, default=None)
+
+    def reproduced(self, finding: str, tensorflow: str, keras: str) -> Row | None:
+        """Return the first row of a finding for these versions; None if no row predicts it.
+
+        The message of the row is about another test, so any observation confirms it.
+        """
+        here = (
+            row for row in self.rows if row.finding == finding and row.covers(tensorflow, keras)
+        )
+        row = next(here, None)
+        return replace(row, message="") if row else None
 
     def check_against(
         self,
