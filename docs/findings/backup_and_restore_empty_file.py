@@ -1,0 +1,84 @@
+"""Kill a `fit` with BackupAndRestore by SIGKILL while it saves, and start it again.
+
+Expected: it resumes at the backup before. Observed with Keras 3: the backup is overwritten in
+place, what is left is empty or partial, and each restart ends with an error.
+Exit code: 1 observed, 0 resumed, 125 cannot tell.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+
+def task():
+    signal.alarm(180)  # a bound that holds whatever happens to the parent process
+    import numpy as np
+    import tensorflow as tf
+
+    folder, epochs = sys.argv[2], []
+    model = tf.keras.Sequential([tf.keras.Input((3000,)), tf.keras.layers.Dense(3000)])
+    model.compile(loss="mse", optimizer="sgd")
+
+    class Announce(tf.keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, *_):
+            epochs.append(epoch)
+            if epochs == [0, 1, 2]:  # two backups are complete
+                Path(folder, "ready").touch()
+                time.sleep(1)
+
+    backup = tf.keras.callbacks.BackupAndRestore(os.path.join(folder, "backup"))
+    x = np.zeros((1, 3000), np.float32)
+    try:
+        model.fit(x, x, epochs=4, verbose=0, callbacks=[backup, Announce()])
+        result = "", epochs[0]
+    except (OSError, RuntimeError) as caught:
+        result = f"{type(caught).__name__}: {caught}".splitlines()[0], 0
+    print("\n" + json.dumps(result), flush=True)
+    os._exit(0)
+
+
+def sizes(folder):
+    try:
+        return {p: p.stat().st_size for p in folder.glob("backup/**/*") if p.is_file()}
+    except FileNotFoundError:  # renamed meanwhile
+        return {}
+
+
+def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(125))
+    env = dict(os.environ, KERAS_BACKEND="tensorflow", CUDA_VISIBLE_DEVICES="-1")
+    how = {"env": env, "stdout": -1, "stderr": -2, "universal_newlines": True}
+    with tempfile.TemporaryDirectory() as name:
+        command, folder = [sys.executable, os.path.abspath(__file__), "task", name], Path(name)
+        first = subprocess.Popen(command, **how)
+        try:
+            while first.poll() is None and not (folder / "ready").exists():
+                time.sleep(0.01)
+            before = after = sizes(folder)
+            while first.poll() is None and after == before:
+                after = sizes(folder)
+        finally:
+            first.kill()
+        lines, after = first.communicate()[0].splitlines(), sizes(folder)
+        cut = [p for p in after if after[p] < before.get(p, 0) or "temp" in str(p)]
+        if not cut:
+            raise RuntimeError(lines[-1] if first.returncode > 0 else "not killed while saving")
+        output = subprocess.run(command, timeout=180, **how).stdout
+    error, epoch = json.loads(output.splitlines()[-1])
+    print("expected: the restart resumes at epoch 2, whose backup was complete")
+    what = error or f"resumed at epoch {epoch}"
+    print(f"observed: {what}, killed at {after[cut[0]]} bytes of {cut[0].name}")
+    return 1 if error else 0 if epoch == 2 else 125
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(task() if "task" in sys.argv else main())
+    except Exception as caught:
+        print(f"cannot tell: {type(caught).__name__}: {caught}")
+        sys.exit(125)
