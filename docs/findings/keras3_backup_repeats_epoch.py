@@ -24,7 +24,7 @@ def task():
         started = []
 
         class Interrupt(tf.keras.callbacks.Callback):
-            def on_train_batch_begin(self, *_):
+            def on_train_batch_begin(self, batch, logs=None):
                 started.append(int(model.optimizer.iterations.numpy()))
                 if started[-1] == interrupt_at:
                     raise InterruptedError

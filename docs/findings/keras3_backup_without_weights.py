@@ -28,7 +28,7 @@ def task():
         model.compile(loss="mse", optimizer="sgd")
 
         class Interrupt(tf.keras.callbacks.Callback):
-            def on_epoch_begin(self, epoch, *_):
+            def on_epoch_begin(self, epoch, logs=None):
                 if epoch == interrupt_at:
                     raise InterruptedError
 
