@@ -65,7 +65,7 @@ def main():
         lines, after = first.communicate()[0].splitlines(), sizes(folder)
         cut = [p for p in after if after[p] < before.get(p, 0) or "temp" in p.name]
         if not cut:
-            raise RuntimeError(lines[-1] if first.returncode > 0 else "not killed while saving")
+            raise RuntimeError(lines[-1][13:] if first.returncode > 0 else "killed too late")
         result = json.loads(subprocess.run(command, **how).stdout.splitlines()[-1])
     print("expected: the restart resumes at epoch 2, whose backup was complete")
     print(f"observed: {result}, killed at {after[cut[0]]} bytes of {cut[0].name}")
@@ -76,5 +76,5 @@ if __name__ == "__main__":
     try:
         sys.exit(task() if "task" in sys.argv else main())
     except Exception as caught:
-        print(f"cannot tell: {type(caught).__name__}: {caught}")
+        print("cannot tell:", " ".join(f"{type(caught).__name__}: {caught}".split())[-300:])
         sys.exit(125)

@@ -65,7 +65,7 @@ def main():
     outputs = [t.communicate()[0].strip().splitlines() for t in tasks]
     if any(t.returncode for t in tasks):
         failed = [outputs[i][-1] for i in range(2) if tasks[i].returncode > 0 and outputs[i]]
-        raise RuntimeError(failed[0] if failed else "a worker did not end in time")
+        raise RuntimeError(failed[0][13:] if failed else "a worker did not end in time")
     (error, before, after), other = [json.loads(lines[-1][7:]) for lines in outputs]
     print("expected: both workers train, and end with the same weights")
     print("observed: " + (": ".join(error) if error else f"trained, to {after} and {other[2]}"))
@@ -76,5 +76,5 @@ if __name__ == "__main__":
     try:
         sys.exit(task() if sys.argv[1:] == ["task"] else main())
     except Exception as caught:
-        print(f"cannot tell: {type(caught).__name__}: {caught}")
+        print("cannot tell:", " ".join(f"{type(caught).__name__}: {caught}".split())[-300:])
         sys.exit(125)

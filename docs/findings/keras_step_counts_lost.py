@@ -55,7 +55,7 @@ def run_task():
     finally:
         process.kill()
     if process.returncode or not lines:
-        raise RuntimeError(lines[-1] if process.returncode > 0 and lines else "no result in time")
+        raise RuntimeError((["no result in time"] + lines)[-1].split("cannot tell: ")[-1])
     return json.loads(lines[-1])
 
 
@@ -71,5 +71,5 @@ if __name__ == "__main__":
     try:
         sys.exit(task() if sys.argv[1:] == ["task"] else main())
     except Exception as caught:
-        print(f"cannot tell: {type(caught).__name__}: {caught}")
+        print("cannot tell:", " ".join(f"{type(caught).__name__}: {caught}".split())[-300:])
         sys.exit(125)
