@@ -50,19 +50,19 @@ def sizes(folder):
 def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(125))
     env = dict(os.environ, KERAS_BACKEND="tensorflow", CUDA_VISIBLE_DEVICES="-1")
-    how = {"env": env, "stdout": -1, "stderr": -2, "universal_newlines": True}
+    how = {"env": env, "stdout": -1, "stderr": -2, "text": True}
     with tempfile.TemporaryDirectory() as name:
         command, folder = [sys.executable, os.path.abspath(__file__), "task", name], Path(name)
-        first = subprocess.Popen(command, **how)
-        try:
-            while first.poll() is None and not (folder / "ready").exists():
-                time.sleep(0.01)
-            before = sizes(folder)
-            while first.poll() is None and sizes(folder) == before:
-                pass
-        finally:
-            first.kill()
-        lines, after = first.communicate()[0].splitlines(), sizes(folder)
+        with subprocess.Popen(command, **how) as first:
+            try:
+                while first.poll() is None and not (folder / "ready").exists():
+                    time.sleep(0.01)
+                before = sizes(folder)
+                while first.poll() is None and sizes(folder) == before:
+                    pass
+            finally:
+                first.kill()
+            lines, after = first.communicate()[0].splitlines(), sizes(folder)
         cut = [p for p in after if after[p] < before.get(p, 0) or "temp" in p.name]
         if not cut:
             raise RuntimeError(lines[-1][13:] if first.returncode > 0 else "killed too late")

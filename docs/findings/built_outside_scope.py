@@ -42,7 +42,7 @@ def start(ports, index):
     config = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}})
     env = dict(os.environ, TF_CONFIG=config, KERAS_BACKEND="tensorflow", CUDA_VISIBLE_DEVICES="-1")
     command = [sys.executable, os.path.abspath(__file__), "task"]
-    return subprocess.Popen(command, env=env, stdout=-1, stderr=-2, universal_newlines=True)
+    return subprocess.Popen(command, env=env, stdout=-1, stderr=-2, text=True)
 
 
 def main():
@@ -56,7 +56,7 @@ def main():
         while None in [t.poll() for t in tasks] and not any(t.poll() for t in tasks):
             time.sleep(0.05)
     finally:
-        [t.kill() for t in tasks]
+        [t.kill() or t.wait() for t in tasks]
     outputs = [t.communicate()[0].strip().splitlines() for t in tasks]
     if any(t.returncode for t in tasks):
         failed = [outputs[i][-1] for i in range(2) if tasks[i].returncode > 0 and outputs[i]]

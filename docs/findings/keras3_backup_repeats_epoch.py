@@ -46,11 +46,11 @@ def task():
 def run_task():
     env = dict(os.environ, KERAS_BACKEND="tensorflow", CUDA_VISIBLE_DEVICES="-1")
     command = [sys.executable, os.path.abspath(__file__), "task"]
-    process = subprocess.Popen(command, env=env, stdout=-1, stderr=-2, universal_newlines=True)
-    try:
-        lines = process.communicate()[0].strip().splitlines()
-    finally:
-        process.kill()
+    with subprocess.Popen(command, env=env, stdout=-1, stderr=-2, text=True) as process:
+        try:
+            lines = process.communicate()[0].strip().splitlines()
+        finally:
+            process.kill()
     if process.returncode or not lines:
         raise RuntimeError((["no result in time"] + lines)[-1].split("cannot tell: ")[-1])
     return json.loads(lines[-1])
