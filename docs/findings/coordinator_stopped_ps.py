@@ -14,7 +14,7 @@ import threading
 import time
 from subprocess import Popen
 
-STOPPED_S, LIMIT_S = 20, 150
+STOPPED_S, LIMIT_S = 20, 300
 
 
 def task():
@@ -27,7 +27,7 @@ def task():
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
         count = tf.Variable(0)
-    add = tf.function(lambda: count.assign_add(1))
+    add = tf.function(lambda: count.assign_add(1)).get_concrete_function()
     coordinator.schedule(add)
     coordinator.join()
     stopped, begin = int(os.environ["STOPPED"]), time.monotonic()

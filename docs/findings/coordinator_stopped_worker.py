@@ -13,7 +13,7 @@ import sys
 import time
 from subprocess import Popen
 
-FUNCTIONS, STOPPED_S, LIMIT_S = 20, 20, 150
+FUNCTIONS, STOPPED_S, LIMIT_S = 20, 20, 300
 
 
 def task():
@@ -26,7 +26,7 @@ def task():
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
         count = tf.Variable(0)
-    add = tf.function(lambda: count.assign_add(1))
+    add = tf.function(lambda: count.assign_add(1)).get_concrete_function()
     stopped, begin = int(os.environ["STOPPED"]), time.monotonic()
     os.kill(stopped, signal.SIGSTOP)
     for _ in range(FUNCTIONS):

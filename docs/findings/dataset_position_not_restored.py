@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 
-LIMIT_S, STEPS = 120, 5
+LIMIT_S, STEPS = 300, 5
 
 
 def main():

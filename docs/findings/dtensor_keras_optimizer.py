@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 
-LIMIT_S, STEPS, RATE, MOMENTUM = 120, 3, 0.0078125, 0.5
+LIMIT_S, STEPS, RATE, MOMENTUM = 300, 3, 0.0078125, 0.5
 if "--workaround" in sys.argv:
     os.environ["DTENSOR_ENABLE_COMBINE_ALL_REDUCES_OPTIMIZATION"] = "0"
 

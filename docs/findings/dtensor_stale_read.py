@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 
-LIMIT_S = 120
+LIMIT_S = 300
 if "--workaround" in sys.argv:
     os.environ["DTENSOR_ENABLE_COMBINE_ALL_REDUCES_OPTIMIZATION"] = "0"
 

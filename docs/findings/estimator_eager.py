@@ -13,7 +13,7 @@ import sys
 import tempfile
 from subprocess import DEVNULL, Popen
 
-STEPS, LIMIT_S = 5, 150
+STEPS, LIMIT_S = 5, 300
 
 
 def task():

@@ -14,7 +14,7 @@ import tempfile
 import threading
 from subprocess import DEVNULL, Popen
 
-STOPPED_S, LIMIT_S = 25, 150
+STOPPED_S, LIMIT_S = 25, 300
 
 
 def task():

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-LIMIT_S = 60
+LIMIT_S = 300
 calls = []
 
 

@@ -15,7 +15,7 @@ import sys
 import time
 from subprocess import DEVNULL, PIPE, Popen
 
-STEPS, STEP_S, SIGTERM_AT, LIMIT_S = 60, 0.05, 10, 120
+STEPS, STEP_S, SIGTERM_AT, LIMIT_S = 60, 0.05, 10, 300
 
 
 def task():

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from subprocess import DEVNULL, PIPE, Popen
 
-LIMIT_S = 150
+LIMIT_S = 300
 
 
 def task():

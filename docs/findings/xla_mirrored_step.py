@@ -11,7 +11,7 @@ import re
 import sys
 import threading
 
-LIMIT_S = 120
+LIMIT_S = 300
 
 
 def main():

@@ -14,7 +14,7 @@ import socket
 import sys
 from subprocess import DEVNULL, Popen
 
-LIMIT_S = 120
+LIMIT_S = 300
 
 
 def task():
