@@ -31,7 +31,7 @@ def task():
         next(iter(strategy.experimental_distribute_dataset(dataset)))
         result = "records"
     except tf.errors.InvalidArgumentError as error:
-        result = "the error: " + str(error)[str(error).index("There aren't enough") :][:35]
+        result = "the error: " + str(error)[str(error).index("dataset only has") :][:58]
     except StopIteration:
         result = "the end of the data"
     print("gets %s (TensorFlow %s)" % (result, tf.__version__), flush=True)
