@@ -24,10 +24,10 @@ def task():
     if resolver.task_type != "chief":
         tf.distribute.Server(resolver.cluster_spec(), resolver.task_type, resolver.task_id).join()
     strategy = tf.distribute.ParameterServerStrategy(resolver)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     with strategy.scope():
         count = tf.Variable(0)
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-    add = tf.function(lambda: count.assign_add(1)).get_concrete_function()
+    add = tf.function(lambda: count.assign_add(1))
     coordinator.schedule(add)
     coordinator.join()
     stopped, begin = int(os.environ["STOPPED"]), time.monotonic()
