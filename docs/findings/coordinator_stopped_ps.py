@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 import time
-from subprocess import Popen
+from subprocess import DEVNULL, Popen
 
 STOPPED_S, LIMIT_S = 20, 300
 
@@ -28,8 +28,7 @@ def task():
     with strategy.scope():
         count = tf.Variable(0)
     add = tf.function(lambda: count.assign_add(1))
-    coordinator.schedule(add)
-    coordinator.join()
+    coordinator.fetch(coordinator.schedule(add))  # healthy
     stopped, begin = int(os.environ["STOPPED"]), time.monotonic()
     wait_s = 3 if "--workaround" in sys.argv else STOPPED_S
     os.kill(stopped, signal.SIGSTOP)
@@ -54,7 +53,8 @@ def start(stack, cluster, job, index):
     role = {"cluster": cluster, "task": {"type": job, "index": index}}
     env = dict(os.environ, TF_CONFIG=json.dumps(role), TF_CPP_MIN_LOG_LEVEL="3")
     command = [sys.executable, __file__, "task"] + sys.argv[1:]
-    process = stack.enter_context(Popen(command, env=env))
+    output = None if job == "chief" else DEVNULL
+    process = stack.enter_context(Popen(command, env=env, stdout=output))
     stack.callback(process.kill)
     return process
 

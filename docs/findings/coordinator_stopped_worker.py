@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 from concurrent import futures
-from subprocess import Popen
+from subprocess import DEVNULL, Popen
 
 FUNCTIONS, STOPPED_S, LIMIT_S = 20, 20, 300
 
@@ -28,7 +28,7 @@ def task():
     with strategy.scope():
         count = tf.Variable(0)
     add = tf.function(lambda: count.assign_add(1))
-    coordinator.fetch([coordinator.schedule(add) for _ in range(FUNCTIONS)])  # healthy
+    coordinator.fetch([coordinator.schedule(add) for _ in range(10 * FUNCTIONS)])  # healthy
     stopped = int(os.environ["STOPPED"])
     os.kill(stopped, signal.SIGSTOP)
     if "--workaround" in sys.argv:
@@ -52,7 +52,8 @@ def start(stack, cluster, job, index):
     role = {"cluster": cluster, "task": {"type": job, "index": index}}
     env = dict(os.environ, TF_CONFIG=json.dumps(role), TF_CPP_MIN_LOG_LEVEL="3")
     command = [sys.executable, __file__, "task"] + sys.argv[1:]
-    process = stack.enter_context(Popen(command, env=env))
+    output = None if job == "chief" else DEVNULL
+    process = stack.enter_context(Popen(command, env=env, stdout=output))
     stack.callback(process.kill)
     return process
 

@@ -60,7 +60,7 @@ def main():
             stack.enter_context(process)
             stack.callback(process.kill)
             if role == "server":
-                target, version = process.stdout.readline().split()
+                target, _, version = process.stdout.readline().strip().partition(" ")
             else:
                 begins.append(process.stdout.read().strip())
     if begins[:2] != ["begins at step 0", "begins at step 5"]:
