@@ -235,7 +235,7 @@ def test_table_separates_spread_of_processes_and_turns():
 
 def test_comparison_of_two_versions_is_rejected():
     rows = [{**row, "tensorflow": "2.22.0"} if row["variant"] == "new" else row for row in QUIET]
-    with pytest.raises(frame.BadInput, match="are not in pairs"):
+    with pytest.raises(frame.BadInput, match="of base and new are not paired"):
         gate_trials.read_comparisons([made_up_pair.run("recorded", rows)])
 
 
@@ -258,9 +258,9 @@ def test_trials_command_repeats_its_output_for_a_seed(tmp_path: Path, capsys: An
 BAD = [
     (list(made_up_pair.step_times({"p50": [1.0]})), "has no paired_step_time_s"),
     ([row for row in QUIET if row["repeat"] == 0], "1 pair of processes, at least 2"),
-    ([row for row in QUIET if row["variant"] == "base"], "are not in pairs"),
+    ([row for row in QUIET if row["variant"] == "base"], "of base and new are not paired"),
     ([*QUIET, {**QUIET[0], "variant": "old"}], "variant 'old'"),
-    ([*QUIET, {**QUIET[0], "value": 0.0}], "value 0, not base or new and more than 0 s"),
+    ([*QUIET, {**QUIET[0], "value": 0.0}], "value 0; expected variant base or new"),
 ]
 
 

@@ -446,7 +446,7 @@ def test_open_ports_warned_of_in_header_summary_and_record(plugin_stage, session
         "connections_checked": True,
     }
     assert REMEDY in warnings[0]
-    assert "ports open to others" in (plugin_stage / "open" / "report.md").read_text()
+    assert "ports reachable from other hosts" in (plugin_stage / "open" / "report.md").read_text()
 
 
 def test_closed_ports_refused_where_nothing_closes_them(plugin_stage, sessions):
