@@ -25,7 +25,7 @@ def task():
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     with strategy.scope():
         weight = tf.Variable(1.0)
-    if index == 0:  # stands for the run before
+    if index == 0:  # as the run before did
         tf.train.Checkpoint(weight=tf.Variable(5.0)).write(path)
     if os.path.exists(path + ".index"):
         tf.train.Checkpoint(weight=weight).read(path).assert_consumed()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from suite.harness.checks import coordinator, parameter_servers, restart
+from suite.harness.checks import coordinator, parameter_servers, restart, supervisor
 from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import crashes
 
@@ -14,7 +14,14 @@ def test_peers_of_a_killed_chief_fail_in_time(outcome, deadlines):
     restart.peers_fail_in_time(outcome, deadlines.detect_s)
 
 
-@pytest.mark.claim("ps1/supervisor-saves", "ps2/coordinator-loss")
+@pytest.mark.claim("ps1/returning-chief")
+@pytest.mark.cases(families=("ps1",))
+@scenario(crashes.asynchronous_chief_lost)
+def test_returning_chief_keeps_the_model(outcome):
+    supervisor.returning_chief_keeps_the_model(outcome)
+
+
+@pytest.mark.claim("ps1/chief-restores", "ps2/coordinator-loss")
 @pytest.mark.cases(families=("ps1", "ps2"))
 @scenario(crashes.asynchronous_chief_lost)
 def test_a_restarted_chief_restores_the_latest_checkpoint(outcome):

@@ -74,6 +74,20 @@ def signal_handler(launch: FakeCase) -> Run:
     )
 
 
+def chief_back(launch: FakeCase) -> Run:
+    """Return a run whose chief exits and comes back to a model that its peer has trained."""
+    restored = (TASKS[0], "restored", {"global_step": 4})
+    run = history(
+        (TASKS[0], "step", {"global_step": 5}),
+        (TASKS[1], "step", {"global_step": 6}),
+        *([restored] if launch.defect == "restores_a_checkpoint" else []),
+        (TASKS[0], "step", {"global_step": 7}),
+    )
+    first, *others = run.events
+    back = (replace(e, attempt=1) if e.task == TASKS[0] else e for e in others)
+    return replace(run, events=(first, *back))
+
+
 def reproduced(log: Path, code: int, *lines: str) -> Run:
     """Return the history of a reproduction that printed these lines."""
     log.write_text("\n".join(lines) + "\n")
@@ -378,6 +392,7 @@ MADE_UP: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "outside_scope_is_not_synchronized": (outside_scope, "distributes_it_all_the_same"),
     "inside_scope_is_synchronized": (inside_scope, "drifts_apart"),
     "program_keeps_its_signal_handler": (signal_handler, "replaces_the_handler"),
+    "returning_chief_keeps_the_model": (chief_back, "restores_a_checkpoint"),
     "promise_is_kept": (reproduction, "observes_a_deviation"),
     "local_server_answers": (local_server, "answers_only_itself"),
     "fresh_gradients_are_averaged": (aggregates, "adds_them_up"),

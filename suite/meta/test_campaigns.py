@@ -94,7 +94,7 @@ def always_alarms(effect: ratio_tests.Effect, *_: Any, **__: Any) -> Answer:
     return Answer.REGRESSION if effect.ratio > 1 else Answer.IMPROVEMENT
 
 
-def never_tells(*_: Any, **__: Any) -> Answer:
+def never_answers(*_: Any, **__: Any) -> Answer:
     return Answer.CANNOT_TELL
 
 
@@ -106,7 +106,7 @@ def swaps_directions(effect: ratio_tests.Effect, _: str, *others: Any, **named: 
     ("broken", "line", "expected"),
     [
         (always_alarms, 1, "alarms in 20 of 20"),
-        (never_tells, 3, "detected in 0 of 20"),
+        (never_answers, 3, "detected in 0 of 20"),
         (swaps_directions, 2, "detected in 0 of 20"),
     ],
 )

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from suite.harness.checks import reproductions as checks
-from suite.harness.core.errors import CheckFailed, HarnessError
+from suite.harness.core.errors import CheckFailed, HarnessError, Unsupported
 from suite.harness.core.history import Run
 from suite.harness.scenarios.reproductions import FINDINGS, reproductions
 from suite.harness.tables import verdicts
 from suite.harness.tables.expectations import (
     KNOWN_DEVIATION,
     REPRODUCTION_TEST,
+    UNSUPPORTED,
     Expectations,
     Row,
 )
@@ -67,13 +68,14 @@ def ended(tmp_path: Path, code: int, *lines: str) -> Run:
 def verdict(run: Run, row: Row | None) -> str:
     try:
         checks.promise_is_kept(run)
-    except (CheckFailed, HarnessError) as error:
+    except (CheckFailed, HarnessError, Unsupported) as error:
         return verdicts.decide(error, row).verdict
     return verdicts.decide(None, row).verdict
 
 
 ROW = Row("*", "test_restore", KNOWN_DEVIATION, "it forgets", "message", "https://a.b", finding="f")
 EXPECTED = replace(ROW, message="")
+MISSING = replace(ROW, status=UNSUPPORTED, message="no Estimator")
 OBSERVED = ("expected: 1", "observed: 2")
 
 
@@ -84,10 +86,11 @@ OBSERVED = ("expected: 1", "observed: 2")
         (1, OBSERVED, EXPECTED, KNOWN_DEVIATION),
         (1, OBSERVED, None, verdicts.FAILED),
         (0, OBSERVED, EXPECTED, verdicts.UNEXPECTED_PASS),
-        (125, ["not applicable: 2.16 or later"], None, verdicts.PASSED),
-        (125, ["not applicable: 2.16 or later"], EXPECTED, verdicts.UNEXPECTED_PASS),
-        (125, ["ports are taken"], None, verdicts.HARNESS_ERROR),
-        (125, ["ports are taken"], EXPECTED, verdicts.HARNESS_ERROR),
+        (125, ["cannot tell: no Estimator"], MISSING, UNSUPPORTED),
+        (125, ["cannot tell: no Estimator"], None, verdicts.FAILED),
+        (125, ["cannot tell: ports are taken"], MISSING, verdicts.FAILED),
+        (125, ["cannot tell: ports are taken"], EXPECTED, verdicts.FAILED),
+        (125, ["Killed"], MISSING, verdicts.HARNESS_ERROR),
         (-9, [""], EXPECTED, verdicts.HARNESS_ERROR),
         (1, ["Traceback"], EXPECTED, verdicts.HARNESS_ERROR),
     ],

@@ -30,7 +30,8 @@ CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 # phrase -> reason why it stays, in all files
 PHRASES = {
-    r"cannot[ _-]tell": "the answer of `compare`, which DESIGN.md fixes",
+    r"cannot[ _-]tell": "an answer of `compare` and of reproductions",
+    r"\.tell\(\)": "Python's method of a file",
 }
 # file -> reason why it may have the words
 FILES = {

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from suite.harness.checks.assertions import check, equal, only, requested_steps, require, some
+from suite.harness.checks.assertions import (
+    check,
+    equal,
+    last_attempt,
+    only,
+    requested_steps,
+    require,
+    some,
+)
 from suite.harness.checks.checkpoints import _remains, chief
 from suite.harness.checks.parameter_servers import GOING_ON, steps_without
 from suite.harness.core.history import Run
@@ -52,6 +60,19 @@ def stops_at_the_limit(run: Run) -> None:
         require(not beyond, f"{task} went on after it had seen step {beyond[:1]} of {limit}")
         end = only(f"`finished` of {task}", run.of("finished", task))["global_step"]
         require(end >= limit, f"{task} stopped at global step {end} of {limit}")
+
+
+@check
+def returning_chief_keeps_the_model(run: Run) -> None:
+    """Require that a chief that returns to an initialized model restores no checkpoint.
+
+    Source: "Use for multiple replicas" in the docstring of tf.compat.v1.train.Supervisor.
+    """
+    leader = chief(run)
+    attempt = last_attempt(run, leader)
+    some(f"step of {leader} after it came back", run.of("step", leader, attempt))
+    steps = [event["global_step"] for event in run.of("restored", leader, attempt)]
+    require(not steps, f"{leader} came back to an initialized model and restored step {steps}")
 
 
 @check
