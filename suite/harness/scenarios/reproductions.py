@@ -22,7 +22,7 @@ def reproductions(directory: Path = FINDINGS) -> list[Callable[[Launch], Run]]:
 
 def _scenario(path: Path) -> Callable[[Launch], Run]:
     rows = [row for row in Expectations.load().rows if row.finding == path.stem]
-    by_flavor = any(row.keras for row in rows)
+    by_flavor = all(row.keras for row in rows) and bool(rows)
 
     def run(launch: Launch) -> Run:
         trainer = alone(launch, "standalone")
