@@ -353,7 +353,7 @@ def published_figures() -> str:
     drawn = published.draws()
     rows = []
     for figure in published.figures():
-        ranges = {row.quantity: row for row in published.predicted(figure.setup, drawn)}
+        ranges = {row.quantity: row for row in published.prediction_intervals(figure.setup, drawn)}
         for quantity, value in figure.values.items():
             allowed = ranges[quantity]
             inside = "yes" if not published.outside({quantity: value}, [allowed]) else "**no**"
