@@ -13,8 +13,7 @@ from pathlib import Path
 
 from suite.harness.tables.claims import Claim, Claims
 from suite.meta import sources
-from suite.meta.groups import CHECKS
-from suite.meta.test_checks import RED
+from suite.meta.groups import CHECKS, RED
 
 # Where the promises of the fault matrix name their checks.
 PROMISES = sources.ROOT / "suite" / "harness" / "faults" / "promises.py"

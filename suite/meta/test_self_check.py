@@ -12,8 +12,7 @@ import pytest
 
 from suite.harness.cluster.launcher import Engine
 from suite.meta import fakes
-from suite.meta.groups import BY_NAME, LIMIT_S, Stage, judge, judge_all
-from suite.meta.test_checks import RED
+from suite.meta.groups import BY_NAME, LIMIT_S, RED, Stage, judge, judge_all
 
 # A check of a fault-free run, of a restarted cluster and of a fault with parameter servers.
 CHECKS = ("workers_agree_on_weights", "final_weights_equal_uninterrupted", "training_resumes")
