@@ -467,7 +467,7 @@ def recorded_ab(name: str) -> str:
 
 def recorded_timeline(name: str) -> str:
     """Return the timeline of the first fault of the run."""
-    found = fault_timelines.of(recorded(name))
+    found = fault_timelines.draw_all(recorded(name))
     if not found:
         raise RuntimeError(f"docs/recorded/{name} has no events of a fault")
     first = found[0]
