@@ -618,10 +618,10 @@ def _fault_cell(row: Mapping[str, Any], numbers: Any) -> str:
 
 def pages_in(folder: str) -> str:
     """Return the contents of a folder of pages; Sphinx refuses an empty one."""
-    names = sorted(path.stem for path in (DOCS / folder).glob("*.md"))
-    if not names:
+    found = sorted(path.relative_to(DOCS) for path in (DOCS / folder).rglob("*.md"))
+    if not found:
         return ""
-    listed = "\n".join(f"{folder}/{name}" for name in names)
+    listed = "\n".join(path.with_suffix("").as_posix() for path in found)
     hidden = ":hidden:\n" if folder == "findings" else ""  # its pages are in a table
     return f"```{{toctree}}\n:maxdepth: 1\n{hidden}\n{listed}\n```\n"
 
