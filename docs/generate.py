@@ -353,7 +353,7 @@ def published_figures() -> str:
     drawn = published.draws()
     rows = []
     for figure in published.figures():
-        ranges = {row.quantity: row for row in published.predicted(figure.setup, drawn)}
+        ranges = {row.quantity: row for row in published.prediction_intervals(figure.setup, drawn)}
         for quantity, value in figure.values.items():
             allowed = ranges[quantity]
             inside = "yes" if not published.outside({quantity: value}, [allowed]) else "**no**"
@@ -467,7 +467,7 @@ def recorded_ab(name: str) -> str:
 
 def recorded_timeline(name: str) -> str:
     """Return the timeline of the first fault of the run."""
-    found = fault_timelines.of(recorded(name))
+    found = fault_timelines.draw_all(recorded(name))
     if not found:
         raise RuntimeError(f"docs/recorded/{name} has no events of a fault")
     first = found[0]
@@ -618,10 +618,10 @@ def _fault_cell(row: Mapping[str, Any], numbers: Any) -> str:
 
 def pages_in(folder: str) -> str:
     """Return the contents of a folder of pages; Sphinx refuses an empty one."""
-    names = sorted(path.stem for path in (DOCS / folder).glob("*.md"))
-    if not names:
+    found = sorted(path.relative_to(DOCS) for path in (DOCS / folder).rglob("*.md"))
+    if not found:
         return ""
-    listed = "\n".join(f"{folder}/{name}" for name in names)
+    listed = "\n".join(path.with_suffix("").as_posix() for path in found)
     hidden = ":hidden:\n" if folder == "findings" else ""  # its pages are in a table
     return f"```{{toctree}}\n:maxdepth: 1\n{hidden}\n{listed}\n```\n"
 
