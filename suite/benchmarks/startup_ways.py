@@ -103,7 +103,8 @@ def warm_runner(launch: Launch) -> Iterator[Callable[[], StartupTimes]]:
     tried = subprocess.run([python, "-c", f"import {', '.join(NEEDED)}"], capture_output=True)
     if tried.returncode:
         raise HarnessError(
-            f"{python}: multi_process_runner needs {' and '.join(NEEDED)}: pip install them there"
+            f"{python}: multi_process_runner needs {' and '.join(NEEDED)}: install the extra with "
+            "pip install -e '.[benchmarks]', or both packages in that environment"
         )
     trainer = small_programs.alone(launch, "multi_process_runner")
     with cold(launch, "runner") as alone, alone(trainer, flags=small_programs.NOT_TAKEN) as cluster:
