@@ -18,6 +18,7 @@ import pytest
 from reference_trainers import TRAINERS, workload
 from reports.__main__ import COMMANDS
 from reports.core.verdicts import NAMES
+from suite.harness.checks import reproductions
 from suite.harness.core.settings import OPTIONS
 from suite.harness.faults import matrix, promises
 from suite.harness.faults.injection_points import INJECTION_POINTS
@@ -36,7 +37,7 @@ PYTEST = {"--collect-only", "--durations", "--help"}
 # Options of other programs that pages name.
 OTHERS = {"--security-opt", "--help", "--seeds", "--setup"}
 SUITE_CODES = {*map(int, pytest.ExitCode), 128 + signal.SIGTERM}
-TASK_CODES = {0, 2, 42, 77}
+TASK_CODES = {0, 2, 42, 77, reproductions.NO_ANSWER}
 
 
 def pages() -> list[Path]:
