@@ -31,6 +31,7 @@ CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 # phrase -> reason why it stays, in all files
 PHRASES = {
     r"cannot[ _-]tell": "an answer of `compare` and of reproductions",
+    r"(?:fault|loss)_noticed_s": "metrics of old records, which the changelog maps to new names",
     r"\.tell\(\)": "Python's method of a file",
 }
 # file -> reason why it may have the words
