@@ -181,7 +181,7 @@ def deviations() -> str:
 
 def _finding(row: Row) -> str:
     """Return a link to the program that shows the deviation without the suite, if there is one."""
-    name = getattr(row, "finding", "")
+    name = row.finding
     kind = "md" if (DOCS / "findings" / f"{name}.md").is_file() else "py"
     return f" ([reproduction](../findings/{name}.{kind}))" if name else ""
 
@@ -210,56 +210,10 @@ def _when(row: Row) -> str:
     return "; ".join(filter(None, parts))
 
 
-FAULTS: Mapping[str, str] = {
-    "sigkill": "SIGKILL, as a loss of power",
-    "sigterm": "SIGTERM, as a cluster manager sends first",
-    "sigstop": "stopped while its peers react; connections stay open",
-    "pause": "stopped for 2 s, as by a snapshot of its machine",
-    "delayed-start": "not started with its peers, but later",
-    "exception": "its program raises an exception",
-    "exit": "its program exits early",
-    "straggler": "its program is slow",
-    "link-down": "its link is cut",
-    "drop": "its link drops all packets",
-    "drop-ingress": "its link drops what the task should receive",
-    "drop-egress": "its link drops what the task sends",
-    "link-flap": "its link is cut for 2 s",
-    "throttle": "its link is slow",
-    "truncated": "the newest checkpoint is cut in half",
-    "missing": "the newest checkpoint is removed",
-    "bit-flip": "64 bytes of the newest checkpoint are inverted",
-    "empty-disk": "the task returns with another, empty disk",
-    "disk-full": "the disk of the model directory is full",
-    "read-only": "the disk of the model directory is read-only",
-}
-POINTS: Mapping[str, str] = {
-    "forming": "the target has started and has not joined the cluster",
-    "first step": "the target has joined the cluster and makes its first step",
-    "mid-epoch": "after the second step of an epoch; if asynchronous, after the first save",
-    "epoch's end": "after an epoch, before the first step of the next",
-    "saving": "while a checkpoint is written; the program injects the fault itself",
-    "restoring": "in the second life, after the checkpoint is restored",
-    "evaluating": "after the last step of an epoch, while it evaluates",
-    "shutting down": "after all steps, before the exit",
-}
+PROMISES = [value for value in vars(promises).values() if isinstance(value, promises.Promise)]
 
 
-# Constant of promises.py, in lower case -> what the peers of the target must do.
-REACTIONS: Mapping[str, str] = {
-    "tolerate": "the peers continue, and no task is lost",
-    "continue": "the peers continue, and take the lost task back",
-    "continue without evaluation": "the workers continue; the evaluator evaluates again when back",
-    "fail": "each peer exits with an error in time",
-    "block": "the peers wait until the lost task is back",
-    "finish": "the peers finish, because no work was left",
-    "anything": "no reaction is promised; a false success is an error",
-    "anything until coordinator": "as anything; workers and servers wait for their coordinator",
-    "anything on disk": "as anything; the disk is faulty while all tasks train",
-    "detect damage": "the restarted tasks must not build on a damaged checkpoint",
-}
-
-
-def reaction_of(promise: promises.Promise) -> str:
+def name_of(promise: promises.Promise) -> str:
     """Return the name of the promise, in words."""
     (name,) = (name for name, value in vars(promises).items() if value is promise)
     return name.lower().replace("_", " ")
@@ -273,13 +227,13 @@ def faults() -> str:
             "its own disk" if fault.on_disk else "",
         ]
         effect = "no task is lost" if fault.harmless else "the task is lost"
-        kinds.append([code(name), FAULTS[name], effect, ", ".join(filter(None, needs))])
-    points = [[name, POINTS[name]] for name in INJECTION_POINTS]
+        kinds.append([code(name), fault.description, effect, ", ".join(filter(None, needs))])
+    points = [[name, point.description] for name, point in INJECTION_POINTS.items()]
     rows = []
     for row in matrix.ROWS:
         for trainer in TRAINERS:
             if row.means_something(trainer):
-                reaction, again = reaction_of(row.promise(trainer)), row.restarted(trainer)
+                reaction, again = name_of(row.promise(trainer)), row.restarted(trainer)
                 variant = cell(row.variant(trainer))
                 rows.append([code(row.name), code(trainer.name), variant, reaction, again])
     return "\n".join(
@@ -289,7 +243,10 @@ def faults() -> str:
             "## Injection points\n",
             table(("injection point", "when"), points),
             "## Promises\n",
-            table(("promise", "what the documents promise"), REACTIONS.items()),
+            table(
+                ("promise", "what the documents promise"),
+                ((name_of(promise), promise.description) for promise in PROMISES),
+            ),
             "## Rows\n",
             table(("row", "trainer", "target, injection point", "promise", "restarted"), rows),
         ]

@@ -20,8 +20,6 @@ from reports.__main__ import COMMANDS
 from reports.core.verdicts import NAMES
 from suite.harness.checks import reproductions
 from suite.harness.core.settings import OPTIONS
-from suite.harness.faults import matrix, promises
-from suite.harness.faults.injection_points import INJECTION_POINTS
 from suite.meta.sources import ROOT
 
 DOCS = ROOT / "docs"
@@ -214,11 +212,9 @@ def test_recorded_commands_are_still_understood(name: str):
     assert info["exit_code"] == 0
 
 
-def test_faults_injection_points_and_promises_are_explained():
-    assert set(generate().FAULTS) == set(matrix.FAULTS)
-    assert set(generate().POINTS) == set(INJECTION_POINTS)
-    defined = [value for value in vars(promises).values() if isinstance(value, promises.Promise)]
-    assert set(map(generate().reaction_of, defined)) == set(generate().REACTIONS)
+def test_each_promise_has_a_name():
+    made = generate()
+    assert {made.name_of(promise) for promise in made.PROMISES} >= {"fail", "block", "anything"}
 
 
 @pytest.mark.parametrize(

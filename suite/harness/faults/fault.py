@@ -21,6 +21,7 @@ class Fault:
     neither, the target is unavailable until the fault is removed.
     """
 
+    description: str  # what happens to the target
     inject: Injector
     harmless: bool = False
     ends: bool = False

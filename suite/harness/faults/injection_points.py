@@ -25,6 +25,7 @@ class InjectionPoint:
     also applies to asynchronous workers.
     """
 
+    description: str
     wait: Wait | None = None
     by_program: bool = False
     asynchronous: bool = False
@@ -73,23 +74,43 @@ def _restoring(cluster: Cluster, task: str) -> Event:
 
 INJECTION_POINTS: Mapping[str, InjectionPoint] = MappingProxyType(
     {
-        "forming": InjectionPoint(  # the target has not joined the cluster yet
-            lambda cluster, task: cluster.wait_for("started", task), hold=lambda _: ("started", 0)
+        "forming": InjectionPoint(
+            "the target has started and has not joined the cluster",
+            lambda cluster, task: cluster.wait_for("started", task),
+            hold=lambda _: ("started", 0),
         ),
         "first step": InjectionPoint(
+            "the target has joined the cluster and makes its first step",
             lambda cluster, task: cluster.wait_for("joined", task),
             asynchronous=True,
             hold=lambda _: ("step", 1),
         ),
-        "mid-epoch": InjectionPoint(_stepped, asynchronous=True, hold=_mid_epoch),
-        "epoch's end": InjectionPoint(
-            lambda cluster, task: cluster.wait_for("epoch", task), hold=_second_epoch
+        "mid-epoch": InjectionPoint(
+            "after the second step of an epoch; if asynchronous, after the first save",
+            _stepped,
+            asynchronous=True,
+            hold=_mid_epoch,
         ),
-        "saving": InjectionPoint(by_program=True, asynchronous=True),
-        "restoring": InjectionPoint(_restoring, hold=_mid_epoch),
-        "evaluating": InjectionPoint(_evaluating, hold=_second_epoch),
+        "epoch's end": InjectionPoint(
+            "after an epoch, before the first step of the next",
+            lambda cluster, task: cluster.wait_for("epoch", task),
+            hold=_second_epoch,
+        ),
+        "saving": InjectionPoint(
+            "while a checkpoint is written; the program injects the fault itself",
+            by_program=True,
+            asynchronous=True,
+        ),
+        "restoring": InjectionPoint(
+            "in the second life, after the checkpoint is restored", _restoring, hold=_mid_epoch
+        ),
+        "evaluating": InjectionPoint(
+            "after the last step of an epoch, while it evaluates", _evaluating, hold=_second_epoch
+        ),
         "shutting down": InjectionPoint(
-            lambda cluster, task: cluster.wait_for("finished", task), hold=lambda _: ("finished", 0)
+            "after all steps, before the exit",
+            lambda cluster, task: cluster.wait_for("finished", task),
+            hold=lambda _: ("finished", 0),
         ),
     }
 )

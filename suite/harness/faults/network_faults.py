@@ -44,11 +44,19 @@ def blinked(cluster: Cluster, task: str) -> Iterator[None]:
 
 FAULTS: Mapping[str, Fault] = MappingProxyType(
     {
-        "link-down": Fault(link_fault("link-down", "cut"), on_hosts=True),
-        "drop": Fault(link_fault("drop", "drop"), on_hosts=True),
-        "drop-ingress": Fault(link_fault("drop-ingress", "deaf"), on_hosts=True),
-        "drop-egress": Fault(link_fault("drop-egress", "mute"), on_hosts=True),
-        "link-flap": Fault(blinked, harmless=True, on_hosts=True),
-        "throttle": Fault(link_fault("throttle", "throttle"), harmless=True, on_hosts=True),
+        "link-down": Fault("its link is cut", link_fault("link-down", "cut"), on_hosts=True),
+        "drop": Fault("its link drops all packets", link_fault("drop", "drop"), on_hosts=True),
+        "drop-ingress": Fault(
+            "its link drops what the task should receive",
+            link_fault("drop-ingress", "deaf"),
+            on_hosts=True,
+        ),
+        "drop-egress": Fault(
+            "its link drops what the task sends", link_fault("drop-egress", "mute"), on_hosts=True
+        ),
+        "link-flap": Fault("its link is cut for 2 s", blinked, harmless=True, on_hosts=True),
+        "throttle": Fault(
+            "its link is slow", link_fault("throttle", "throttle"), harmless=True, on_hosts=True
+        ),
     }
 )

@@ -64,13 +64,17 @@ def by_program(cluster: Cluster, task: str) -> Iterator[None]:
 
 FAULTS: Mapping[str, Fault] = MappingProxyType(
     {
-        "sigkill": Fault(killed, ends=True),
-        "sigterm": Fault(terminated, ends=True),
-        "sigstop": Fault(stopped),
-        "pause": Fault(paused, harmless=True),
-        "delayed-start": Fault(missed, ends=True, delayed_start=True),
-        "exception": Fault(by_program, ends=True, by_program=True),
-        "exit": Fault(by_program, ends=True, by_program=True),
-        "straggler": Fault(by_program, harmless=True, by_program=True),
+        "sigkill": Fault("SIGKILL, as a loss of power", killed, ends=True),
+        "sigterm": Fault("SIGTERM, as a cluster manager sends first", terminated, ends=True),
+        "sigstop": Fault("stopped while its peers react; connections stay open", stopped),
+        "pause": Fault("stopped for 2 s, as by a snapshot of its machine", paused, harmless=True),
+        "delayed-start": Fault(
+            "not started with its peers, but later", missed, ends=True, delayed_start=True
+        ),
+        "exception": Fault(
+            "its program raises an exception", by_program, ends=True, by_program=True
+        ),
+        "exit": Fault("its program exits early", by_program, ends=True, by_program=True),
+        "straggler": Fault("its program is slow", by_program, harmless=True, by_program=True),
     }
 )

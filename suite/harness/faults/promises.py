@@ -55,6 +55,7 @@ class Promise:
     `recovery` judges the time after the restart. `blocks`: peers hang until the target is back.
     """
 
+    description: str  # of what the peers must do
     wait: Callable[[Reaction], None]
     restart: str
     reaction: Callable[[FaultOutcome, float], None] | None = None
@@ -132,55 +133,71 @@ def damage_is_detected(outcome: FaultOutcome) -> None:
     fault_matrix.training_resumes(outcome.run)
 
 
-# The fault does not disturb the peers, and no task is lost.
 TOLERATE = Promise(
+    "the peers continue, and no task is lost",
     peers_make_steps,
     LOST,
     lambda outcome, _: fault_matrix.peers_continue(outcome.run, harmless=True),
 )
-# Peers continue, and accept the lost task again.
 CONTINUE = Promise(
+    "the peers continue, and take the lost task back",
     peers_make_steps,
     LOST,
     lambda outcome, _: fault_matrix.peers_continue(outcome.run),
     training_resumes,
 )
-# Workers continue without their evaluator, which evaluates again after its restart.
 CONTINUE_WITHOUT_EVALUATION = Promise(
+    "the workers continue; the evaluator evaluates again when back",
     peers_make_steps,
     LOST,
     lambda outcome, _: fault_matrix.peers_continue(outcome.run),
     evaluator_resumes,
 )
-# Each peer exits with an error within the limit.
 FAIL = Promise(
+    "each peer exits with an error within the limit",
     peers_exit,
     ALL,
     lambda outcome, limit_s: restart.peers_fail_in_time(outcome.run, limit_s),
     training_resumes,
 )
-# Peers wait until the lost task is back.
 BLOCK = Promise(
+    "the peers wait until the lost task is back",
     peers_stay_quiet,
     LOST,
     lambda outcome, _: fault_matrix.peers_wait(outcome.run),
     training_resumes,
     blocks=True,
 )
-# Peers finish as in a run without a fault, because no work was left.
 FINISH = Promise(
+    "the peers finish, because no work was left",
     peers_exit,
     NONE,
     lambda outcome, limit_s: fault_matrix.peers_finish(outcome.run, limit_s),
 )
-# The documents promise no reaction: any except a false success is accepted. ...
-ANYTHING = Promise(peers_exit_or_hang, ALL, recovery=training_resumes)
-# ... Workers and parameter servers wait for a coordinator that comes back.
-ANYTHING_UNTIL_COORDINATOR = Promise(peers_exit_or_hang, LOST, recovery=training_resumes)
-# ... The disk is faulty while all tasks train.
-ANYTHING_ON_DISK = Promise(all_exit, ALL, recovery=training_resumes)
-# ... The restarted tasks must not build on a damaged checkpoint.
-DETECT_DAMAGE = Promise(restarted_cluster_trains, ALL, recovery=damage_is_detected)
+ANYTHING = Promise(
+    "no reaction is promised; a false success is an error",
+    peers_exit_or_hang,
+    ALL,
+    recovery=training_resumes,
+)
+ANYTHING_UNTIL_COORDINATOR = Promise(
+    "as anything; workers and servers wait for their coordinator",
+    peers_exit_or_hang,
+    LOST,
+    recovery=training_resumes,
+)
+ANYTHING_ON_DISK = Promise(
+    "as anything; the disk is faulty while all tasks train",
+    all_exit,
+    ALL,
+    recovery=training_resumes,
+)
+DETECT_DAMAGE = Promise(
+    "the restarted tasks must not build on a damaged checkpoint",
+    restarted_cluster_trains,
+    ALL,
+    recovery=damage_is_detected,
+)
 
 # (condition on the row and the trainer, promise): the first condition that holds decides.
 RULES: tuple[tuple[Callable[[Row, Trainer], bool], Promise], ...] = (

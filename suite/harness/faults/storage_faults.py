@@ -113,11 +113,21 @@ def full(cluster: Cluster, task: str) -> Iterator[None]:
 
 FAULTS: Mapping[str, Fault] = MappingProxyType(
     {
-        "truncated": Fault(damaged("truncated", truncate), at_restart=True),
-        "missing": Fault(damaged("missing", remove), at_restart=True),
-        "bit-flip": Fault(damaged("bit-flip", flip), at_restart=True),
-        "empty-disk": Fault(empty, at_restart=True),
-        "disk-full": Fault(full, on_disk=DISK),
-        "read-only": Fault(read_only, on_disk=DISK, at_restart=True),
+        "truncated": Fault(
+            "the newest checkpoint is cut in half", damaged("truncated", truncate), at_restart=True
+        ),
+        "missing": Fault(
+            "the newest checkpoint is removed", damaged("missing", remove), at_restart=True
+        ),
+        "bit-flip": Fault(
+            "64 bytes of the newest checkpoint are inverted",
+            damaged("bit-flip", flip),
+            at_restart=True,
+        ),
+        "empty-disk": Fault("the task returns with another, empty disk", empty, at_restart=True),
+        "disk-full": Fault("the disk of the model directory is full", full, on_disk=DISK),
+        "read-only": Fault(
+            "the disk of the model directory is read-only", read_only, on_disk=DISK, at_restart=True
+        ),
     }
 )
