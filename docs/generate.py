@@ -28,6 +28,7 @@ from reports.core.verdicts import VERDICTS
 from reports.render import html
 from reports.rundir import frame
 from reports.sections import fault_matrix
+from suite.campaigns import parquet_file
 from suite.harness.core.settings import OPTIONS
 from suite.harness.faults import matrix, promises
 from suite.harness.faults.injection_points import INJECTION_POINTS
@@ -48,6 +49,8 @@ EXAMINED: Mapping[str, tuple[str, str]] = {
     "Keras 2 (TensorFlow 2.15)": ("2.15.1", "keras2 2.15.0"),
 }
 MARKS = {"": "✓", KNOWN_DEVIATION: "≈", UNSUPPORTED: "○"}
+# Verdict of a reproduction -> what the reproduction answered.
+ANSWERS = {KNOWN_DEVIATION: "deviation", "passed": "promise held", UNSUPPORTED: "cannot tell"}
 # Campaign -> the commands that print it, for the run directories in DIRECTORY or the packed FILE.
 CAMPAIGNS: Mapping[str, tuple[str, ...]] = {
     "benchmarks": ("reports show --format md DIRECTORY/*",),
@@ -584,17 +587,30 @@ def pages_in(folder: str) -> str:
 
 
 def findings() -> str:
-    """Return the programs that reproduce a finding alone, with what their docstrings say."""
+    """Return the reproductions, with what their docstrings say and their outcomes."""
+    outcomes, kinds = reproduced()
     rows = []
     for path in sorted((DOCS / "findings").glob("*.py")):
         text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
         does, _, observed = text.partition("\n\n")
         observed = observed.split("Exit code")[0]
-        page = path.with_suffix(".md")
-        title = page.read_text("utf-8").split("\n")[0].lstrip("# ") if page.is_file() else path.stem
-        shown = page if page.is_file() else path
-        rows.append([f"[{cell(title)}](findings/{shown.name})", f"{cell(does)} {cell(observed)}"])
-    return table(("finding", "its program"), rows) if rows else ""
+        title = path.with_suffix(".md").read_text("utf-8").split("\n")[0].lstrip("# ")
+        link = f"[{cell(title)}](findings/{path.stem}.md)"
+        shown = [outcomes.get((path.stem, kind), "") for kind in kinds]
+        rows.append([link, f"{cell(does)} {cell(observed)}", *map(cell, shown)])
+    return table(("finding", "its program", *map(cell, kinds)), rows)
+
+
+def reproduced() -> tuple[dict[tuple[str, str], str], list[str]]:
+    """Return outcome and seconds by finding and versions, and the versions in order."""
+    outcomes = {}
+    for run in parquet_file.load(DOCS / "evidence" / "findings.parquet"):
+        for row in run.verdicts.to_dict("records"):
+            finding = row["test"].partition("[")[2].partition("-")[0]
+            answer = ANSWERS.get(row["verdict"], row["verdict"])
+            kind = f"TensorFlow {row['tensorflow']}, {row['keras']}"
+            outcomes[finding, kind] = f"{answer}, {row['duration_s']:.0f} s"
+    return outcomes, sorted({kind for _, kind in outcomes})
 
 
 PARTS: Mapping[str, Callable[..., str]] = {
