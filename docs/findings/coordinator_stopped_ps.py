@@ -74,7 +74,7 @@ if __name__ == "__main__":
     try:
         code = task() if "task" in sys.argv else main()
     except BaseException as error:
-        print("cannot tell: %r" % error, flush=True)
+        print("cannot tell: %s" % (str(error) or repr(error)), flush=True)
     if code < 0:
         print("cannot tell: the reporting task was ended by signal %d" % -code)
     sys.exit(code if code in (0, 1) else 125)

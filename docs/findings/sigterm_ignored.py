@@ -60,7 +60,7 @@ def main():
                 worker.send_signal(signal.SIGTERM)
         code = worker.wait()
     if not last.startswith("step ") or int(last.split()[1]) < SIGTERM_AT:
-        raise RuntimeError("worker 1 ended with exit code %d: %s" % (code, last.strip()))
+        raise RuntimeError("exit code %d: %s" % (code, last.split("cannot tell: ")[-1].strip()))
     print("expected: SIGTERM after step %d ends worker 1, exit code -15" % SIGTERM_AT)
     print("observed: its last is %s of %d, exit code %d" % (last.strip(), STEPS, code))
     return {0: 1, -signal.SIGTERM: 0}.get(code, 125)
@@ -72,5 +72,5 @@ if __name__ == "__main__":
     try:
         code = task() if "task" in sys.argv else main()
     except BaseException as error:
-        print("cannot tell: %r" % error, flush=True)
+        print("cannot tell: %s" % (str(error) or repr(error)), flush=True)
     sys.exit(code if code in (0, 1) else 125)

@@ -64,7 +64,7 @@ def main():
             else:
                 begins.append(process.stdout.read().strip())
     if begins[:2] != ["begins at step 0", "begins at step 5"]:
-        raise RuntimeError("the first chief and the worker: %s" % begins)
+        raise RuntimeError("; ".join(begins).split("cannot tell: ")[-1])
     print("expected: the model is initialized, so the restarted chief begins at step 10")
     print("observed: it %s (TensorFlow %s)" % (begins[2], version))
     return {"begins at step 10": 0, "begins at step 5": 1}.get(begins[2], 125)
@@ -76,5 +76,5 @@ if __name__ == "__main__":
     try:
         code = task() if "task" in sys.argv else main()
     except BaseException as error:
-        print("cannot tell: %r" % error, flush=True)
+        print("cannot tell: %s" % (str(error) or repr(error)), flush=True)
     sys.exit(code if code in (0, 1) else 125)
