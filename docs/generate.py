@@ -24,7 +24,7 @@ from reference_trainers import TRAINERS, Trainer
 from reference_trainers.events import SCHEMA
 from reports import __main__ as reports_command
 from reports.charts import fault_timelines, section_charts
-from reports.core.verdicts import VERDICTS
+from reports.core.verdicts import PASSED, VERDICTS
 from reports.render import html
 from reports.rundir import frame
 from reports.sections import fault_matrix
@@ -50,7 +50,7 @@ EXAMINED: Mapping[str, tuple[str, str]] = {
 }
 MARKS = {"": "✓", KNOWN_DEVIATION: "≈", UNSUPPORTED: "○"}
 # Verdict of a reproduction -> what the reproduction answered.
-ANSWERS = {KNOWN_DEVIATION: "deviation", "passed": "promise held", UNSUPPORTED: "cannot tell"}
+ANSWERS = {KNOWN_DEVIATION: "deviation", PASSED: "promise held", UNSUPPORTED: "cannot tell"}
 # Campaign -> the commands that print it, for the run directories in DIRECTORY or the packed FILE.
 CAMPAIGNS: Mapping[str, tuple[str, ...]] = {
     "benchmarks": ("reports show --format md DIRECTORY/*",),
@@ -563,7 +563,7 @@ def fault_overview(name: str) -> str:
 
 
 def _fault_cell(row: Mapping[str, Any], numbers: Any) -> str:
-    if row["verdict"] != "passed":
+    if row["verdict"] != PASSED:
         return MARKS.get(row["verdict"], row["verdict"])
     detected, recovered, lost = (
         numbers.get((row["test"], metric)) for metric in fault_matrix.SPREAD_METRICS

@@ -19,6 +19,7 @@ from reports.core.grouping import backends, grouped, whole
 from reports.core.labels import approach
 from reports.core.table import Column, Row, Table
 from reports.core.text import MISSING, figure, plural
+from reports.core.verdicts import PASSED
 from reports.rundir.frame import BadInput, RunFrames
 from reports.stats import ratio_tests
 from reports.stats.ratio_tests import Answer, Effect
@@ -29,7 +30,6 @@ TIMED = "paired_timed_s"
 NOISE = {"paired_steal_share": 0.02, "paired_foreign_share": 0.05}  # metric -> limit of a pair
 METRICS = (TIME, START_UP, TIMED, *NOISE)
 SIDES = ("base", "new")
-PASSED = "passed"
 COLUMNS = (
     Column("pairs", right=True),
     Column("timed s", right=True),

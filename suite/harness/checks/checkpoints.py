@@ -38,7 +38,7 @@ def _saves(run: Run, name: str) -> dict[str, Event]:
     return {task: some(f"{name} event of {task}", run.of(name, task))[-1] for task in run.workers}
 
 
-def _remains(path: str) -> bool:
+def remains(path: str) -> bool:
     """Return True if a directory, or a checkpoint whose files start with that path, exists."""
     wanted = Path(path)
     return wanted.exists() or any(wanted.parent.glob(wanted.name + ".*"))
@@ -60,7 +60,7 @@ def only_chief_keeps(run: Run) -> None:
     """Require that only the chief's save, at the real path, remains."""
     for name in _kinds(run):
         saves = _saves(run, name)
-        remaining = {e["path"] for e in saves.values() if _remains(e["path"])}
+        remaining = {e["path"] for e in saves.values() if remains(e["path"])}
         equal(f"paths of {name} that remain", remaining, {saves[chief(run)]["path"]})
 
 
@@ -187,5 +187,5 @@ def every_epoch_is_saved(run: Run) -> None:
     paths = [Path(e["path"]) for e in run.of("checkpoint_saved", task)]
     names = [path.name.split(".")[0] for path in paths]
     equal("checkpoints", names, [f"ckpt_{epoch}" for epoch in epochs])
-    gone = [path.name for path in paths if not _remains(str(path))]
+    gone = [path.name for path in paths if not remains(str(path))]
     require(not gone, f"checkpoints that are gone: {gone}")

@@ -11,7 +11,7 @@ from suite.harness.checks.assertions import (
     require,
     some,
 )
-from suite.harness.checks.checkpoints import _remains, chief
+from suite.harness.checks.checkpoints import chief, remains
 from suite.harness.checks.parameter_servers import GOING_ON, steps_without
 from suite.harness.core.history import Run
 
@@ -105,7 +105,7 @@ def supervisor_saves(run: Run) -> None:
     steps = [e["global_step"] for e in saved]
     require(steps == sorted(steps), f"global steps of the checkpoints: {steps}")
     require(steps[-1] > steps[0], f"no checkpoint is further on than the first: {steps}")
-    require(_remains(saved[-1]["path"]), f"the last checkpoint is gone: {saved[-1]['path']}")
+    require(remains(saved[-1]["path"]), f"the last checkpoint is gone: {saved[-1]['path']}")
 
 
 @check
@@ -113,7 +113,7 @@ def supervisor_writes_summaries(run: Run) -> None:
     """Require that only the chief writes summaries of its training."""
     summaries = some("summary", run.of("summary"))
     equal("tasks that write summaries", sorted({e.task for e in summaries}), [chief(run)])
-    require(_remains(summaries[-1]["path"]), f"there is no {summaries[-1]['path']}")
+    require(remains(summaries[-1]["path"]), f"there is no {summaries[-1]['path']}")
 
 
 @check

@@ -132,7 +132,7 @@ def option(default: Any, *arguments: Any, **named: Any) -> Any:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the user asked for, checked; a default means that the option was not given."""
+    """Hold the checked options; a default means that the option was not given."""
 
     trainers: tuple[str, ...] = option(
         (), "--trainer", "only this trainer", known(BY_NAME), "NAME", repeatable=True

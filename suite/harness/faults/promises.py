@@ -48,7 +48,7 @@ class Reaction:
 
 @dataclass(frozen=True)
 class Promise:
-    """What the documents promise.
+    """Describe one promise of the documents.
 
     `wait`: give the tasks time to react. `restart`: the tasks that are restarted after that.
     `reaction` judges the time before the restart; it gets the time limit of the reaction.
