@@ -7,7 +7,7 @@ TensorFlow, and the trainers may run under a different interpreter than pytest.
 
 import os
 from dataclasses import dataclass, replace
-from typing import Tuple
+from typing import Optional, Tuple
 
 DOCS = "https://www.tensorflow.org"
 
@@ -35,7 +35,10 @@ class Trainer:
     portable: bool = False  # other approaches restore its checkpoints; one trainer per strategy
     aggregates: bool = False  # a step applies several gradients, from any of the workers
     services: Tuple[str, ...] = ()  # jobs that never exit by themselves
-    path: str = ""  # path of a program outside this package: a fake or a patched copy
+    path: str = ""  # path of a program outside this package: a user's, a fake or a patched copy
+    # Command-line arguments with placeholders ("--epochs={epochs}"). None: the flags of the suite.
+    arguments: Optional[Tuple[str, ...]] = None
+    observed: bool = False  # an observer watches the program from outside and writes its events
 
     @property
     def progress(self) -> str:

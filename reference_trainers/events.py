@@ -38,6 +38,9 @@ SCHEMA = {
     "preempted": ("global_step",),  # saved after a preemption notice, about to exit
     "peer_lost": ("error",),
     "unsupported": ("reason",),
+    # of the observer: hooks that it installed, and hooks that this TensorFlow or Keras lacks
+    "observing": ("hooks", "missing"),
+    "hook_failed": ("hook", "error"),  # this hook is off from here on, so its events are missing
     "finished": ("global_step", "steps"),
     # of the small programs in suite/programs
     "reduced": ("value",),  # the first all-reduce's result

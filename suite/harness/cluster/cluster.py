@@ -142,7 +142,7 @@ class Cluster:
                 op="start",
                 task=task,
                 attempt=attempt,
-                program=self.plan.trainer.program,
+                program=self.plan.program,
                 args=self.plan.arguments(task),
                 env=environment,
                 cwd=str(self.plan.events),

@@ -3,14 +3,43 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 from reference_trainers import Trainer
+from suite.harness.core.paths import TASK_SIDE
 from suite.harness.core.topology import Topology
+
+OBSERVE = TASK_SIDE / "observe.py"
+
+
+def as_flags(given: Mapping[str, Any]) -> list[str]:
+    """Return `--name value` for each flag; True is a switch, None and False omit the flag."""
+    arguments: list[str] = []
+    for name, value in given.items():
+        if value is True:
+            arguments.append(f"--{name}")
+        elif value is not None and value is not False:
+            arguments += [f"--{name}", str(value)]
+    return arguments
+
+
+def fill_in(templates: Sequence[str], given: Mapping[str, Any]) -> list[str]:
+    """Return the arguments with `{steps_per_epoch}` etc. replaced by the values of these flags.
+
+    An argument is left out if a value for one of its placeholders is not given.
+    """
+    values = {k.replace("-", "_"): v for k, v in given.items() if v is not None}
+    return [t.format_map(values) for t in templates if placeholders(t) <= values.keys()]
+
+
+def placeholders(template: str) -> set[str]:
+    """Return the names in braces of an argument; `{{` is a brace. Raise ValueError if malformed."""
+    return {name for _, name, _, _ in Formatter().parse(template) if name is not None}
 
 
 @dataclass(frozen=True)
@@ -33,15 +62,22 @@ class Plan:
     task_flags: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # override `flags`
     on_disk: str = ""  # size of the model directory's own disk, see tmpfs_disk.py
 
+    @property
+    def program(self) -> str:
+        """Return the path of the Python program to start: the trainer, or its observer."""
+        return str(OBSERVE) if self.trainer.observed else self.trainer.program
+
     def arguments(self, task: str) -> list[str]:
         """Return the command-line arguments of a task: its role, then its flags."""
-        arguments = self.topology.arguments(self.trainer.role, task, self.addresses)
-        for name, value in {**self.flags, **self.task_flags.get(task, {})}.items():
-            if value is True:
-                arguments.append(f"--{name}")
-            elif value is not None and value is not False:
-                arguments += [f"--{name}", str(value)]
-        return arguments
+        role = self.topology.arguments(self.trainer.role, task, self.addresses)
+        given = {**self.flags, **self.task_flags.get(task, {})}
+        if self.trainer.arguments is None:
+            own = as_flags(given)
+        else:
+            own = fill_in(self.trainer.arguments, given)
+        if self.trainer.observed:
+            return ["--task", task, self.trainer.program, *role, *own]
+        return [*role, *own]
 
     def environment(self, task: str, attempt: int) -> dict[str, str]:
         return {
@@ -56,9 +92,7 @@ class Plan:
         """Return a shell command that starts this task alone."""
         role = self.topology.environment(self.trainer.role, task, self.addresses)
         settings = [f"{name}={shlex.quote(value)}" for name, value in role.items()]
-        return " ".join(
-            [*settings, shlex.join([self.python, self.trainer.program, *self.arguments(task)])]
-        )
+        return " ".join([*settings, shlex.join([self.python, self.program, *self.arguments(task)])])
 
     @cached_property
     def commands(self) -> Mapping[str, str]:
