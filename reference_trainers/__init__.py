@@ -36,9 +36,15 @@ class Trainer:
     aggregates: bool = False  # a step applies several gradients, from any of the workers
     services: Tuple[str, ...] = ()  # jobs that never exit by themselves
     path: str = ""  # path of a program outside this package: a user's, a fake or a patched copy
-    # Command-line arguments with placeholders ("--epochs={epochs}"). None: the flags of the suite.
-    arguments: Optional[Tuple[str, ...]] = None
     observed: bool = False  # an observer watches the program from outside and writes its events
+    # The rest is for programs of users, see suite/harness/tables/programs.py.
+    arguments: Optional[Tuple[str, ...]] = None  # with placeholders: "--epochs={epochs}"
+    level: str = "reporting"  # how much is known of the program, one of LEVELS
+    deterministic: bool = True  # the same seed gives the same weights
+    like: str = ""  # the reference trainer whose promises and known deviations apply to it
+    environment: Tuple[Tuple[str, str], ...] = ()  # variables with their values
+    spawn: str = ""  # fork or exec; "": as the session
+    flavor: str = ""  # the Keras flavor that it imports; "": what `import keras` gives
 
     @property
     def progress(self) -> str:
@@ -61,6 +67,11 @@ class Trainer:
         return self.path or os.path.join(
             os.path.dirname(os.path.abspath(__file__)), self.name + ".py"
         )
+
+    @property
+    def of_user(self) -> bool:
+        """Return True for a program of a user, which takes arguments of its own."""
+        return self.arguments is not None
 
     @property
     def several(self) -> bool:

@@ -22,6 +22,7 @@ from reports.sections import (
     fault_matrix,
     interference,
     memory,
+    not_examined,
     other_metrics,
     published_figures,
     scaling,
@@ -96,6 +97,13 @@ def one(table: Callable[[RunFrames], Table]) -> Tables:
 THROUGHPUT, SCALING = one(throughput.table), one(scaling.table)
 PAIRED, FAULTS = one(pairs.of_run), one(fault_matrix.table)
 SECTIONS = (
+    Section(
+        "not-examined",
+        "Not examined",
+        one(not_examined.table),
+        one(not_examined.brief),
+        always=False,
+    ),
     Section(
         "throughput",
         "Throughput",

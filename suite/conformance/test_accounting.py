@@ -5,17 +5,22 @@ import pytest
 from suite.harness.checks import accounting, parameter_servers, supervisor
 
 
-@pytest.mark.cases
+@pytest.mark.cases(of_user=True, level="black box")
+def test_every_task_exits_with_success(healthy):
+    accounting.every_task_exits_with_success(healthy)
+
+
+@pytest.mark.cases(controls=("epochs", "steps-per-epoch"))
 def test_run_finishes_requested_steps(healthy):
     accounting.finishes_requested_steps(healthy)
 
 
-@pytest.mark.cases(events=("step",))
+@pytest.mark.cases(events=("step",), level="observed")
 def test_every_step_is_accounted_for(healthy):
     accounting.steps_accounted(healthy)
 
 
-@pytest.mark.cases(events=("step", "epoch"))
+@pytest.mark.cases(events=("step", "epoch"), level="observed")
 def test_every_epoch_has_its_steps(healthy):
     accounting.epochs_accounted(healthy)
 

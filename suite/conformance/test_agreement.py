@@ -8,13 +8,13 @@ from suite.harness.scenarios import fault_free
 
 
 @pytest.mark.claim("mwms/replicas-agree")
-@pytest.mark.cases(distributed=True, synchronous=True, events=("epoch",))
+@pytest.mark.cases(distributed=True, synchronous=True, events=("epoch",), level="observed")
 def test_workers_agree_on_metrics(healthy):
     agreement.workers_agree_on_metrics(healthy)
 
 
 @pytest.mark.claim("mwms/replicas-agree")
-@pytest.mark.cases(distributed=True, synchronous=True, events=("weights",))
+@pytest.mark.cases(distributed=True, synchronous=True, events=("weights",), level="observed")
 def test_workers_agree_on_weights(healthy):
     agreement.workers_agree_on_weights(healthy)
 

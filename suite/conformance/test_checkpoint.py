@@ -9,13 +9,17 @@ from suite.harness.scenarios import fault_free, small_programs
 
 
 @pytest.mark.claim("mwms/save-needs-all")
-@pytest.mark.cases(distributed=True, synchronous=True, events=("checkpoint_saved",))
+@pytest.mark.cases(
+    distributed=True, synchronous=True, events=("checkpoint_saved",), level="observed"
+)
 def test_no_two_workers_write_one_path(healthy):
     checkpoints.save_paths_distinct(healthy)
 
 
 @pytest.mark.claim("mwms/save-needs-all")
-@pytest.mark.cases(distributed=True, synchronous=True, events=("checkpoint_saved",))
+@pytest.mark.cases(
+    distributed=True, synchronous=True, events=("checkpoint_saved",), level="observed"
+)
 def test_only_chief_checkpoints_remain(healthy):
     checkpoints.only_chief_keeps(healthy)
 
@@ -35,7 +39,7 @@ def test_one_checkpoint_is_kept(outcome):
     "dtensor/checkpoint",
     "estimator/resumes",
 )
-@pytest.mark.cases(events=("checkpoint_saved", "epoch"))
+@pytest.mark.cases(events=("checkpoint_saved", "epoch"), controls=("epochs", "model-dir"))
 @scenario(fault_free.continued)
 def test_latest_checkpoint_restores_and_training_continues(outcome):
     checkpoints.checkpoint_restores(outcome.run, outcome.then)

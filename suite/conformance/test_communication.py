@@ -33,3 +33,10 @@ def test_bytes_per_pack_of_call_is_applied(outcome):
 def test_bytes_per_pack_of_strategy_is_applied(outcome):
     communication.collective_results_are_right(outcome)
     communication.tensors_are_packed(outcome)
+
+
+@pytest.mark.claim("mwms/communication", "estimator/communication")
+@pytest.mark.cases(families=("mwms", "estimator"), level="observed")
+def test_requested_backend_reaches_the_strategy(healthy):
+    communication.backend_as_requested(healthy)
+    communication.collective_is_known(healthy)

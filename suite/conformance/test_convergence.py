@@ -8,7 +8,7 @@ from suite.harness.scenarios import fault_free, small_programs
 
 
 @pytest.mark.claim("mwms/converges", "mirrored/converges", "single/converges", "dtensor/converges")
-@pytest.mark.cases(events=("epoch",))
+@pytest.mark.cases(events=("epoch",), controls=("epochs",))
 def test_loss_falls_epoch_by_epoch(healthy):
     convergence.loss_falls(healthy)
 

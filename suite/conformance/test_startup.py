@@ -8,13 +8,13 @@ from suite.harness.scenarios import fault_free, small_programs
 
 
 @pytest.mark.claim("cluster/tf-config")
-@pytest.mark.cases(distributed=True)
+@pytest.mark.cases(distributed=True, level="observed")
 def test_every_task_reads_its_cluster_and_role(healthy):
     startup.cluster_as_given(healthy)
 
 
 @pytest.mark.claim("cluster/chief")
-@pytest.mark.cases(distributed=True)
+@pytest.mark.cases(distributed=True, level="observed")
 def test_one_task_is_chief(healthy):
     startup.one_chief(healthy)
 
@@ -29,27 +29,29 @@ def test_a_chief_job_is_chief(outcome):
 
 
 @pytest.mark.claim("cluster/waits-for-all", "ps1/chief-initialises")
-@pytest.mark.cases(distributed=True, flavors="first")
+@pytest.mark.cases(distributed=True, flavors="first", level="observed")
 @scenario(fault_free.late_worker)
 def test_no_step_before_the_last_task_is_up(outcome):
     startup.waits_for_all(outcome)
 
 
 @pytest.mark.claim("cluster/server-target")
-@pytest.mark.cases(distributed=True)
+@pytest.mark.cases(distributed=True, level="observed")
 def test_each_task_logs_its_target(healthy):
     startup.server_target_logged(healthy)
 
 
 @pytest.mark.claim("cluster/static")
-@pytest.mark.cases(distributed=True, flavors="first")
+@pytest.mark.cases(distributed=True, flavors="first", controls=("length",))
 @scenario(fault_free.unexpected_task)
 def test_unexpected_worker_cannot_join(outcome):
     startup.unexpected_task_changes_nothing(outcome.run, outcome.unexpected)
 
 
 @pytest.mark.claim("cluster/no-tf-config")
-@pytest.mark.cases(families=("mwms", "estimator"), flavors="first")
+@pytest.mark.cases(
+    families=("mwms", "estimator"), flavors="first", controls=("epochs", "steps-per-epoch")
+)
 @scenario(fault_free.alone)
 def test_without_tf_config_it_is_a_cluster_of_one(outcome):
     accounting.finishes_requested_steps(outcome)

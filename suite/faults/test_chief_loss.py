@@ -8,7 +8,7 @@ from suite.harness.scenarios import crashes
 
 
 @pytest.mark.claim("mwms/peers-fail")
-@pytest.mark.cases(families=("mwms",), distributed=True, synchronous=True)
+@pytest.mark.cases(families=("mwms",), distributed=True, synchronous=True, level="observed")
 @scenario(crashes.chief_lost)
 def test_peers_of_a_killed_chief_fail_in_time(outcome, deadlines):
     restart.peers_fail_in_time(outcome, deadlines.detect_s)

@@ -10,7 +10,12 @@ from suite.harness.scenarios import crashes
 
 # An Estimator promises nothing: its peers fail or hang, depending on their current operation.
 @pytest.mark.claim("mwms/peers-fail")
-@pytest.mark.cases(families=("mwms",), distributed=True, synchronous=True)
+@pytest.mark.cases(
+    families=("mwms",),
+    distributed=True,
+    synchronous=True,
+    controls=("epochs", "steps-per-epoch", "model-dir"),
+)
 @scenario(crashes.interrupted)
 def test_peers_of_a_killed_worker_fail_in_time(outcome, deadlines, record):
     run = outcome.run
@@ -20,7 +25,9 @@ def test_peers_of_a_killed_worker_fail_in_time(outcome, deadlines, record):
 
 
 @pytest.mark.claim("mwms/peers-fail")
-@pytest.mark.cases(families=("mwms", "estimator"), distributed=True, synchronous=True)
+@pytest.mark.cases(
+    families=("mwms", "estimator"), distributed=True, synchronous=True, level="observed"
+)
 @scenario(crashes.worker_frozen)
 def test_peers_of_a_frozen_worker_fail_in_time(outcome, deadlines, record):
     for _, detection_s in recovery.detection_s(outcome):
@@ -29,7 +36,11 @@ def test_peers_of_a_frozen_worker_fail_in_time(outcome, deadlines, record):
 
 
 @pytest.mark.claim("mwms/cluster-pauses")
-@pytest.mark.cases(distributed=True, synchronous=True)
+@pytest.mark.cases(
+    distributed=True,
+    synchronous=True,
+    controls=("epochs", "steps-per-epoch", "model-dir"),
+)
 @scenario(crashes.interrupted)
 def test_a_restarted_cluster_waits_for_the_lost_worker(outcome, record):
     run = outcome.run
@@ -45,7 +56,7 @@ def test_a_restarted_cluster_waits_for_the_lost_worker(outcome, record):
     "dtensor/restart-resumes",
     "estimator/resumes",
 )
-@pytest.mark.cases(flags=("order",))
+@pytest.mark.cases(flags=("order",), controls=("epochs", "steps-per-epoch", "model-dir"))
 @scenario(crashes.interrupted)
 def test_a_restart_resumes_the_interrupted_epoch(outcome):
     restart.resumes_interrupted_epoch(outcome.run)
@@ -59,7 +70,11 @@ def test_a_restart_resumes_the_interrupted_epoch(outcome):
     "single/restart-resumes",
     "dtensor/restart-resumes",
 )
-@pytest.mark.cases(flags=("order",))
+@pytest.mark.cases(
+    flags=("order",),
+    controls=("epochs", "steps-per-epoch", "model-dir"),
+    deterministic=True,
+)
 @scenario(crashes.interrupted)
 def test_the_partial_epoch_leaves_no_trace(outcome):
     restart.partial_epoch_leaves_no_trace(outcome.run, outcome.reference)

@@ -39,8 +39,9 @@ from suite.harness.pytest_plugin.parametrization import Needs, select
 from suite.harness.pytest_plugin.progress import Progress
 from suite.harness.pytest_plugin.run_directory_plugin import Controller
 from suite.harness.pytest_plugin.run_record import Recorder
+from suite.harness.scenarios import published_runs, reproductions, small_programs
 from suite.harness.session import setup
-from suite.harness.session.session import SESSION
+from suite.harness.session.session import NOT_EXAMINED, SESSION, Session
 
 META = ROOT / "suite" / "meta"
 SELF_CHECK = META / "test_self_check.py"
@@ -53,6 +54,10 @@ MARKERS = (
     "timing: measures; left out when several processes of pytest share the machine",
     "paired: measures against --base; left out without it",
     *(f"{m}: left out without {row.flag}: {row.help}" for m, row in TAKEN_IN_BY.items()),
+)
+# Scenarios of programs of the suite, which show what TensorFlow does: no other program is in them.
+ABOUT_TENSORFLOW = tuple(
+    module.__name__ for module in (small_programs, published_runs, reproductions)
 )
 # pytest's own options that run no test.
 LISTING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan", "cacheshow")
@@ -201,7 +206,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         needs = Needs.read(metafunc.definition.nodeid, marker.kwargs, session.claims)
     except BadInput as error:
         raise pytest.UsageError(str(error)) from error
-    cases = select(needs, session.settings, session.engine.flavors)
+    cases = select(needs, session.settings, session.engine.flavors, session.rows)
+    note_not_examined(metafunc, needs, session)
     if metafunc.definition.get_closest_marker("paired") and session.settings.base:
         cases, reasons = sides.comparable(session.settings.base, cases, session.interpreter)
         hints = metafunc.config.stash.setdefault(HINTS, [])
@@ -214,6 +220,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     # empty parameter set as a skip.
     nothing = pytest.param(None, id="none")
     metafunc.parametrize("case", grouped or [nothing], indirect=True)
+
+
+def note_not_examined(metafunc: pytest.Metafunc, needs: Needs, session: Session) -> None:
+    """Note the programs of users that this test is about but cannot examine, with the reason."""
+    scenario = metafunc.definition.get_closest_marker("scenario")
+    if scenario and scenario.args[0].__module__ in ABOUT_TENSORFLOW:
+        return
+    for program in session.programs:
+        row = program.row
+        lacking = needs.lacking(row) if needs.apply_to(row) else ""
+        if lacking:
+            test = metafunc.definition.nodeid
+            entry = {"test": test, "trainer": row.name, "reason": lacking}
+            metafunc.config.stash.setdefault(NOT_EXAMINED, []).append(entry)
 
 
 @pytest.hookimpl(trylast=True)
@@ -359,6 +379,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if is_worker(session.config):
         output = session.config.workeroutput  # type: ignore[attr-defined]
         output |= {"leaks": left, "zygote_restarts": held.engine.restarts}
+        output["not_examined"] = session.config.stash.get(NOT_EXAMINED, [])
     elif RECORDER in session.config.stash:
         session.config.stash[RECORDER].leaks += left
         session.config.stash[RECORDER].zygote_restarts += held.engine.restarts

@@ -385,6 +385,22 @@ def packed(launch: FakeCase) -> Run:
     return replace(history(**{"bytes-per-pack": 4096}), logs=logs)
 
 
+def ends(launch: FakeCase) -> Run:
+    """Return the ends of two programs, of which one may fail."""
+    code = 1 if launch.defect == "exits_with_an_error" else 0
+    exited = {"signal": None, "ended_by_harness": False}
+    return history(*((task, "exited", {"code": code, **exited}) for task in TASKS))
+
+
+def terminated(launch: FakeCase) -> Run:
+    """Return two programs that get SIGTERM; one may ignore the signal until it is killed."""
+    ignores = launch.defect == "ignores_sigterm"
+    asked = [(task, "fault_started", {"fault": "sigterm"}) for task in TASKS]
+    exited = {"code": None, "signal": 9 if ignores else 15, "ended_by_harness": True}
+    run = history(*asked, *((task, "exited", exited) for task in TASKS))
+    return replace(run, events=tuple(replace(e, time_s=e.time_s / 10) for e in run.events))
+
+
 # check -> the history that it reads, and the defect with which the check fails.
 MADE_UP: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "files_sharded": (files, "reads_a_peers_file"),
@@ -410,5 +426,7 @@ MADE_UP: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "mode_is_required": (without_mode, "predicts_without_a_mode"),
     "api_present_or_removed": (removed, "is_still_there"),
     "collective_results_are_right": (collectives, "halves_one_value"),
+    "every_task_exits_with_success": (ends, "exits_with_an_error"),
+    "signal_ends_in_time": (terminated, "ignores_sigterm"),
     "tensors_are_packed": (packed, "heeds_no_options"),
 }

@@ -30,6 +30,14 @@ ROW = BY_NAME["single_process"]
         ),
         ({"backends": "all"}, "unknown name 'all'; choose from each, first"),
         ({"flavors": "frist"}, "unknown name 'frist' (did you mean 'first'?)"),
+        (
+            {"level": "observe"},
+            "cases(level=...): unknown name 'observe' (did you mean 'observed'?)",
+        ),
+        (
+            {"controls": ("epoch",)},
+            "cases(controls=...): unknown name 'epoch' (did you mean 'epochs'?)",
+        ),
         ({"familys": ("mwms",)}, "cases(...): unknown name 'familys' (did you mean 'families'?)"),
         ({"events": "step"}, "'step' is one string; give a tuple: ('step',)"),
     ],

@@ -22,6 +22,15 @@ from suite.harness.core.history import Event, Run
 
 
 @check
+def every_task_exits_with_success(run: Run) -> None:
+    """Require that every driver ends by itself with exit code 0."""
+    for task in some("driver", run.drivers):
+        exited = some(f"end of {task}", run.of("exited", task))[-1]
+        equal(f"exit code of {task}", exited["code"], 0)
+        require(not exited["ended_by_harness"], f"{task} did not end by itself")
+
+
+@check
 def finishes_requested_steps(run: Run) -> None:
     """Require that every driver exits with 0 after `finished` with the requested step count."""
     for task in run.drivers:

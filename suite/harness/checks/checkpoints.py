@@ -30,7 +30,10 @@ def chief(run: Run) -> str:
 
 def _kinds(run: Run) -> list[str]:
     """Return the kinds of save that this trainer makes."""
-    return some("kind of save", [name for name in SAVED if name in run.trainer.events])
+    kinds = [name for name in SAVED if name in run.trainer.events]
+    if run.trainer.of_user:  # which need not make all that the approach can
+        kinds = [name for name in kinds if run.of(name)]
+    return some("kind of save", kinds)
 
 
 def _saves(run: Run, name: str) -> dict[str, Event]:

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from suite.harness.checks.assertions import (
     check,
     equal,
@@ -61,6 +63,21 @@ def peers_fail_in_time(run: Run, limit_s: float) -> None:
                 f"{task} failed when {fault.task} was lost, but by an error that names no lost peer"
                 f" ({error})"
             )
+
+
+@check
+def signal_ends_in_time(run: Run, limit_s: float) -> None:
+    """Require that every driver that got a signal to end exits by itself within the limit."""
+    asked = {e.task: e for e in some("signal", run.of("fault_started"))}
+    for task in run.drivers:
+        require(task in asked, f"{task} got no signal")
+        exits = [e for e in run.of("exited", task) if e.time_s > asked[task].time_s]
+        after_s = exits[0].time_s - asked[task].time_s if exits else float("inf")
+        killed = not exits or exits[0]["signal"] == signal.SIGKILL
+        require(
+            after_s <= limit_s and not killed,
+            f"{task} ran on for {limit_s:.1f} s after {asked[task]['fault']}, and had to be killed",
+        )
 
 
 @check

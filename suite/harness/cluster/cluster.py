@@ -145,7 +145,8 @@ class Cluster:
                 program=self.plan.program,
                 args=self.plan.arguments(task),
                 env=environment,
-                cwd=str(self.plan.events),
+                cwd=str(self.plan.cwd),
+                spawn=self.plan.spawn,
                 log=str(self.logs[task, attempt]),
                 host=self.hosts.pids[task] if self.hosts else 0,
             )
@@ -336,7 +337,7 @@ class Cluster:
             exited = run.exit_of(task)
             if exited is None or exited["ended_by_harness"]:
                 continue
-            if exited["code"] in CALLED_WRONGLY:
+            if exited["code"] in CALLED_WRONGLY and not run.trainer.of_user:
                 raise HarnessError(f"{task}: {error_lines.last_error(run.end_of_log(task))}")
         failed = [t for t in run.drivers if t in self.attempts and self._failed_exit(run, t)]
         if failed:

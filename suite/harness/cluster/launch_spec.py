@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from string import Formatter
 from typing import Any
 
 from reference_trainers import Trainer
 from suite.harness.core.paths import TASK_SIDE
+from suite.harness.core.placeholders import fill_in
 from suite.harness.core.topology import Topology
 
 OBSERVE = TASK_SIDE / "observe.py"
@@ -26,20 +26,6 @@ def as_flags(given: Mapping[str, Any]) -> list[str]:
         elif value is not None and value is not False:
             arguments += [f"--{name}", str(value)]
     return arguments
-
-
-def fill_in(templates: Sequence[str], given: Mapping[str, Any]) -> list[str]:
-    """Return the arguments with `{steps_per_epoch}` etc. replaced by the values of these flags.
-
-    An argument is left out if a value for one of its placeholders is not given.
-    """
-    values = {k.replace("-", "_"): v for k, v in given.items() if v is not None}
-    return [t.format_map(values) for t in templates if placeholders(t) <= values.keys()]
-
-
-def placeholders(template: str) -> set[str]:
-    """Return the names in braces of an argument; `{{` is a brace. Raise ValueError if malformed."""
-    return {name for _, name, _, _ in Formatter().parse(template) if name is not None}
 
 
 @dataclass(frozen=True)
@@ -61,6 +47,8 @@ class Plan:
     on_hosts: bool = False  # each task on its own host, see virtual_hosts.py
     task_flags: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # override `flags`
     on_disk: str = ""  # size of the model directory's own disk, see tmpfs_disk.py
+    spawn: str = "fork"
+    working_directory: Path | None = None  # of all tasks; None: the directory of the event files
 
     @property
     def program(self) -> str:
@@ -82,6 +70,7 @@ class Plan:
     def environment(self, task: str, attempt: int) -> dict[str, str]:
         return {
             **self.env,
+            **dict(self.trainer.environment),
             **self.topology.environment(self.trainer.role, task, self.addresses),
             **self.task_env.get(task, {}),
             "TRAINER_EVENTS": str(self.events / f"{task.replace('/', '-')}.{attempt}.jsonl"),
@@ -98,6 +87,10 @@ class Plan:
     def commands(self) -> Mapping[str, str]:
         """Return `command` of each task."""
         return {task: self.command(task) for task in self.topology.tasks}
+
+    @property
+    def cwd(self) -> Path:
+        return self.working_directory or self.events
 
     def log(self, task: str, attempt: int) -> Path:
         """Return the path of the log of an attempt."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -170,6 +171,7 @@ class Engine:
         env: Mapping[str, str] | None = None,
         on_hosts: bool = False,
         on_disk: str = "",
+        directory: Path | None = None,
     ) -> Cluster:
         """Return a cluster that has not started; enter it, then call `start`.
 
@@ -177,7 +179,8 @@ class Engine:
         `name` is its purpose in file names and on the terminal. `flags` are the trainer's, by name
         without dashes: True is a switch, None omits a flag. `on_hosts`: each task gets its own
         virtual host. `on_disk`: a disk of that size for `model_dir`. Both raise Unsupported where
-        clusters have no namespaces of their own.
+        clusters have no namespaces of their own. `directory`: the scenario's; a user's program
+        runs in a new directory below it, so that relative paths of two clusters are not the same.
         """
         topology = self.topology(trainer, jobs, workers)
         flavor = keras if keras in self.flavors else next(iter(self.flavors))
@@ -189,6 +192,13 @@ class Engine:
             topology.tasks, on_hosts, bool(on_disk), self.session
         )
         numbered = f"{self.prefix}{next(self.clusters):03d}-{name}"
+        given.update(flags or {})
+        working_directory = None
+        if trainer.of_user:
+            working_directory = (directory or Path(tempfile.mkdtemp())) / f"work-{numbered}"
+            working_directory.mkdir()
+            given.setdefault("model-dir", working_directory / "model")
+            given = {name: value for name, value in given.items() if name in trainer.flags}
         gpus = assign_gpus(self.gpus, topology.workers, trainer.devices)
         plan = Plan(
             trainer=trainer,
@@ -196,7 +206,7 @@ class Engine:
             addresses=addresses,
             backend=backend,
             keras=keras,
-            flags={**given, **(flags or {})},
+            flags=given,
             env={**self.environment(flavor), **(env or {})},
             task_env={task: {"CUDA_VISIBLE_DEVICES": gpu} for task, gpu in gpus.items()},
             python=self.python,
@@ -205,6 +215,8 @@ class Engine:
             label=f"{name} {trainer.name} {backend} {keras}",
             on_hosts=on_hosts,
             on_disk=on_disk,
+            spawn=trainer.spawn or self.spawn,
+            working_directory=working_directory,
         )
         return Cluster(
             plan,

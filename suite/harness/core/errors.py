@@ -2,7 +2,7 @@
 
 TrainerFailed and CheckFailed are failures of TensorFlow or the trainer (`failed`). HarnessError is
 a failure of the harness or the machine (`harness_error`). Unsupported is a feature that this setup
-lacks (`unsupported`, if a row of expectations.toml lists it).
+lacks (`unsupported`, if a row of expectations.toml lists it). NotExamined gives no verdict.
 """
 
 from __future__ import annotations
@@ -33,6 +33,13 @@ class TrainerFailed(AssertionError):
 
 class DeadlineExceeded(TrainerFailed):
     """An awaited event did not come in time: a hang, as distinct from a crash."""
+
+
+class NotExamined(Exception):
+    """A test cannot examine this program of a user; the message says what would make it so.
+
+    The test has no verdict then.
+    """
 
 
 class Unsupported(Exception):

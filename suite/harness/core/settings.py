@@ -85,6 +85,18 @@ def known(names: Collection[str]) -> Callable[[str, Any], Any]:
     return read
 
 
+def names_or_paths(flag: str, given: list[str]) -> tuple[str, ...]:
+    """Return names of trainers, and absolute paths of programs."""
+    names = [text for text in given if not is_path(text)]
+    known(BY_NAME)(flag, names)
+    return tuple(dict.fromkeys(absolute(flag, t) if is_path(t) else t for t in given))
+
+
+def is_path(text: str) -> bool:
+    """Return True if a value of --trainer is a path: it has a slash, or ends as a file does."""
+    return "/" in text or text.endswith((".py", ".toml", ".sh"))
+
+
 def number(
     kind: type, least: float, most: float, unit: float | None = None
 ) -> Callable[[str, str], Any]:
@@ -135,8 +147,9 @@ class Settings:
     """Hold the checked options; a default means that the option was not given."""
 
     trainers: tuple[str, ...] = option(
-        (), "--trainer", "only this trainer", known(BY_NAME), "NAME", repeatable=True
-    )
+        (), "--trainer", "only this trainer, or your program: train.py, train.toml",
+        names_or_paths, "NAME|PATH", repeatable=True,
+    )  # fmt: skip
     # Of a row's backends and flavors, some tests take the first of those that were asked for.
     backends: tuple[str, ...] = option(
         (), "--backend", "only this: auto, ring, nccl", known(backends.BY_NAME), "NAME",
@@ -162,7 +175,7 @@ class Settings:
         as_given, "PATH", reproduce=IF_SET,
     )  # fmt: skip
     spawn: str = option(
-        "fork", "--spawn", "fork (default) or exec: plain processes",
+        "", "--spawn", "fork, or exec: plain processes (default: fork; your program: exec)",
         known(("fork", "exec")), "HOW", reproduce=IF_SET,
     )  # fmt: skip
     deadline_scale: float = option(

@@ -13,6 +13,7 @@ import pytest
 from suite.harness.core import outcomes
 from suite.harness.core.case import Case
 from suite.harness.core.deadlines import Deadlines
+from suite.harness.core.errors import HarnessError, NotExamined
 from suite.harness.core.history import Run
 from suite.harness.environment.dataset import Dataset
 from suite.harness.metrics import interference
@@ -130,9 +131,34 @@ def healthy(request: pytest.FixtureRequest, session: Session, case: Case) -> Run
 def outcome_for(item: pytest.Item, session: Session, case: Case, scene: Scenario) -> Any:
     """Return the scenario's outcome, and keep its runs for the diagnosis of a failing test."""
     settle(item, session, case)
+    if case.trainer.of_user:
+        must_be_observable(item, _outcome(item, session, case, fault_free.healthy))
     came = _outcome(item, session, case, scene)
     item.stash.setdefault(RUNS, []).extend(outcomes.runs_of(came))
+    for run in outcomes.runs_of(came):
+        must_be_observed(item, run)
     return came
+
+
+def needed_events(item: pytest.Item) -> tuple[str, ...]:
+    """Return the events without which a test cannot judge."""
+    marker = item.get_closest_marker("cases")
+    return tuple(marker.kwargs.get("events", ())) if marker else ()
+
+
+def must_be_observable(item: pytest.Item, run: Run) -> None:
+    """Raise NotExamined if a fault-free run of a user's program has no event of a needed kind."""
+    for event in needed_events(item):
+        if event != "restored" and not run.of(event):  # that one takes a second run
+            raise NotExamined(f"its run without faults shows no event `{event}`")
+
+
+def must_be_observed(item: pytest.Item, run: Run) -> None:
+    """Raise HarnessError if the test needs events and a hook of the observer failed."""
+    for failed in run.of("hook_failed") if needed_events(item) else ():
+        raise HarnessError(
+            f"the observer's hook {failed['hook']} failed in {failed.task}: {failed['error']}"
+        )
 
 
 def _outcome(item: pytest.Item, session: Session, case: Case, scene: Scenario) -> Any:

@@ -18,11 +18,15 @@ from suite.harness.core.settings import Settings
 from suite.harness.core.versions import NO_KERAS
 from suite.harness.pytest_plugin import vocabulary
 from suite.harness.tables.claims import Claims
+from suite.harness.tables.programs import BLACK_BOX, LENGTH, LENGTHS, REPORTING
 
 # `@scenario(scene)`: the fixture `outcome` returns the outcome of that scenario; with several
 # scenarios, of each in turn. pytest.mark.scenario(scene) would mark a single function instead of
 # taking it as an argument.
 scenario = pytest.mark.scenario.with_args
+
+EITHER = {LENGTH: "{epochs} or {steps-per-epoch}"}
+REPORT_EVENTS = "let the program write the events of the suite (events = [...])"
 
 
 @dataclass(frozen=True)
@@ -35,10 +39,16 @@ class Needs:
     distributed: bool | None = None
     several: bool | None = None  # replicas, on tasks or on devices
     synchronous: bool | None = None  # workers in lock-step
+    of_user: bool | None = None  # programs of users
     aggregates: bool | None = None  # a step applies gradients of any workers
     fit: bool | None = None  # trains by Keras' Model.fit
     documented: bool = False  # the document's snippets exist, see document_of
     backends: str = "first"  # of the row: first or each
+    # What a user's program must let the suite know and set; by default, all that a reference
+    # trainer does.
+    level: str = REPORTING  # the lowest that will do; controls imply the level "declared"
+    controls: Sequence[str] = ()  # PLACEHOLDERS of programs.py, as flags, or LENGTH
+    deterministic: bool = False  # the same seed gives the same weights
     # Keras flavors: each; first, for tests of TensorFlow only; full: each in a benchmark run.
     flavors: str = "each"
 
@@ -49,17 +59,59 @@ class Needs:
         return vocabulary.check_needs(where, cls(**keywords), claims)
 
     def met_by(self, row: Trainer) -> bool:
+        return self.apply_to(row) and not self.lacking(row)
+
+    def lacking(self, row: Trainer) -> str:
+        """Return what keeps this test from examining a user's program, as what to do about it.
+
+        "": nothing does.
+        """
+        if not row.of_user or row.level == REPORTING:
+            return ""
+        declared = self.controls or self.deterministic
+        if self.level == REPORTING and not declared:
+            return REPORT_EVENTS
+        if self.level != BLACK_BOX and row.level == BLACK_BOX:
+            return "let an observer watch the program: it must be Python, without observe = false"
+        missing = [name for name in self.controls if not _takes(row, name)]
+        if missing:
+            names = " and ".join(EITHER.get(name) or f"{{{name}}}" for name in missing)
+            return f"give the program arguments with {names.replace('-', '_')}"
+        if self.deterministic and not row.deterministic:
+            return "say deterministic = true, if the same seed gives the same weights"
+        return ""
+
+    def apply_to(self, row: Trainer) -> bool:
+        """Return True if the test is about the approach of this row."""
         return (
             set(self.events) <= set(row.events)
-            and set(self.flags) <= set(row.flags)
+            and (row.of_user or set(self.flags) <= set(row.flags))
             and (not self.families or bool(set(self.families) & set(row.families)))
             and self.distributed in (None, bool(row.jobs))
             and self.several in (None, row.several)
             and self.synchronous in (None, row.synchronous)
+            and self.of_user in (None, row.of_user)
             and self.aggregates in (None, row.aggregates)
             and self.fit in (None, row.fit)
             and (not self.documented or document_of(row).exists())
         )
+
+
+def flavors_of(row: Trainer, flavors: Sequence[str]) -> Sequence[str]:
+    return flavors if row.keras else (NO_KERAS,)
+
+
+def own_flavor(row: Trainer, installed: Sequence[str]) -> Sequence[str]:
+    """Return the flavor that a user's program imports: Keras 3, unless its source says otherwise.
+
+    Without Keras 3 it is the one of TensorFlow.
+    """
+    return next(((name,) for name in (row.flavor, "keras3") if name in installed), installed[:1])
+
+
+def _takes(row: Trainer, control: str) -> bool:
+    """Return True if a user's program has an argument with that placeholder."""
+    return not {control, *(LENGTHS if control == LENGTH else ())}.isdisjoint(row.flags)
 
 
 def select(
@@ -70,11 +122,12 @@ def select(
 ) -> list[Case]:
     """Return the cases of a test: rows that meet its needs, by requested backend and flavor."""
     found = []
-    flavors = tuple(flavors)
+    installed = flavors = tuple(flavors)
     if needs.flavors == "first" or (needs.flavors == "full" and not settings.full):
         flavors = flavors[:1]
     for row in rows:
-        if (settings.trainers and row.name not in settings.trainers) or not needs.met_by(row):
+        asked = row.of_user or not settings.trainers or row.name in settings.trainers
+        if not (asked and needs.met_by(row)):
             continue
         requested = [b for b in row.backends if not settings.backends or b in settings.backends]
         if row.backends == ("none",):
@@ -84,6 +137,6 @@ def select(
         found += [
             Case(row, backend, keras)
             for backend in requested
-            for keras in (flavors if row.keras else (NO_KERAS,))
+            for keras in (own_flavor(row, installed) if row.of_user else flavors_of(row, flavors))
         ]
     return found

@@ -21,7 +21,7 @@ from suite.harness.pytest_plugin.interrupts import Interrupts
 from suite.harness.pytest_plugin.run_record import Recorder
 from suite.harness.pytest_plugin.verdict_hooks import CARRIED, refer_to_first, summarize_in_one_line
 from suite.harness.session import run_directory
-from suite.harness.session.session import Session
+from suite.harness.session.session import NOT_EXAMINED, Session
 
 if TYPE_CHECKING:
     from reports.rundir.frame import RunFrames
@@ -64,7 +64,7 @@ class Controller:
         if not carried:
             return
         self.recorder.take(carried)
-        row = carried["row"]
+        row = carried.get("row", {"verdict": ""})
         # Do not search the diagnosis: a task reports the same error when a fault filled its own
         # disk.
         if row["verdict"] == verdicts.HARNESS_ERROR and DISK_FULL in row["reason"]:
@@ -77,6 +77,7 @@ class Controller:
     def pytest_testnodedown(self, node: Any, error: object) -> None:  # noqa: ARG002
         output = getattr(node, "workeroutput", {})
         self.recorder.leaks += output.get("leaks", [])
+        self.recorder.not_examined += output.get("not_examined", [])
         self.recorder.zygote_restarts += output.get("zygote_restarts", [])
 
     @pytest.hookimpl(hookwrapper=True)
@@ -95,7 +96,8 @@ class Controller:
         if isinstance(error, KeyboardInterrupt):  # raised while other plug-ins cleaned up
             outcome.force_result([])
         session.exitstatus = exitstatus = self.interrupts.exit_code(exitstatus)
-        if not self.recorder.by_test and not self.interrupts.received:
+        examined = self.recorder.by_test or self.recorder.not_examined
+        if not examined and not self.interrupts.received:
             return
         try:
             self.recorder.leaks += self._left_behind()
@@ -195,6 +197,14 @@ class Controller:
             return leaks.processes(identity)
         return []
 
+    def _not_examined(self) -> list[dict[str, str]]:
+        """Return test, trainer and reason of what could not be examined, each once.
+
+        Each of pytest-xdist's workers collects the same tests.
+        """
+        found = [*self.config.stash.get(NOT_EXAMINED, []), *self.recorder.not_examined]
+        return list({tuple(sorted(entry.items())): entry for entry in found}.values())
+
     def _run_info(self, exit_code: int, status: str) -> dict[str, Any]:
         session = self.session
         engine, dataset = session.engine, session.dataset
@@ -222,6 +232,8 @@ class Controller:
             },
             "deadline_scale": session.settings.deadline_scale,
             "xdist_workers": int(getattr(self.config.option, "numprocesses", None) or 0),
+            "programs": [program.to_dict() for program in session.programs],
+            "not_examined": self._not_examined(),
             "leaks": self.recorder.leaks,
             "zygote_restarts": len(self.recorder.zygote_restarts),
             "status": status,

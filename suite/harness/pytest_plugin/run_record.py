@@ -24,6 +24,7 @@ class Recorder:
     load_1m: float = field(default_factory=lambda: round(os.getloadavg()[0], 2))  # before ours
     measurements: list[dict[str, Any]] = field(default_factory=list)
     by_test: dict[str, dict[str, Any]] = field(default_factory=dict)
+    not_examined: list[dict[str, str]] = field(default_factory=list)
     leaks: list[str] = field(default_factory=list)
     zygote_restarts: list[str] = field(default_factory=list)
 
@@ -32,7 +33,13 @@ class Recorder:
         return self.directory.name
 
     def take(self, found: Mapping[str, Any]) -> None:
-        """Add one phase of one test: the worst phase sets the verdict, durations add up."""
+        """Add one phase of one test: the worst phase sets the verdict, durations add up.
+
+        A test that could not examine its program has no row.
+        """
+        if "not_examined" in found:
+            self.not_examined.append(found["not_examined"])
+            return
         self.measurements += found["measurements"]
         row = self.by_test.setdefault(found["test"], {**found["row"], "duration_s": 0.0})
         row["duration_s"] += found["duration_s"]

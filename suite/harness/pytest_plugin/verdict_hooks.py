@@ -15,7 +15,7 @@ import pytest
 from reports.core import text
 from suite.harness.cluster import diagnostics
 from suite.harness.core.case import Case
-from suite.harness.core.errors import CheckFailed, TrainerFailed, Unsupported
+from suite.harness.core.errors import CheckFailed, NotExamined, TrainerFailed, Unsupported
 from suite.harness.core.settings import TAKEN_IN_BY
 from suite.harness.core.timestamps import now
 from suite.harness.metrics import interference
@@ -95,6 +95,13 @@ def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRepo
         item.stash[SET_UP] = report.duration
         return
     test = item.nodeid.split("@")[0]
+    if isinstance(error, NotExamined):
+        report.outcome = "skipped"
+        path, line, _ = report.location
+        report.longrepr = (path, (line or 0) + 1, f"not examined: {error}")
+        found = {"test": test, "trainer": case.trainer.name, "reason": str(error)}
+        setattr(report, CARRIED, {"not_examined": found})
+        return
     row = session.expectation(case, getattr(item, "originalname", item.name), scenario_name(item))
     if report.when == "teardown":
         row = None  # a row is about the approach, and teardown only cleans up
@@ -262,7 +269,7 @@ def refer_to_first(report: pytest.TestReport, first: dict[str, str]) -> None:
     `first`: the test of each cause so far. Call this where all reports arrive.
     """
     carried = getattr(report, CARRIED, None)
-    if not carried or not carried["cause"]:
+    if not carried or not carried.get("cause"):
         return
     test, row = first.setdefault(carried["cause"], carried["test"]), carried["row"]
     if test != carried["test"]:

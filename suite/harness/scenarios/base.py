@@ -73,6 +73,8 @@ def work(launch: Launch, trainer: Trainer | None = None, **flags: Any) -> dict[s
         workers = len(launch.engine.topology(trainer).workers)
         shared = WORK["steps-per-epoch"] * workers  # a coordinator waits until all workers are up
         wanted["steps-per-epoch"] = shared if coordinated(trainer) else ASYNCHRONOUS_STEPS
+    if trainer.of_user:
+        return {k: v for k, v in wanted.items() if k in trainer.flags}
     optional = {f for row in BY_NAME.values() for f in row.flags}
     return {k: v for k, v in wanted.items() if k not in optional or k in trainer.flags}
 
@@ -135,7 +137,9 @@ def endless_work(launch: Launch, epoch_steps: int = FEW, **flags: Any) -> dict[s
 
     `epoch_steps`: steps of each epoch, where the program reports epochs only.
     """
-    if launch.case.trainer.progress == "epoch":
+    row = launch.case.trainer
+    by_epochs = row.of_user and "steps-per-epoch" not in row.flags
+    if by_epochs or row.progress == "epoch":
         return work(launch, epochs=NEVER, steps_per_epoch=epoch_steps, **flags)
     return work(launch, epochs=1, steps_per_epoch=NEVER, **flags)
 
@@ -175,6 +179,8 @@ def trained(launch: Launch, trainer: Trainer | None = None, **how: Any) -> Run:
     For scenarios that examine training only: leaving Keras' fit may take seconds more, in which
     tf.data's tuner sleeps and cannot be woken.
     """
+    if (trainer or launch.case.trainer).of_user:
+        return complete(launch, trainer, **how)
     steps = how["flags"]["epochs"] * how["flags"]["steps-per-epoch"]
     with launch(trainer, **how) as cluster:
         cluster.start()

@@ -149,9 +149,8 @@ def _interrupted(
 def chief_lost(launch: Launch) -> Run:
     """Kill the chief while it trains, and record the reaction of its peers."""
     with launch(flags=endless_work(launch)) as cluster:
-        cluster.start()
         lost, *survivors = cluster.workers
-        cluster.wait_for("step", lost, at_least=FEW)
+        start_until(cluster, lost, FEW)
         kill(cluster, lost)
         end_of_peers(launch, cluster, survivors)
         return cluster.run()
@@ -160,9 +159,8 @@ def chief_lost(launch: Launch) -> Run:
 def worker_frozen(launch: Launch) -> Run:
     """Stop a worker with SIGSTOP: its connections stay open, but it sends nothing."""
     with launch(flags=endless_work(launch)) as cluster:
-        cluster.start()
         *survivors, lost = cluster.workers
-        cluster.wait_for("step", lost, at_least=FEW)
+        start_until(cluster, lost, FEW)
         cluster.signal(lost, signal.SIGSTOP, fault="sigstop")
         end_of_peers(launch, cluster, survivors)
         return cluster.run()

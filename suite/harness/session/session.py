@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from reference_trainers import TRAINERS, Trainer
 from suite.harness.cluster.addresses import NAMESPACE, has_netem
 from suite.harness.cluster.cluster import Cluster
 from suite.harness.cluster.launcher import Engine
@@ -29,6 +30,7 @@ from suite.harness.session.prefetch import ScenarioPrefetcher
 from suite.harness.session.timing_lock import TimingLock
 from suite.harness.tables.claims import Claims
 from suite.harness.tables.expectations import Expectations, Row
+from suite.harness.tables.programs import Program
 
 ALL_TESTS = "*"
 Scenario = Callable[..., Any]  # called with a Launch; see suite/harness/scenarios
@@ -72,6 +74,7 @@ class Session:
     dataset: Dataset
     claims: Claims
     expectations: Expectations
+    programs: tuple[Program, ...] = ()  # of the user, from --trainer
     new_directory: Callable[[str], Path] = _temporary  # argument: the name of its purpose
     ahead: ScenarioPrefetcher = field(init=False)
     timing_lock: TimingLock = field(init=False)
@@ -87,6 +90,11 @@ class Session:
         self.ahead = ScenarioPrefetcher(self.settings.at_once)
         self.timing_lock = TimingLock(self.engine.deadlines.turn_s)
 
+    @property
+    def rows(self) -> tuple[Trainer, ...]:
+        """Return the trainers that may be examined: those of the suite, and programs of users."""
+        return (*TRAINERS, *(program.row for program in self.programs))
+
     def has_gpus(self, case: Case) -> bool:
         """Return True if each worker of the case's trainer gets one GPU for each replica."""
         workers = len(self.engine.topology(case.trainer).workers)
@@ -95,7 +103,7 @@ class Session:
     def expectation(self, case: Case, test: str, scene: str = "") -> Row | None:
         """Return the row of expectations.toml that applies to this test here, if there is one."""
         return self.expectations.match(
-            case.trainer.name,
+            case.trainer.like or case.trainer.name,
             test,
             case.backend,
             self.interpreter.tensorflow,
@@ -122,6 +130,8 @@ class Session:
 
 
 SESSION = pytest.StashKey[Session]()
+# Tests that could not examine a user's program: test, trainer and reason, by test and trainer.
+NOT_EXAMINED = pytest.StashKey[list[dict[str, str]]]()
 
 
 @dataclass(frozen=True)
@@ -143,6 +153,7 @@ class Launch:
         """Return a cluster of `trainer` (default: the case's); see `Engine.launch`."""
         how.setdefault("backend", self.case.backend)
         how.setdefault("keras", self.case.keras)
+        how.setdefault("directory", self.directory)
         cluster = self.engine.launch(trainer or self.case.trainer, name=self.name, **how)
         self.session.histories[self.case.id, self.function].append(cluster.plan.events.name)
         return cluster

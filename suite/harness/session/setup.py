@@ -29,6 +29,7 @@ from suite.harness.session.run_directory import run_directory
 from suite.harness.session.session import Session
 from suite.harness.tables.claims import Claims
 from suite.harness.tables.expectations import Expectations
+from suite.harness.tables.programs import programs
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ def settle(settings: Settings, *, runs: bool = True) -> Settled:
     """
     interpreter = describe(settings.python or sys.executable, settings.deadline_scale)
     interpreter.choose(settings.keras)
+    programs(settings.trainers, settings.spawn)
     session = uuid.uuid4().hex
     found = NO_NETWORK
     if runs:
@@ -100,14 +102,16 @@ def build(settled: Settled, progress: Progress, prefix: str = "", processes: int
         progress=progress,
         session=settled.session,
         defaults={"data": data.path, "seed": settings.seed},
-        spawn=settings.spawn,
+        spawn=settings.spawn or "fork",
         workers=settings.workers,
         threads=settings.threads,
         malloc=settings.malloc or "default",
         gpus=settled.gpus,
         prefix=prefix,
     )
-    return Session(settings, interpreter, engine, data, Claims.load(), Expectations.load())
+    tables = (Claims.load(), Expectations.load())
+    found = programs(settings.trainers, settings.spawn)
+    return Session(settings, interpreter, engine, data, *tables, programs=found)
 
 
 def header(session: Session, *, runs: bool = True) -> list[str]:
@@ -124,6 +128,7 @@ def header(session: Session, *, runs: bool = True) -> list[str]:
         f"scenarios at once: {settings.at_once}",
         f"run directory: {engine.directory}",
     ]
+    lines += [f"program {program.describe()}" for program in session.programs]
     if engine.network.firewall:
         lines.append(f"ports: closed to other users and machines by {engine.network.firewall}")
     if engine.network.warning:

@@ -220,7 +220,7 @@ class ClusterInit:
         """Run the program in the forked child, or replace the child by a fresh interpreter."""
         try:
             become_task(request, report)
-            if self.options.spawn == "exec":
+            if request["spawn"] == "exec":
                 program = [sys.executable, request["program"]] + request["args"]
                 os.execve(sys.executable, program, request["env"])
         except OSError:

@@ -1,0 +1,46 @@
+"""What a run could not examine of the programs of users, and what would make it so."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from reports.core.labels import property_of
+from reports.core.table import Column, Row, Table
+from reports.core.text import plural
+from reports.rundir.frame import RunFrames
+
+COLUMNS = (Column("tests", right=True), Column("of"), Column("to have them examined"))
+NOTE = (
+    "These tests are about the approach of the program but gave no verdict. They do not count as "
+    "passed. run.json lists each test in `not_examined`."
+)
+
+
+def program(row: Mapping[str, Any]) -> str:
+    """Return a program of run.json in one line: its approach with the reason, and its level."""
+    level = f"examined at level {row['level']} ({row['level_name']})"
+    return f"{row['name']}: {row['approach']}, {row['reason']}; {level}"
+
+
+def table(run: RunFrames) -> Table:
+    """Return one line for each program and remedy; no rows if everything was examined."""
+    of_program = {row["name"]: program(row) for row in run.info.get("programs", ())}
+    entries = run.info.get("not_examined", ())
+    counts = Counter((entry["trainer"], entry["reason"]) for entry in entries)
+    rows = []
+    for (trainer, reason), count in counts.items():
+        same = [e["test"] for e in entries if (e["trainer"], e["reason"]) == (trainer, reason)]
+        properties = ", ".join(sorted({property_of(test) for test in same}))
+        rows.append(Row(of_program.get(trainer) or trainer, (str(count), properties, reason)))
+    rows.sort(key=lambda row: row.group)
+    return Table("Not examined", COLUMNS, tuple(rows), NOTE)
+
+
+def brief(run: RunFrames) -> Table:
+    """Return the lines with the number of tests and the remedy only."""
+    whole = table(run)
+    count = sum(int(row.cells[0]) for row in whole.rows)
+    note = f"{plural(count, 'test')} gave no verdict, and do not count as passed."
+    return Table(whole.title, whole.columns, whole.rows, note).with_columns([0, 2])

@@ -1,0 +1,252 @@
+"""Tests of --trainer with a user's program: how it becomes a row, and which tests it gets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from reference_trainers import TRAINERS, Trainer
+from suite.harness.cluster.launch_spec import OBSERVE, Plan
+from suite.harness.core.errors import BadInput, HarnessError, NotExamined
+from suite.harness.core.history import Event
+from suite.harness.core.settings import Settings
+from suite.harness.core.topology import Topology
+from suite.harness.pytest_plugin import fixtures
+from suite.harness.pytest_plugin.parametrization import Needs, select
+from suite.harness.tables import programs
+from suite.meta.histories import history
+
+STRATEGY = "import tensorflow as tf\nstrategy = tf.distribute.{}()\n"
+ARGS = 'program = "train.py"\nargs = {}\n'
+
+
+def written(directory: Path, name: str, text: str) -> Path:
+    path = directory / name
+    path.write_text(text)
+    return path
+
+
+def row_of(directory: Path, toml: str, source: str = STRATEGY) -> Trainer:
+    written(directory, "train.py", source.format("MultiWorkerMirroredStrategy"))
+    return programs.read(written(directory, "described.toml", toml)).row
+
+
+@pytest.mark.parametrize(
+    ("source", "approach", "like", "role"),
+    [
+        (STRATEGY.format("MultiWorkerMirroredStrategy"), "mwms", "custom_loop_", "tf_config"),
+        (
+            STRATEGY.format("MultiWorkerMirroredStrategy") + "model.fit(x)",
+            "mwms",
+            "keras_multi_worker_mirrored",
+            "tf_config",
+        ),
+        (STRATEGY.format("MirroredStrategy"), "mirrored", "custom_loop_mirrored", "none"),
+        (
+            STRATEGY.format("ParameterServerStrategy") + "model.fit(x)",
+            "ps2",
+            "keras_parameter_server",
+            "tf_config",
+        ),
+        (
+            "from tensorflow.estimator import train_and_evaluate\n"
+            + STRATEGY.format("MultiWorkerMirroredStrategy"),
+            "estimator",
+            "estimator_",
+            "tf_config",
+        ),
+        ("tf.compat.v1.train.MonitoredTrainingSession()", "ps1", "supervisor_", "tf_config"),
+        (
+            "flag('ps_hosts')\ntf.train.replica_device_setter()",
+            "ps1",
+            "supervisor_",
+            "host_flags",
+        ),
+        ("opt = tf.train.SyncReplicasOptimizer(o)", "ps1-sync", "sync_replicas_", "tf_config"),
+        ("dtensor.create_mesh()", "dtensor", "dtensor_", "none"),
+        ("model.fit(x)", "single", "single_process", "none"),
+    ],
+)
+def test_approach_follows_from_the_source(
+    tmp_path: Path, source: str, approach: str, like: str, role: str
+):
+    program = programs.read(written(tmp_path, "train.py", source))
+    assert (program.approach, program.row.role) == (approach, role)
+    assert program.row.like.startswith(like)
+    assert program.row.level == programs.OBSERVED
+
+
+def test_strategy_in_an_imported_local_module_is_found(tmp_path: Path):
+    (tmp_path / "lib").mkdir()
+    written(tmp_path / "lib", "__init__.py", "")
+    written(tmp_path / "lib", "made.py", "\n" + STRATEGY.format("MultiWorkerMirroredStrategy"))
+    program = programs.read(written(tmp_path, "train.py", "from lib import made\n"))
+    assert program.approach == "mwms"
+    assert program.reason == "since line 3 of made.py uses MultiWorkerMirroredStrategy"
+
+
+@pytest.mark.parametrize(
+    ("source", "backend", "flavor"),
+    [
+        ("CommunicationImplementation.RING", "ring", ""),
+        ("a.RING if ring else a.NCCL", "auto", ""),
+        ("os.environ['TF_USE_LEGACY_KERAS'] = '1'", "auto", "tf_keras"),
+        ("import tf_keras as keras", "auto", "tf_keras"),
+        ("from tf_keras import layers", "auto", "tf_keras"),
+    ],
+)
+def test_backend_and_flavor_follow_from_the_source(
+    tmp_path: Path, source: str, backend: str, flavor: str
+):
+    whole = STRATEGY.format("MultiWorkerMirroredStrategy") + source
+    row = programs.read(written(tmp_path, "train.py", whole)).row
+    assert (row.backends, row.flavor) == ((backend,), flavor)
+    expected = flavor or "keras3"
+    for installed, wanted in ((["tf_keras", "keras3"], expected), (["keras2"], "keras2")):
+        asked = Settings(trainers=(str(tmp_path / "train.py"),))
+        (case,) = select(Needs(level="observed"), asked, installed, [row])
+        assert case.keras == wanted
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        ("program = 'gone.py'", "there is no file"),
+        ("progam = 'train.py'", "unknown key 'progam' (did you mean 'program'?)"),
+        ("program = 'train.py'\nmodule = 'train'", "either a program or a module"),
+        ("program = 'train.py'\nargs = ['{epoch}']", "no placeholder {epoch} (did you mean"),
+        ("program = 'train.py'\nargs = ['{epochs']", "expected '}'"),
+        ("program = 'train.py'\napproach = 'mwsm'", "no approach 'mwsm' (did you mean 'mwms'?)"),
+        ("program = 'train.py'\nbackend = 'gloo'", "one of auto, ring, nccl, not 'gloo'"),
+        ("program = 'train.py'\ncluster = {wroker = 2}", "cluster: unknown job 'wroker'"),
+        ("program = 'train.py'\ncluster = {worker = '2'}", "a number of tasks, not '2'"),
+        ("program = 'train.py'\nenv = {A = 1}", "env, A: a string, not 1"),
+        ("program = 'train.py'\nspawn = 'thread'", "spawn must be fork or exec"),
+        ("program = ", "not TOML"),
+    ],
+)
+def test_bad_description_is_refused_in_one_line(tmp_path: Path, toml: str, message: str):
+    with pytest.raises(BadInput) as refused:
+        row_of(tmp_path, toml)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["gone.py", "."])
+def test_path_that_is_no_file_is_refused(tmp_path: Path, name: str):
+    with pytest.raises(BadInput, match="give a program"):
+        programs.read(tmp_path / name)
+
+
+def test_two_programs_of_one_name_are_refused(tmp_path: Path):
+    (tmp_path / "other").mkdir()
+    paths = [str(written(d, "train.py", "")) for d in (tmp_path, tmp_path / "other")]
+    with pytest.raises(BadInput, match="train is also the name of"):
+        programs.programs(paths)
+    with pytest.raises(BadInput, match="also the name of a reference trainer"):
+        programs.programs([str(written(tmp_path, "single_process.py", ""))])
+
+
+@pytest.mark.parametrize(
+    ("toml", "level"),
+    [
+        (ARGS.format("[]"), "observed"),
+        (ARGS.format("['--epochs={epochs}']"), "declared"),
+        (ARGS.format("[]") + "deterministic = true", "declared"),
+        (ARGS.format("[]") + "observe = false", "black box"),
+        (ARGS.format("[]") + "events = ['step']", "reporting"),
+    ],
+)
+def test_level_follows_from_what_is_declared(tmp_path: Path, toml: str, level: str):
+    row = row_of(tmp_path, toml)
+    assert row.level == level
+    assert row.observed == (level in ("observed", "declared"))
+
+
+@pytest.mark.parametrize(
+    ("needs", "args", "lacking"),
+    [
+        (Needs(level="black box"), [], ""),
+        (Needs(level="observed"), [], ""),
+        (Needs(), ["--e={epochs}"], "write the events"),
+        (Needs(controls=("epochs",)), [], "with {epochs}"),
+        (Needs(controls=("epochs", "model-dir")), ["{epochs}"], "with {model_dir}"),
+        (Needs(controls=("length",)), [], "{epochs} or {steps_per_epoch}"),
+        (Needs(controls=("length",)), ["{steps_per_epoch}"], ""),
+        (Needs(deterministic=True), ["{epochs}"], "deterministic = true"),
+        (Needs(of_user=True, level="black box"), [], ""),
+    ],
+)
+def test_test_examines_a_program_only_if_it_can(
+    tmp_path: Path, needs: Needs, args: list[str], lacking: str
+):
+    row = row_of(tmp_path, ARGS.format(args))
+    assert needs.apply_to(row)
+    assert lacking in needs.lacking(row)
+    assert needs.met_by(row) == (not lacking)
+    assert not any(needs.lacking(reference) for reference in TRAINERS)
+
+
+def test_reference_trainers_do_not_get_tests_for_programs_of_users(tmp_path: Path):
+    needs = Needs(of_user=True, level="black box")
+    assert select(needs, Settings(), ["keras2"]) == []
+    (case,) = select(needs, Settings(), ["keras2"], [row_of(tmp_path, ARGS.format("[]"))])
+    assert case.id == "described-auto-keras2"
+
+
+def plan_of(row: Trainer, **flags: object) -> Plan:
+    return Plan(
+        trainer=row,
+        topology=Topology(row.jobs),
+        addresses={f"worker/{i}": f"localhost:{i}" for i in range(2)},
+        backend="auto",
+        keras="keras2",
+        flags=flags,
+        env={"KEPT": "1", "GIVEN": "harness"},
+        task_env={},
+        python="python",
+        events=Path("events"),
+        logs=Path("logs"),
+        label="",
+    )
+
+
+def test_program_is_started_by_the_observer_with_its_own_arguments(tmp_path: Path):
+    toml = ARGS.format("['--dir', '{model_dir}', '--x={{}}']") + "env = {GIVEN = 'user'}"
+    row = row_of(tmp_path, toml)
+    plan = plan_of(row, **{"model-dir": "/m", "epochs": 3})
+    program = str(tmp_path / "train.py")
+    assert plan.program == str(OBSERVE)
+    arguments = ["--task", "worker/1", program, "--dir", "/m", "--x={}"]
+    assert plan.arguments("worker/1") == arguments
+    environment = plan.environment("worker/1", 0)
+    assert (environment["KEPT"], environment["GIVEN"]) == ("1", "user")
+    unobserved = plan_of(replace(row, observed=False), **{"model-dir": "/m"})
+    assert unobserved.program == program
+    assert unobserved.arguments("worker/1") == arguments[3:]
+
+
+class Item(SimpleNamespace):
+    """A test that needs these events."""
+
+    def get_closest_marker(self, name: str) -> object:
+        return SimpleNamespace(kwargs={"events": self.events}) if name == "cases" else None
+
+
+def test_program_without_an_event_is_not_examined_for_it():
+    run = history(("worker/0", "step", {}))
+    fixtures.must_be_observable(Item(events=("step", "restored")), run)  # type: ignore[arg-type]
+    with pytest.raises(NotExamined, match="no event `checkpoint_saved`"):
+        fixtures.must_be_observable(Item(events=("checkpoint_saved",)), run)  # type: ignore[arg-type]
+
+
+def test_failed_hook_is_a_harness_error_where_events_are_needed():
+    fields = {"hook": "fit.steps", "error": "KeyError: x"}
+    run = history(("worker/1", "hook_failed", fields))
+    with pytest.raises(HarnessError, match=r"hook fit\.steps failed in worker/1: KeyError: x"):
+        fixtures.must_be_observed(Item(events=("step",)), run)  # type: ignore[arg-type]
+    fixtures.must_be_observed(Item(events=()), run)  # type: ignore[arg-type]
+    assert Event.parse(run.events[0].line()).name == "hook_failed"
