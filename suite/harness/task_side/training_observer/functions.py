@@ -8,6 +8,8 @@ callbacks count the steps, see fit.py.
 
 import weakref
 
+from .hooks import loaded
+
 # Calls of a training function after which it is taken to make one step each, if these did. Reading
 # the count at every step would wait for the step to end.
 PROBED_CALLS = 3
@@ -46,9 +48,7 @@ def is_in(variable, some):
 
 
 def is_eager():
-    from tensorflow.python.eager import context
-
-    return context.executing_eagerly()
+    return loaded("tensorflow.python.eager.context").executing_eagerly()
 
 
 # --- calls of tf.functions -----------------------------------------------------------------------
@@ -177,9 +177,8 @@ def after_update(observer, call):
         if not is_in(optimizer, update.optimizers):
             update.optimizers.append(optimizer)
         if observer.training.optimizer is None:
-            from tensorflow.python.framework import ops
-
-            with ops.init_scope():  # the values before the step, which runs after it was traced
+            # The values before the step, which runs after it was traced.
+            with loaded("tensorflow.python.framework.ops").init_scope():
                 learn(observer, optimizer, variables)
     elif not local.replica and optimizer is observer.training.optimizer and is_eager():
         observer.count_steps(1)
@@ -199,8 +198,7 @@ def before_gradient(observer, call):
     local = observer.local
     if not local.functions or local.fits:
         return
-    import tensorflow as tf
-
+    tf = loaded("tensorflow")
     sources = tf.nest.flatten(call.argument(2, "sources"))
     variables = [v for v in sources if isinstance(v, tf.Variable)]
     if variables:

@@ -8,7 +8,12 @@ import functools
 import sys
 from typing import Any, Callable, NamedTuple, Optional, Tuple
 
-from training_observer.import_hooks import Finder
+from .import_hooks import Finder
+
+
+def loaded(name):
+    """Return a module that the program has imported."""
+    return sys.modules[name]
 
 
 class Hook(NamedTuple):
@@ -69,8 +74,8 @@ class Guarded(object):
                 self.run(after, call)
             return call.result
 
-        observed.autograph_info__ = {}  # AutoGraph calls what has this attribute as it is
-        observed.observed_by = self
+        # AutoGraph calls what has `autograph_info__` as it is.
+        vars(observed).update(autograph_info__={}, observed_by=self)
         return observed
 
     def run(self, part, call):

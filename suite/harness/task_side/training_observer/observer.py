@@ -4,9 +4,9 @@ import os
 import sys
 import threading
 
-from training_observer import hooks, training
-
 from reference_trainers import peer_errors
+
+from . import functions, hooks, training
 
 
 class Local(threading.local):
@@ -27,7 +27,7 @@ class Observer(object):
         self.events, self.program = events, program
         self.local = Local()
         self.training = training.Training()
-        self.functions = None  # of the custom training loops, see functions.py
+        self.functions = functions.Functions()  # of custom training loops
         self.step = self.global_step = 0
         self.counts_steps = True
         self.coordinator = None  # ParameterServerStrategy, of whose steps batches tell nothing
@@ -154,7 +154,7 @@ class Observer(object):
     def join_alone(self):
         """Write `joined` of a program without a strategy, from the variables that name its role."""
         if not self._joined:
-            from training_observer import strategies
+            from . import strategies
 
             self.join(**strategies.role_from_environment())
 

@@ -4,9 +4,9 @@ import os
 import sys
 import threading
 
-from training_observer import functions, program, table
-from training_observer.observer import Observer, started_fields
-from training_observer.writer import ObserverWriter
+from . import program, table
+from .observer import Observer, started_fields
+from .writer import ObserverWriter
 
 
 def run(task, name, arguments, module):
@@ -35,7 +35,6 @@ def start(task, name):
     """Start observing this process, and return the observer."""
     events = ObserverWriter(task)
     observer = Observer(events, name)
-    observer.functions = functions.Functions()
     if events.enabled:
         events.write("started", **started_fields(name))
         observer.install(table.HOOKS)
@@ -48,7 +47,7 @@ def wait_for_threads():
 
     The program may train in one of them.
     """
-    threading._shutdown()
+    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def see_hard_exits(observer):

@@ -15,6 +15,8 @@ import traceback
 import types
 import zipfile
 
+run_module = vars(runpy)["_run_module_as_main"]  # what `python -m` calls
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 BAD_PROGRAM = 2  # the interpreter's exit code for a program that it cannot open
 INTERRUPTED = 128 + signal.SIGINT
@@ -39,7 +41,7 @@ def run(program, arguments, module=False):
     try:
         if module:
             sys.argv[0] = "-m"
-            runpy._run_module_as_main(program)  # of `python -m` itself
+            run_module(program)
         else:
             run_file(program)
     except SystemExit as error:

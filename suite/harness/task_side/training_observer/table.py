@@ -1,7 +1,9 @@
 """All hooks of the observer: where they are installed, and what they call."""
 
-from training_observer import checkpoints, fit, functions, strategies
-from training_observer.hooks import Hook
+from typing import Any, Dict
+
+from . import checkpoints, fit, functions, strategies
+from .hooks import Hook
 
 # The modules of Keras by flavor: tf_keras, Keras 2 of TensorFlow since 2.13 and before, Keras 3.
 KERAS = ("tf_keras.src", "keras.src", "keras")
@@ -40,8 +42,11 @@ CHECKPOINT = (
     PYTHON + "checkpoint.checkpoint:Checkpoint.",
     PYTHON + "training.tracking.util:Checkpoint.",  # before TensorFlow 2.10
 )
-SAVE = {"before": checkpoints.before_save, "always": checkpoints.always_save}
-RESTORE = {"before": checkpoints.before_restore, "always": checkpoints.always_restore}
+SAVE: Dict[str, Any] = {"before": checkpoints.before_save, "always": checkpoints.always_save}
+RESTORE: Dict[str, Any] = {
+    "before": checkpoints.before_restore,
+    "always": checkpoints.always_restore,
+}
 
 STRATEGIES = (
     Hook(
@@ -93,7 +98,11 @@ FIT = (
     Hook("evaluate", of_model("evaluate", TRAINER_3), after=fit.after_evaluate, optional=True),
 )  # fmt: skip
 
-UPDATE = {"always": functions.always_update, "after": functions.after_update, "optional": True}
+UPDATE: Dict[str, Any] = {
+    "always": functions.always_update,
+    "after": functions.after_update,
+    "optional": True,
+}
 
 LOOPS = (
     Hook(
