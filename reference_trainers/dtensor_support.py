@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.experimental import dtensor
 
-from reference_trainers import BY_NAME, keras_checkpoints, roles, workload
+from reference_trainers import BY_NAME, digests, keras_checkpoints, roles, workload
 from reference_trainers.events import EventWriter
 
 Layout: Any = dtensor.Layout  # pyright's stubs know it by name only
@@ -156,7 +156,7 @@ def export(path, model, inputs, events):
         layers = range(len(model.layers))
         names = ["layers/%d/%s" % (i, name) for i in layers for name in ("w", "b")]
         arrays = [stored.get_tensor(name + keras_checkpoints.VALUE) for name in names]
-        events.write("exported", path=path, kept=True, digest=workload.digest(arrays))
+        events.write("exported", path=path, kept=True, digest=digests.digest(arrays))
 
 
 # --- events ----------------------------------------------------------------------------------
@@ -166,15 +166,15 @@ def state(model, optimizer):
     """Return the training state: `iterations`, `digest` (of weights) and `slots_digest`."""
     return {
         "iterations": int(optimizer.iterations.numpy()),
-        "digest": workload.digest(values(model.weights)),
-        "slots_digest": workload.digest(values(optimizer.slots)),
+        "digest": digests.digest(values(model.weights)),
+        "slots_digest": digests.digest(values(optimizer.slots)),
     }
 
 
 def copies(model):
     """Return the digest of the weight components on each device of this client."""
     by_device = zip(*(dtensor.unpack(v.read_value()) for v in model.weights))  # noqa: B905
-    return [workload.digest([part.numpy() for part in parts]) for parts in by_device]
+    return [digests.digest([part.numpy() for part in parts]) for parts in by_device]
 
 
 class EventReporter(object):
@@ -242,7 +242,7 @@ def laid_out(array):
         "specs": list(layout.sharding_specs),
         "shape": list(array.shape),
         "components": [
-            {"device": device, "shape": list(part.shape), "digest": workload.digest([part.numpy()])}
+            {"device": device, "shape": list(part.shape), "digest": digests.digest([part.numpy()])}
             for device, part in zip(devices, components)  # noqa: B905
         ],
     }

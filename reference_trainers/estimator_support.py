@@ -14,7 +14,7 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
-from reference_trainers import workload
+from reference_trainers import digests, workload
 from reference_trainers.supervisor_support import check_model_dir
 
 tf1 = tf.compat.v1
@@ -295,8 +295,8 @@ class EventsHook(tf1.train.SessionRunHook):
 
     def _state(self, session):
         step, weights, slots = session.run([self.global_step, self.weights, self.slots])
-        digests = {"digest": workload.digest(weights), "slots_digest": workload.digest(slots)}
-        return dict(digests, iterations=int(step))
+        found = {"digest": digests.digest(weights), "slots_digest": digests.digest(slots)}
+        return dict(found, iterations=int(step))
 
     def _report_weights(self, when, session):
         if not self._events.enabled:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from reference_trainers import keras_support
+from reference_trainers import digests, keras_support
 from reference_trainers.workload import BadInput, timed
 
 EPOCHS_DIRECTORY = "training_checkpoints"
@@ -302,4 +302,4 @@ def save_model(model, path):
 def exported_digest(path):
     """Return the digest of the weights on disk, by loading the saved model again."""
     loaded = tf.keras.models.load_model(path, compile=False)
-    return keras_support.workload.digest(keras_support.weights(loaded))
+    return digests.digest(keras_support.weights(loaded))

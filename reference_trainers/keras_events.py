@@ -13,7 +13,7 @@ import types
 import numpy as np
 import tensorflow as tf
 
-from reference_trainers import keras_support
+from reference_trainers import digests, keras_support
 
 OWN = "own"  # key in the result of train_step
 
@@ -218,7 +218,7 @@ def report_weights(events, when, global_step, model, strategy, optimizer=None, d
     """
     extra = {}
     if keras_support.local_replicas(strategy) > 1:
-        extra["copies"] = keras_support.copies(model, strategy)
+        extra["copies"] = digests.copies(model.trainable_variables)
     if dump:
         extra["npz"] = events.sibling("%s-%d.npz" % (when, global_step))
         np.savez(extra["npz"], *keras_support.weights(model))

@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from reference_trainers import BY_NAME, workload
+from reference_trainers import BY_NAME, digests, workload
 from reference_trainers.events import EventWriter
 
 
@@ -201,22 +201,6 @@ def local_replicas(strategy):
     return len(strategy.extended.worker_devices) if together > 1 else 1
 
 
-def copies(model, strategy):
-    """Return the digest of the weights on each device of this task."""
-    held = [
-        strategy.experimental_local_results(v.value if is_keras_3() else v)  # Keras 3 wraps it
-        for v in model.trainable_variables
-    ]
-    by_device = zip(*held)  # noqa: B905 (Python 3.8 has no `strict`)
-    return [workload.digest([copy.numpy() for copy in copies]) for copies in by_device]
-
-
-def slots(optimizer):
-    """Return the values of the optimizer's slots (momenta etc.), in its order."""
-    others = (id(optimizer.iterations), id(getattr(optimizer, "_learning_rate", None)))
-    return [v.numpy() for v in optimizer.variables if id(v) not in others]
-
-
 def iterations(model):
     """Return the number of updates that the optimizer of a compiled model has made."""
     return int(model.optimizer.iterations.numpy())
@@ -232,9 +216,4 @@ def state(model, optimizer=None):
 
     `optimizer`: for a model that is not compiled.
     """
-    optimizer = optimizer or model.optimizer
-    return {
-        "iterations": int(optimizer.iterations.numpy()),
-        "digest": workload.digest(weights(model)),
-        "slots_digest": workload.digest(slots(optimizer)),
-    }
+    return digests.state(model.trainable_variables, optimizer or model.optimizer)

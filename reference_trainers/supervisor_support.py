@@ -12,7 +12,7 @@ import threading
 import numpy as np
 import tensorflow as tf
 
-from reference_trainers import BY_NAME, roles, workload
+from reference_trainers import BY_NAME, digests, roles, workload
 from reference_trainers.events import EventWriter
 
 tf1 = tf.compat.v1
@@ -116,8 +116,8 @@ class Model(object):
         return {
             "global_step": int(step),
             "iterations": int(step),
-            "digest": workload.digest(weights),
-            "slots_digest": workload.digest(slots),
+            "digest": digests.digest(weights),
+            "slots_digest": digests.digest(slots),
         }
 
     def evaluate(self, session, images, labels, batch=1000):
@@ -322,7 +322,7 @@ class ReportingSaver(tf1.train.Saver):
 
     @staticmethod
     def _digest(stored, variables):
-        return workload.digest([stored.get_tensor(v.op.name) for v in variables])
+        return digests.digest([stored.get_tensor(v.op.name) for v in variables])
 
     def restore(self, sess, save_path):
         _, seconds = workload.timed(super().restore, sess, save_path)

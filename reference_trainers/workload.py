@@ -7,7 +7,6 @@ rejected before TensorFlow starts.
 
 import argparse
 import contextlib
-import hashlib
 import os
 import re
 import sys
@@ -313,16 +312,3 @@ def by_epoch_order(examples, seed, first_epoch, first_step, epochs, steps, batch
         permutation = np.random.default_rng([seed, epoch]).permutation(examples)
         order.append(np.resize(permutation, steps * batch).astype(np.int64))
     return np.concatenate(order)[first_step * batch :]
-
-
-# --- digests ---------------------------------------------------------------------------------
-
-
-def digest(arrays):
-    """Return sha256 (hex) over the arrays' bytes in order, without names; "" without arrays."""
-    if not arrays:
-        return ""
-    total = hashlib.sha256()
-    for array in arrays:
-        total.update(np.ascontiguousarray(array).data)
-    return total.hexdigest()

@@ -18,6 +18,8 @@ WORKER_SIDE = (
     "suite/harness/task_side/log_limits.py",
     "suite/harness/task_side/zygote.py",
     "suite/harness/task_side/namespaces.py",
+    "suite/harness/task_side/observe.py",
+    "suite/harness/task_side/training_observer/**/*.py",
 )
 # Fakes replace trainers, so the trainers' rules also apply to them.
 FAKES = tuple(f"suite/meta/fake_{part}.py" for part in ("trainer", "cluster", "model", "servers"))

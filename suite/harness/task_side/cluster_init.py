@@ -14,7 +14,6 @@ import faulthandler
 import json
 import os
 import random
-import runpy
 import select
 import signal
 import sys
@@ -24,6 +23,7 @@ import traceback
 import log_limits
 import namespaces
 import tmpfs_disk
+from training_observer import program
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -116,33 +116,10 @@ def run_in_this_process(request, root):
     random.seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
-    program = request["program"]
-    sys.argv = [program] + request["args"]
-    sys.path[:] = [os.path.dirname(program), root] + sys.path
-    sys.orig_argv = [sys.executable] + sys.argv
-    try:
-        runpy.run_path(program, run_name="__main__")
-        code = 0
-    except SystemExit as error:
-        code = error.code
-        if code is None:
-            code = 0
-        elif not isinstance(code, int):
-            print(code, file=sys.stderr)
-            code = 1
-    except BaseException as error:
-        print_from(program, error)
-        code = 1
-    return code
-
-
-def print_from(program, error):
-    """Print the traceback as `python program` does: without the frames that called the program."""
-    trace = error.__traceback__
-    while trace and trace.tb_frame.f_code.co_filename != program:
-        trace = trace.tb_next
-    # A program that does not compile has no frame; this prints its error alone.
-    traceback.print_exception(type(error), error, trace)
+    name = request["program"]
+    sys.path[:] = [os.path.dirname(name), root] + sys.path
+    sys.orig_argv = [sys.executable, name] + request["args"]
+    return program.run(name, request["args"]).code
 
 
 class ClusterInit:
@@ -221,8 +198,8 @@ class ClusterInit:
         try:
             become_task(request, report)
             if request["spawn"] == "exec":
-                program = [sys.executable, request["program"]] + request["args"]
-                os.execve(sys.executable, program, request["env"])
+                command = [sys.executable, request["program"]] + request["args"]
+                os.execve(sys.executable, command, request["env"])
         except OSError:
             traceback.print_exc()
             os._exit(CANNOT_START)

@@ -1,0 +1,55 @@
+"""Digests of training state: the definition that trainers and the observer share.
+
+Compare variables by identity, and read only copies that lie in this task: reading a variable that
+sums over workers is a collective. Standard library and numpy only, Python 3.8.
+"""
+
+import hashlib
+
+import numpy as np
+
+
+def digest(arrays):
+    """Return sha256 (hex) over the arrays' bytes in order, without names; "" without arrays."""
+    if not arrays:
+        return ""
+    total = hashlib.sha256()
+    for array in arrays:
+        total.update(np.ascontiguousarray(array).data)
+    return total.hexdigest()
+
+
+def copies_of(variable):
+    """Return the TensorFlow variables that hold a variable's copies in this task."""
+    if type(variable).__module__.split(".")[0] == "keras":
+        variable = getattr(variable, "_value", variable)  # Keras 3 wraps it
+    return tuple(getattr(variable, "values", (variable,)))
+
+
+def values(variables):
+    """Return the values of the variables, of one copy each."""
+    return [copies_of(variable)[0].numpy() for variable in variables]
+
+
+def slots(optimizer):
+    """Return the variables of a Keras optimizer that are slots (momenta etc.), in its order."""
+    others = (id(optimizer.iterations), id(getattr(optimizer, "_learning_rate", None)))
+    return [v for v in optimizer.variables if id(v) not in others]
+
+
+def copies(variables):
+    """Return the digest of the variables on each device of this task."""
+    by_device = zip(*map(copies_of, variables))  # noqa: B905 (Python 3.8 has no `strict`)
+    return [digest([copy.numpy() for copy in held]) for held in by_device]
+
+
+def state(variables, optimizer):
+    """Return the state of a Keras optimizer: `iterations`, `digest` (of weights), `slots_digest`.
+
+    `variables`: the weights that it trains.
+    """
+    return {
+        "iterations": int(optimizer.iterations.numpy()),
+        "digest": digest(values(variables)),
+        "slots_digest": digest(values(slots(optimizer))),
+    }

@@ -1,0 +1,36 @@
+"""Run a Python program, and watch its TensorFlow training from outside.
+
+    python observe.py --task worker/0 [--module] PROGRAM [ARGUMENTS...]
+
+The program runs as by `python PROGRAM ARGUMENTS`. TRAINER_EVENTS, TRAINER_ATTEMPT and TRAINER_HOLD
+configure the observer's events, see reference_trainers/events.py, and are removed for the program.
+"""
+
+import argparse
+import os
+import sys
+
+
+def parse(argv):
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--task", required=True, help="name of this task in the events")
+    parser.add_argument("--module", action="store_true", help="PROGRAM is the name of a module")
+    parser.add_argument("program", metavar="PROGRAM")
+    parser.add_argument("arguments", metavar="ARGUMENTS", nargs=argparse.REMAINDER)
+    return parser.parse_args(argv)
+
+
+def main():
+    args = parse(sys.argv[1:])
+    here = os.path.dirname(os.path.abspath(__file__))
+    outside = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
+    sys.path[:] = [here] + outside
+    from training_observer import observing
+
+    # The program finds its own modules first, and none of this directory.
+    sys.path[:] = outside
+    return observing.run(args.task, args.program, args.arguments, args.module)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""Steps, epochs and weights of Keras' Model.fit, seen at its list of callbacks.
+
+Hooks on the list itself, because an added callback would be refused under ParameterServerStrategy
+and would change how Keras treats the others.
+"""
+
+import contextlib
+
+
+def before_fit(observer, call):  # noqa: ARG001 (the signature of a hook)
+    observer.local.fits += 1
+
+
+def always_fit(observer, call):  # noqa: ARG001
+    observer.local.fits -= 1
+
+
+def after_train_begin(observer, call):
+    """Learn the variables; BackupAndRestore has restored them."""
+    callbacks = call.args[0]
+    callbacks.observed_begin = 0  # the first step of a batch, counted within the epoch
+    callbacks.observed_epoch = 0  # steps in the epoch
+    if learn_model(observer, callbacks.model):
+        observer.begin_training()
+    if not observer.local.fits:  # a loop of the program's own that calls the callbacks
+        callbacks.observed_alone = True
+        observer.local.fits += 1
+
+
+def after_train_end(observer, call):
+    if getattr(call.args[0], "observed_alone", False):
+        call.args[0].observed_alone = False
+        observer.local.fits -= 1
+
+
+def learn_model(observer, model):
+    """Learn optimizer and weights of a model; return False if it has no weights yet."""
+    try:
+        variables = list(model.trainable_variables)
+    except ValueError:  # Keras 2: the model is built with the first batch
+        return False
+    optimizer = getattr(model, "optimizer", None)
+    if not variables or optimizer is None:
+        return False
+    observer.training.learn(optimizer, variables)
+    return True
+
+
+def before_epoch_begin(observer, call):  # noqa: ARG001
+    call.args[0].observed_epoch = 0
+
+
+def before_batch_begin(observer, call):  # noqa: ARG001
+    call.args[0].observed_begin = call.argument(1, "batch")
+
+
+def before_batch_end(observer, call):
+    """Count the steps, so that saves by callbacks have the right number."""
+    callbacks, last = call.args[0], call.argument(1, "batch")
+    if observer.coordinator:
+        return  # the batch was scheduled, not executed
+    first = callbacks.observed_begin
+    call.kept = last - first + 1 if isinstance(last, int) and isinstance(first, int) else 1
+    callbacks.observed_epoch += call.kept
+    observer.count_steps(call.kept)
+
+
+def after_batch_end(observer, call):
+    observer.report_steps(call.kept or 0)
+
+
+def after_epoch_end(observer, call):
+    callbacks, epoch = call.args[0], call.argument(1, "epoch")
+    steps = callbacks.observed_epoch
+    learn_model(observer, callbacks.model)
+    if observer.coordinator:
+        iterations = observer.training.iterations() or 0
+        steps = iterations - observer.global_step
+        observer.count_steps(steps)
+    observer.join_alone()
+    observer.check_count()
+    observer.write(
+        "epoch",
+        epoch=epoch + 1,
+        steps=steps,
+        metrics=metrics_of(callbacks, epoch, call.argument(2, "logs")),
+        global_step=observer.global_step,
+    )
+    observer.report_weights("epoch")
+
+
+def metrics_of(callbacks, epoch, logs):
+    """Return the metrics of an epoch, with those that callbacks have added (the learning rate)."""
+    history = getattr(callbacks, "_history", None)
+    if history is not None and history.epoch and history.epoch[-1] == epoch:
+        logs = {name: values[-1] for name, values in history.history.items() if values}
+    return numbers(logs or {})
+
+
+def numbers(logs):
+    """Return those values as floats that are numbers."""
+    found = {}
+    for name, value in logs.items():
+        with contextlib.suppress(TypeError, ValueError):
+            found[name] = float(value)
+    return found
+
+
+# --- evaluation ----------------------------------------------------------------------------------
+
+
+def after_evaluate(observer, call):
+    """Write `evaluated` for evaluations that the program asks for; those in `fit` are metrics."""
+    if observer.local.fits:
+        return
+    observer.report_restores()
+    result = call.result
+    if not isinstance(result, dict):
+        values = result if isinstance(result, (list, tuple)) else [result]
+        names = list(getattr(call.args[0], "metrics_names", ()))
+        names += ["metric_%d" % i for i in range(len(names), len(values))]
+        result = dict(zip(names, values))  # noqa: B905 (Python 3.8)
+    observer.write("evaluated", global_step=observer.global_step, metrics=numbers(result))

@@ -1,0 +1,156 @@
+"""Install hooks: rows that wrap functions of TensorFlow and Keras, guarded and in place.
+
+A hook never changes what the program does. If it raises, it is switched off and reported, and the
+program continues without it.
+"""
+
+import functools
+import sys
+from typing import Any, Callable, NamedTuple, Optional, Tuple
+
+from .import_hooks import Finder
+
+
+def loaded(name):
+    """Return a module that the program has imported."""
+    return sys.modules[name]
+
+
+class Hook(NamedTuple):
+    """A row of the table: functions that are called around a function of TensorFlow or Keras.
+
+    `before`, `after` and `always` get the observer and the Call. `after` is called if the function
+    has returned, `always` also if it has raised, and before `after`.
+    """
+
+    name: str
+    # Alternatives by version, each "module:attribute" or "module:Class.attribute"
+    places: Tuple[str, ...]
+    before: Optional[Callable[[Any, "Call"], None]] = None
+    after: Optional[Callable[[Any, "Call"], None]] = None
+    always: Optional[Callable[[Any, "Call"], None]] = None
+    # The hook belongs to a library that need not be there, so its absence is not reported.
+    optional: bool = False
+
+
+class Call(object):
+    """A call of a hooked function; `before` may set `args` and `kwargs`, and keep something."""
+
+    __slots__ = ("args", "kept", "kwargs", "result")
+
+    def __init__(self, args, kwargs):
+        self.args, self.kwargs, self.kept, self.result = args, kwargs, None, None
+
+    def argument(self, position, name, default=None):
+        """Return an argument by its position (0 is `self`) or its name."""
+        if len(self.args) > position:
+            return self.args[position]
+        return self.kwargs.get(name, default)
+
+
+class Guarded(object):
+    """One hook at work; it is `off` for good after its first error."""
+
+    def __init__(self, observer, hook):
+        self.observer, self.hook, self.off = observer, hook, False
+
+    def wrap(self, function):
+        """Return the function with the hook around it."""
+        before, after, always = self.hook.before, self.hook.after, self.hook.always
+
+        @functools.wraps(function)
+        def observed(*args, **kwargs):
+            if self.off or not self.observer.watches():
+                return function(*args, **kwargs)
+            call = Call(args, kwargs)
+            if before:
+                self.run(before, call)
+            try:
+                call.result = function(*call.args, **call.kwargs)
+            finally:
+                if always:
+                    self.run(always, call)
+            if after and not self.off:
+                self.run(after, call)
+            return call.result
+
+        # AutoGraph calls what has `autograph_info__` as it is.
+        vars(observed).update(autograph_info__={}, observed_by=self)
+        return observed
+
+    def run(self, part, call):
+        """Run a part of the hook; switch the hook off if it raises."""
+        self.observer.local.is_inside = True
+        try:
+            part(self.observer, call)
+        except Exception as error:
+            self.fail(error)
+        finally:
+            self.observer.local.is_inside = False
+
+    def fail(self, error):
+        """Switch the hook off and report it."""
+        if not self.off:
+            self.off = True
+            self.observer.report_failure(self.hook.name, error)
+
+
+class Installation(object):
+    """Install a table of hooks in modules that are loaded, and in others once they are."""
+
+    def __init__(self, observer, table):
+        self.hooks = {hook.name: Guarded(observer, hook) for hook in table}
+        self.installed, self._lacking = set(), {}  # names; name -> places that lack the attribute
+        self._rows = {}
+        for hook in table:
+            for place in hook.places:
+                module, _, attribute = place.partition(":")
+                self._rows.setdefault(module, []).append((hook.name, attribute))
+        self._observer = observer
+        Finder(self._rows, self.patch).install()
+
+    def patch(self, module):
+        """Install the hooks of a module that was executed."""
+        for name, attribute in self._rows[module.__name__]:
+            try:
+                found = self._patch(self.hooks[name], module, attribute)
+            except Exception as error:
+                self.hooks[name].fail(error)
+                continue
+            if found:
+                self.installed.add(name)
+            else:
+                self._lacking.setdefault(name, []).append("%s:%s" % (module.__name__, attribute))
+
+    def _patch(self, guarded, module, attribute):
+        owner, last = module, attribute
+        if "." in attribute:
+            class_name, last = attribute.split(".")
+            owner = vars(module).get(class_name)
+        function = vars(owner).get(last) if owner is not None else None
+        if function is None:
+            return False
+        if getattr(function, "observed_by", None) is guarded:
+            return True  # the class is in two modules
+        observed = guarded.wrap(function)
+        if owner is module:
+            # Other modules may have imported the function from here.
+            for other in list(sys.modules.values()):
+                if getattr(other, "__dict__", {}).get(last) is function:
+                    setattr(other, last, observed)
+        setattr(owner, last, observed)
+        return True
+
+    def missing(self):
+        """Return places that lack their attribute, of hooks that are installed nowhere.
+
+        Of hooks that need not be there, only those whose module was loaded.
+        """
+        found = []
+        for name, guarded in self.hooks.items():
+            if name not in self.installed and not guarded.off:
+                if name in self._lacking:
+                    found += self._lacking[name]
+                elif not guarded.hook.optional:
+                    found.append(name)
+        return sorted(found)

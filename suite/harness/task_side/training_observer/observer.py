@@ -1,0 +1,221 @@
+"""The observer of one process: what it knows about the program's training, and its events."""
+
+import os
+import sys
+import threading
+
+from reference_trainers import peer_errors
+
+from . import functions, hooks, training
+
+
+class Local(threading.local):
+    """State of a thread; threads of replicas get a copy of their parent's."""
+
+    def __init__(self):
+        self.is_inside = False  # a hook is running, so that calls of TensorFlow are its own
+        self.functions = []  # tf.functions that are being called or traced, the outermost first
+        self.fits = 0  # calls of Model.fit or of its like: there the callbacks count the steps
+        self.saves = self.restores = self.updates = 0  # nested calls
+        self.replica = 0  # index among this task's replicas
+
+
+class Observer(object):
+    """Write the events of an observed program."""
+
+    def __init__(self, events, program):
+        self.events, self.program = events, program
+        self.local = Local()
+        self.training = training.Training()
+        self.functions = functions.Functions()  # of custom training loops
+        self.step = self.global_step = 0
+        self.counts_steps = True
+        self.coordinator = None  # ParameterServerStrategy, of whose steps batches tell nothing
+        self._joined = self._observing = False
+        self._restores = []  # fields of restores whose state is not known yet
+        self._installation = None
+
+    def install(self, table):
+        self._installation = hooks.Installation(self, table)
+
+    def watches(self):
+        """Return True if a call of a hooked function is the program's."""
+        return self.events.enabled and not self.local.is_inside
+
+    def write(self, event, **fields):
+        self._report_observing()
+        self.events.write(event, **fields)
+
+    # --- hooks -----------------------------------------------------------------------------------
+
+    def _report_observing(self):
+        if not self._observing and "tensorflow" in sys.modules and self._installation:
+            self._observing = True
+            installed, missing = self._installation.installed, self._installation.missing()
+            self.events.write("observing", hooks=sorted(installed), missing=missing)
+
+    def report_failure(self, hook, error):
+        text = "%s: %s" % (type(error).__name__, error) if isinstance(error, Exception) else error
+        self.events.write("hook_failed", hook=hook, error=text)
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    def count_steps(self, number):
+        self.step += number
+        self.global_step += number
+
+    def report_steps(self, number):
+        """Write `step` for the last of the counted steps."""
+        if not self.counts_steps or number < 1:
+            return
+        self.join_alone()
+        self._report_observing()
+        for back in range(number - 1, -1, -1):
+            self.events.write_soon(
+                "step",
+                step=self.step - back,
+                global_step=self.global_step - back,
+                loss=None,
+                examples=None,
+            )
+
+    def check_count(self):
+        """Compare the counted steps with the optimizer's count or the global step.
+
+        If they differ, report it and report no further steps, because their numbers are wrong.
+        """
+        counted, true = self.global_step, self.training.iterations()
+        if self.counts_steps and self.step and true is not None and counted != true:
+            self.counts_steps = False
+            self.report_failure(
+                "step", "%d steps were counted, the program's count is %d" % (counted, true)
+            )
+
+    # --- state -----------------------------------------------------------------------------------
+
+    def begin_training(self):
+        """Report restores and the initial weights, now that the trained variables are known."""
+        self.global_step = self.training.iterations() or 0
+        self.join_alone()
+        self.report_restores()
+        self.report_weights("initial")
+
+    def current_step(self):
+        """Return the global step, also before the first step after a restore."""
+        if self._restores or not self.step:
+            iterations = self.training.iterations()
+            return self.global_step if iterations is None else iterations
+        return self.global_step
+
+    def report_weights(self, when):
+        state = self.training.state(self.global_step)
+        if state:
+            copies = self.training.copies()
+            if copies:
+                state["copies"] = copies
+            self.write("weights", when=when, global_step=self.global_step, **state)
+
+    def add_restore(self, path, seconds):
+        if self._restores and self._restores[-1]["path"] == path:
+            self._restores.pop()  # the program reads it twice
+        self._restores.append({"path": path, "seconds": seconds})
+
+    def report_restores(self):
+        """Write `restored` for each restore since the last call, with the state of now.
+
+        A restore may be deferred until variables are created, so this is called before a step.
+        """
+        if not self._restores:
+            return
+        state = self.training.state(self.global_step)
+        if state:
+            self.global_step = state["iterations"]
+        else:
+            state = {"iterations": self.global_step, "digest": "", "slots_digest": ""}
+        restores, self._restores = self._restores, []
+        for fields in restores:
+            self.write("restored", global_step=self.global_step, **fields, **state)
+
+    # --- cluster and end -------------------------------------------------------------------------
+
+    def join(self, cluster, workers, chief, backend, replicas):
+        """Write `joined`, once."""
+        if not self._joined:
+            self._joined = True
+            self.write(
+                "joined",
+                cluster=cluster,
+                workers=workers,
+                chief=chief,
+                backend=backend,
+                replicas=replicas,
+            )
+
+    def join_alone(self):
+        """Write `joined` of a program without a strategy, from the variables that name its role."""
+        if not self._joined:
+            from . import strategies
+
+            self.join(**strategies.role_from_environment())
+
+    def report_peer_loss(self, error):
+        """Write `peer_lost` if this exception, which ends the program, means a lost peer."""
+        if error is not None and peer_errors.is_peer_loss(type(error).__name__, str(error)):
+            lines = [line.strip() for line in str(error).split("\n") if line.strip()] or [""]
+            self.write("peer_lost", error="%s: %s" % (type(error).__name__, lines[0]))
+
+    def end(self, code, error):
+        """Report the end of the program."""
+        if not self.events.enabled:
+            return
+        self.local.is_inside = True
+        try:
+            if code == 0:
+                self._report_last_state()
+            elif isinstance(error, Exception):
+                self.report_peer_loss(error)
+        except Exception as failure:
+            self.report_failure("end", failure)
+        self._report_observing()
+        if code == 0:
+            self.write("finished", global_step=self.global_step, steps=self.step)
+        self.events.flush()
+
+    def _report_last_state(self):
+        self.report_restores()
+        if self.step:
+            self.check_count()
+            self.report_weights("final")
+
+
+def started_fields(program):
+    """Return the fields of `started`, without importing TensorFlow."""
+    import platform
+
+    return {
+        "tensorflow": version_of("tensorflow", "tensorflow-cpu", "tf-nightly", "tf-nightly-cpu"),
+        "keras": keras_version(),
+        "python": platform.python_version(),
+        "pid": os.getpid(),
+        "trainer": os.path.splitext(os.path.basename(program))[0],
+        "seed": None,
+    }
+
+
+def version_of(*distributions):
+    """Return the version of the first of these distributions that is installed, or "none"."""
+    from importlib import metadata
+
+    for name in distributions:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            pass
+    return "none"
+
+
+def keras_version():
+    """Return "package version" of the Keras that tf.keras is, as far as the environment says."""
+    legacy = os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
+    package = "tf_keras" if legacy and version_of("tf_keras") != "none" else "keras"
+    return "%s %s" % (package, version_of(package))

@@ -1,0 +1,62 @@
+"""Run a program under the observer, in this process."""
+
+import os
+import sys
+import threading
+
+from . import program, table
+from .observer import Observer, started_fields
+from .writer import ObserverWriter
+
+
+def run(task, name, arguments, module):
+    """Run the program and return its exit code."""
+    set_command(name, arguments, module)
+    observer = start(task, name)
+    ended = program.run(name, arguments, module)
+    if ended.code == 0:
+        wait_for_threads()
+    observer.end(ended.code, ended.error)
+    return ended.code
+
+
+def set_command(name, arguments, module):
+    """Set what shows the command line of the interpreter, as for the program alone."""
+    if hasattr(sys, "orig_argv"):
+        own = [i for i, text in enumerate(sys.orig_argv) if text.endswith("observe.py")]
+        options = sys.orig_argv[: own[0]] if own else [sys.executable]
+        sys.orig_argv = options + ["-m"] * module + [name] + arguments
+    if not getattr(sys.flags, "safe_path", False):
+        first = os.getcwd() if module else os.path.dirname(os.path.realpath(name))
+        sys.path.insert(0, first)
+
+
+def start(task, name):
+    """Start observing this process, and return the observer."""
+    events = ObserverWriter(task)
+    observer = Observer(events, name)
+    if events.enabled:
+        events.write("started", **started_fields(name))
+        observer.install(table.HOOKS)
+        see_hard_exits(observer)
+    return observer
+
+
+def wait_for_threads():
+    """Wait for threads of the program, as the interpreter does before it exits.
+
+    The program may train in one of them.
+    """
+    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def see_hard_exits(observer):
+    """Write pending events before os._exit, and the error that made the program call it."""
+    leave = os._exit
+
+    def observed_exit(status):
+        error = sys.exc_info()[1]
+        observer.end(status, error)
+        leave(status)
+
+    os._exit = observed_exit

@@ -1,0 +1,61 @@
+"""The cluster as the program's strategy sees it, or as its environment describes it."""
+
+import json
+import os
+
+
+def after_collective_created(observer, call):
+    """Report MultiWorkerMirroredStrategy; its servers are up, all workers have joined."""
+    extended = call.args[0]
+    spec = getattr(extended, "_cluster_spec", None)
+    cluster = spec.as_dict() if spec else {}
+    observer.join(
+        cluster=cluster,
+        workers=getattr(extended, "_num_workers", 1),
+        chief=bool(getattr(extended, "_is_chief", True)),
+        backend=extended._communication_options.implementation.value.lower(),
+        replicas=extended._num_replicas_in_sync,
+    )
+
+
+def after_mirrored_created(observer, call):
+    replicas = call.args[0]._num_replicas_in_sync
+    observer.join(cluster={}, workers=1, chief=True, backend="none", replicas=replicas)
+
+
+def after_parameter_server_created(observer, call):
+    extended = call.args[0]
+    observer.coordinator = extended
+    cluster = extended._cluster_resolver.cluster_spec().as_dict()
+    observer.join(
+        cluster=cluster,
+        workers=len(cluster.get("worker", ())),
+        chief=True,
+        backend="none",
+        replicas=extended._num_replicas_in_sync,
+    )
+
+
+def role_from_environment():
+    """Return the fields of `joined` that TF_CONFIG or DTENSOR_JOBS describe, else of one task."""
+    alone = {"cluster": {}, "workers": 1, "chief": True, "backend": "none", "replicas": 1}
+    clients = [a for a in os.environ.get("DTENSOR_JOBS", "").split(",") if a]
+    if clients:
+        job = os.environ.get("DTENSOR_JOB_NAME", "worker")
+        chief = os.environ.get("DTENSOR_CLIENT_ID", "0") == "0"
+        return dict(alone, cluster={job: clients}, workers=len(clients), chief=chief)
+    try:
+        config = json.loads(os.environ.get("TF_CONFIG") or "{}")
+        return role_in(config.get("cluster") or {}, config.get("task") or {}, alone)
+    except (ValueError, AttributeError, TypeError):  # TensorFlow's to refuse, not the observer's
+        return alone
+
+
+def role_in(cluster, task, alone):
+    if not cluster:
+        return alone
+    training = ("worker",) if cluster.get("ps") else ("chief", "worker")
+    workers = sum(len(cluster.get(job, ())) for job in training)
+    first = task.get("type") == "worker" and task.get("index") == 0
+    chief = task.get("type") == "chief" or (first and not cluster.get("chief"))
+    return dict(alone, cluster=cluster, workers=workers, chief=chief)

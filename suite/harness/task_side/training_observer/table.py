@@ -1,0 +1,192 @@
+"""All hooks of the observer: where they are installed, and what they call."""
+
+from typing import Any, Dict
+
+from . import checkpoints, fit, functions, strategies
+from .hooks import Hook
+
+# The modules of Keras by flavor: tf_keras, Keras 2 of TensorFlow since 2.13 and before, Keras 3.
+KERAS = ("tf_keras.src", "keras.src", "keras")
+
+
+def in_keras_2(module, attribute):
+    return tuple("%s.%s:%s" % (keras, module, attribute) for keras in KERAS)
+
+
+def of_callbacks(name):
+    place = "CallbackList.%s" % name
+    return in_keras_2("callbacks", place) + ("keras.src.callbacks.callback_list:" + place,)
+
+
+def of_model(name, keras_3="keras.src.models.model:Model"):
+    return in_keras_2("engine.training", "Model." + name) + ("%s.%s" % (keras_3, name),)
+
+
+def assigned(place, names=("assign", "assign_add", "assign_sub")):
+    return tuple(
+        Hook(
+            "%s.%s" % (place.split(":")[1], name),
+            ("%s.%s" % (place, name),),
+            before=functions.before_assign,
+        )
+        for name in names
+    )
+
+
+PYTHON = "tensorflow.python."
+TRAINER_3 = "keras.src.backend.tensorflow.trainer:TensorFlowTrainer"
+FUNCTION = PYTHON + "eager.polymorphic_function.polymorphic_function:Function."
+FUNCTION_BEFORE_2_11 = PYTHON + "eager.def_function:Function."
+REPLICA = PYTHON + "distribute.mirrored_run:_MirroredReplicaThread."
+CHECKPOINT = (
+    PYTHON + "checkpoint.checkpoint:Checkpoint.",
+    PYTHON + "training.tracking.util:Checkpoint.",  # before TensorFlow 2.10
+)
+SAVE: Dict[str, Any] = {"before": checkpoints.before_save, "always": checkpoints.always_save}
+RESTORE: Dict[str, Any] = {
+    "before": checkpoints.before_restore,
+    "always": checkpoints.always_restore,
+}
+
+STRATEGIES = (
+    Hook(
+        "MultiWorkerMirroredStrategy",
+        (
+            PYTHON + "distribute.collective_all_reduce_strategy:"
+            "CollectiveAllReduceExtended._initialize_strategy",
+        ),
+        after=strategies.after_collective_created,
+    ),
+    Hook(
+        "MirroredStrategy",
+        (PYTHON + "distribute.mirrored_strategy:MirroredExtended.__init__",),
+        after=strategies.after_mirrored_created,
+    ),
+    Hook(
+        "ParameterServerStrategy",
+        (
+            PYTHON + "distribute.parameter_server_strategy_v2:"
+            "ParameterServerStrategyV2Extended.__init__",
+        ),
+        after=strategies.after_parameter_server_created,
+    ),
+)
+
+FIT = (
+    Hook(
+        "fit", of_model("fit", TRAINER_3), before=fit.before_fit, always=fit.always_fit,
+        optional=True,
+    ),
+    Hook(
+        "on_train_begin", of_callbacks("on_train_begin"), after=fit.after_train_begin,
+        optional=True,
+    ),
+    Hook("on_train_end", of_callbacks("on_train_end"), after=fit.after_train_end, optional=True),
+    Hook(
+        "on_epoch_begin", of_callbacks("on_epoch_begin"), before=fit.before_epoch_begin,
+        optional=True,
+    ),
+    Hook("on_epoch_end", of_callbacks("on_epoch_end"), after=fit.after_epoch_end, optional=True),
+    Hook(
+        "on_train_batch_begin", of_callbacks("on_train_batch_begin"),
+        before=fit.before_batch_begin, optional=True,
+    ),
+    Hook(
+        "on_train_batch_end", of_callbacks("on_train_batch_end"),
+        before=fit.before_batch_end, after=fit.after_batch_end, optional=True,
+    ),
+    Hook("evaluate", of_model("evaluate", TRAINER_3), after=fit.after_evaluate, optional=True),
+)  # fmt: skip
+
+UPDATE: Dict[str, Any] = {
+    "always": functions.always_update,
+    "after": functions.after_update,
+    "optional": True,
+}
+
+LOOPS = (
+    Hook(
+        "Function.__call__",
+        (FUNCTION + "__call__", FUNCTION_BEFORE_2_11 + "__call__"),
+        before=functions.before_function,
+        always=functions.always_function,
+        after=functions.after_function,
+    ),
+    Hook(
+        "Function.get_concrete_function",
+        (FUNCTION + "get_concrete_function", FUNCTION_BEFORE_2_11 + "get_concrete_function"),
+        before=functions.before_function,
+        always=functions.always_function,
+    ),
+    Hook(
+        "_MirroredReplicaThread.__init__",
+        (REPLICA + "__init__",),
+        after=functions.after_replica_created,
+    ),
+    Hook("_MirroredReplicaThread.run", (REPLICA + "run",), before=functions.before_replica_runs),
+    Hook(
+        "Optimizer.apply_gradients",
+        in_keras_2("optimizers.optimizer", "Optimizer.apply_gradients"),
+        before=functions.before_apply_gradients,
+        **UPDATE,
+    ),
+    Hook(
+        "Optimizer.apply",
+        ("keras.src.optimizers.base_optimizer:BaseOptimizer.apply",),
+        before=functions.before_apply,
+        **UPDATE,
+    ),
+    Hook(
+        "GradientTape.gradient",
+        (PYTHON + "eager.backprop:GradientTape.gradient",),
+        before=functions.before_gradient,
+    ),
+    *assigned(PYTHON + "ops.resource_variable_ops:BaseResourceVariable"),
+    *assigned(PYTHON + "distribute.values:DistributedVariable"),
+    *assigned("tensorflow.dtensor.python.d_variable:DVariable"),
+)
+
+CHECKPOINTS = (
+    Hook(
+        "Checkpoint._write",
+        tuple(place + "_write" for place in CHECKPOINT),
+        after=checkpoints.after_save,
+        **SAVE,
+    ),
+    Hook(
+        "Checkpoint.restore",
+        tuple(place + "restore" for place in CHECKPOINT),
+        after=checkpoints.after_restore,
+        **RESTORE,
+    ),
+    Hook(
+        "Checkpoint.read",
+        tuple(place + "read" for place in CHECKPOINT),
+        after=checkpoints.after_restore,
+        **RESTORE,
+    ),
+    Hook(
+        "save_weights", of_model("save_weights"), after=checkpoints.after_save_weights,
+        optional=True, **SAVE,
+    ),
+    Hook(
+        "load_weights", of_model("load_weights"), after=checkpoints.after_load_weights,
+        optional=True, **RESTORE,
+    ),
+    Hook(
+        "Model.save", of_model("save"), after=checkpoints.after_save_model,
+        optional=True, **SAVE,
+    ),
+    Hook(
+        "Model.export", of_model("export"), after=checkpoints.after_save_model,
+        optional=True, **SAVE,
+    ),
+    Hook(
+        "saved_model.save",
+        (PYTHON + "saved_model.save:save",),
+        after=checkpoints.after_export,
+        **SAVE,
+    ),
+)  # fmt: skip
+
+HOOKS = STRATEGIES + FIT + LOOPS + CHECKPOINTS

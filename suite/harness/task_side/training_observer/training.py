@@ -1,0 +1,67 @@
+"""The variables that the program trains, and their digests.
+
+Variables are held in the order in which the program gives them to its optimizer.
+"""
+
+
+class Training(object):
+    """The optimizer that trains, and its variables; of several optimizers the first."""
+
+    def __init__(self):
+        self.optimizer, self.variables = None, []
+        self.counter = None  # variable that counts the steps of a program without such an optimizer
+        self._slots = []  # likewise
+
+    def learn(self, optimizer, variables):
+        self.optimizer, self.variables = optimizer, list(variables)
+
+    def learn_update(self, variables, slots, counter):
+        """Learn the variables of an update that is written by hand."""
+        self.variables, self._slots, self.counter = list(variables), list(slots), counter
+
+    def iterations(self):
+        """Return the program's own count of its steps, or None if it has none."""
+        counter = self.counter
+        if self.optimizer is not None:
+            counter = getattr(self.optimizer, "iterations", None)
+            if skips_updates(self.optimizer):
+                return None
+        return None if counter is None else read_number(counter)
+
+    def state(self, counted):
+        """Return iterations and digests; {} if the variables are not known.
+
+        `counted`: number of steps, for a program that does not count them itself.
+        """
+        if not self.variables:
+            return {}
+        from reference_trainers import digests
+
+        slots = self._slots
+        if self.optimizer is not None and hasattr(self.optimizer, "variables"):
+            slots = digests.slots(self.optimizer)
+        iterations = self.iterations()
+        return {
+            "iterations": counted if iterations is None else iterations,
+            "digest": digests.digest(digests.values(self.variables)),
+            "slots_digest": digests.digest(digests.values(slots)),
+        }
+
+    def copies(self):
+        """Return the digest of the weights on each local device; [] if there is one device."""
+        from reference_trainers import digests
+
+        found = digests.copies(self.variables)
+        return found if len(found) > 1 else []
+
+
+def skips_updates(optimizer):
+    """Return True for a loss scaling optimizer, which leaves out steps whose gradients overflow."""
+    return any(base.__name__ == "LossScaleOptimizer" for base in type(optimizer).__mro__)
+
+
+def read_number(variable):
+    """Return the value of a scalar variable, of the first copy in this task."""
+    from reference_trainers import digests
+
+    return int(digests.copies_of(variable)[0].numpy())
