@@ -1,4 +1,4 @@
-"""Run the suite on the worked example of CONTRIBUTING.md, in copies of the project."""
+"""Run the suite on the worked example of CONTRIBUTING.md, in a copy of the project."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from suite.harness.core.paths import ROOT
 from suite.meta.sessions import HANGS_S, Done, environment
 
-NAME = "softmax_regression"
+NAME, IDLE = "softmax_regression", "idle_regression"
 TABLE = "TRAINERS: Tuple[Trainer, ...] = (\n"
 UPDATE = "weights -= args.learning_rate"
 COPIED = ("conftest.py", "docs", "pyproject.toml", "reference_trainers", "reports", "suite")
@@ -23,9 +23,22 @@ def blocks() -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.S)
 
 
-def copied(project: Path) -> Path:
-    """Copy the project, add the example to the copy and return the path of the example's file."""
+def add_trainer(project: Path, name: str, program: str, row: str) -> None:
+    """Write the trainer's file, and its row at the start of the table."""
+    (project / "reference_trainers" / f"{name}.py").write_text(program.replace(NAME, name))
+    table = project / "reference_trainers" / "__init__.py"
+    text = table.read_text()
+    assert text.count(TABLE) == 1
+    table.write_text(text.replace(TABLE, f"{TABLE}{row.rstrip().replace(NAME, name)},\n"))
+
+
+def examined(stage: Path) -> Done:
+    """Run the suite on the example, and on a copy of it that makes no weight update.
+
+    The timing tests are left out. The data are scikit-learn's digits.
+    """
     program, row, *_ = blocks()
+    project = stage / "example"
     project.mkdir()
     for name in COPIED:
         if (ROOT / name).is_dir():
@@ -33,41 +46,11 @@ def copied(project: Path) -> Path:
             shutil.copytree(ROOT / name, project / name, ignore=ignored)
         else:
             shutil.copy(ROOT / name, project / name)
-    trainer = project / "reference_trainers" / f"{NAME}.py"
-    trainer.write_text(program)
-    table = project / "reference_trainers" / "__init__.py"
-    text = table.read_text()
-    assert text.count(TABLE) == 1
-    table.write_text(text.replace(TABLE, TABLE + row.rstrip() + ",\n"))
-    return trainer
-
-
-def learns(stage: Path) -> Done:
-    """Run the suite on the unchanged example."""
-    copied(stage / "example")
-    return examined(stage, "example")
-
-
-def learns_nothing(stage: Path) -> Done:
-    """Run the suite on the example with its weight updates disabled."""
-    trainer = copied(stage / "idle-example")
-    text = trainer.read_text()
-    assert text.count(UPDATE) == 1
-    trainer.write_text(text.replace(UPDATE, f"weights -= 0 * {UPDATE.split()[-1]}"))
-    return examined(stage, "idle-example")
-
-
-SESSIONS: Mapping[str, Callable[[Path], Done]] = {
-    "example": learns,
-    "idle example": learns_nothing,
-}
-
-
-def examined(stage: Path, name: str) -> Done:
-    """Run the suite without its timing tests on the example's trainer, on scikit-learn's digits."""
-    project = stage / name
+    assert program.count(UPDATE) == 1
+    add_trainer(project, NAME, program, row)
+    add_trainer(project, IDLE, program.replace(UPDATE, f"weights -= 0 * {UPDATE.split()[-1]}"), row)
     asked = ["suite/conformance", "suite/faults", "suite/benchmarks/test_documents.py"]
-    asked += ["--trainer", NAME]
+    asked += ["--trainer", NAME, "--trainer", IDLE]
     asked += ["--run-dir", "run", "--seed", "7", "-p", "no:cacheprovider"]
     return subprocess.run(
         [sys.executable, "-m", "pytest", *asked],
@@ -78,3 +61,6 @@ def examined(stage: Path, name: str) -> Done:
         timeout=HANGS_S,
         check=False,
     )
+
+
+SESSIONS: Mapping[str, Callable[[Path], Done]] = {"example": examined}

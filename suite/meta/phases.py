@@ -22,6 +22,7 @@ from suite.meta.forked import SHARED, preload
 
 STOPS, REACHED = "PHASE_STOPS", "PHASE_REACHED"
 HANGS_S = 120
+INTERRUPT, TERMINATE = (signal.SIGINT,), (signal.SIGTERM,)
 TESTS = '''
 """A test that passes, then one for each phase of a run, which blocks in that phase."""
 import signal
@@ -76,7 +77,8 @@ class Session:
 
     A signal is sent at each stop. Two stops joined by `+` get one signal when both are reached.
     `verdicts` is the number of verdicts that are kept. `workers` runs the session with `-n 2`,
-    which takes three processes that import everything.
+    which takes three processes that import everything. Both signals have one handler, so most
+    phases get one of them: SIGINT reaches the whole process group, SIGTERM only pytest.
     """
 
     test: str
@@ -84,19 +86,19 @@ class Session:
     status: str = "interrupted"
     verdicts: int = 1
     workers: bool = False
-    signals: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
+    signals: tuple[signal.Signals, ...] = INTERRUPT
 
 
 SESSIONS = {
-    "collection": Session("passes", ("collection",), verdicts=0),
+    "collection": Session("passes", ("collection",), verdicts=0, signals=TERMINATE),
     "forming": Session("forming", ("forming",)),
-    "training": Session("training", ("training",)),
-    "fault": Session("fault", ("fault",)),
+    "training": Session("training", ("training",), signals=INTERRUPT + TERMINATE),
+    "fault": Session("fault", ("fault",), signals=TERMINATE),
     "timed": Session("timed", ("timed",)),
     "writing data": Session("passes", ("data",), "complete"),
-    "writing pages": Session("passes", ("pages",), "complete"),
+    "writing pages": Session("passes", ("pages",), "complete", signals=TERMINATE),
     "twice": Session("training", ("training", "data")),
-    "on two": Session("training", ("training+taken",), workers=True, signals=(signal.SIGINT,)),
+    "on two": Session("training", ("training+taken",), workers=True),
 }
 
 

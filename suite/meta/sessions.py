@@ -419,6 +419,7 @@ ONE_CASE = ("--trainer", "single_process", "--keras", "tf_keras")
 FOR_WHAT_NEVER_COMES = ("--deadline-scale", "0.05")
 
 
+ON_TWO = ("--keras", "tf_keras", "-n", "2", "--at-once", "4")
 TWO_APPROACHES = ("--trainer", "single_process", "--trainer", "keras_multi_worker_mirrored")
 
 
@@ -459,12 +460,11 @@ SESSIONS: Mapping[str, Callable[[Path], Done]] = {
     "one at a time": ahead(
         "first", "--at-once", "1", "--run-dir", "in-turn", *FOR_WHAT_NEVER_COMES
     ),
-    "ahead on two": ahead("of_two_that_meet", "--at-once", "4", "-n", "2", "--run-dir", "ahead2"),
     "ended early": ahead("ends_it or never", "-x", "--at-once", "2", "--run-dir", "early"),
     "failing": lambda stage: run_pytest(
         stage,
-        ["-k", "broken", *TWO_APPROACHES, "--keras", "tf_keras", "-n", "2", "--run-dir", "failing"],
-        "test_failing.py",
+        ["-k", "broken or of_two_that_meet", *TWO_APPROACHES, *ON_TWO, "--run-dir", "failing"],
+        "test_failing.py test_ahead.py",
         more_env={"CI": "true"},  # pytest's short summary is longer there
     ),
     "loud": lambda stage: run_pytest(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import shutil
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
@@ -65,16 +67,24 @@ def print_history(capsys: Any, *arguments: Any) -> str:
     return capsys.readouterr().out
 
 
+@pytest.fixture(scope="module")
+def shown(runs: Path) -> str:
+    """Return the output over all runs on a wide terminal."""
+    out = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out):
+        patch.setenv("COLUMNS", "160")
+        assert command.main(["history", str(runs)]) == 0
+    return out.getvalue()
+
+
 def followed(days: Sequence[tuple[Mapping[str, Any], list[dict[str, Any]]]]) -> history.History:
     return history.build(
         [history.LoadedRuns(tuple(measured(rows, **info) for info, rows in days), ())]
     )
 
 
-def test_change_point_is_listed_with_changed_versions(runs: Path, monkeypatch: Any, capsys: Any):
-    monkeypatch.setenv("COLUMNS", "160")
-    printed = print_history(capsys, runs)
-    of_changes = printed.split("Change points\n")[1]
+def test_change_point_is_listed_with_changed_versions(shown: str):
+    of_changes = shown.split("Change points\n")[1]
     assert "2026-02-07 run-6" in of_changes
     assert "0.200 → 0.250" in of_changes
     assert "1.250 worse" in of_changes
@@ -82,17 +92,16 @@ def test_change_point_is_listed_with_changed_versions(runs: Path, monkeypatch: A
     assert SAVE not in of_changes
 
 
-def test_every_series_has_a_line_with_trend(runs: Path, monkeypatch: Any, capsys: Any):
-    monkeypatch.setenv("COLUMNS", "160")
-    series = print_history(capsys, runs).split("Versions\n")[0]
+def test_every_series_has_a_line_with_trend(shown: str):
+    series = shown.split("Versions\n")[0]
     assert f"{LOAD} (s, lower is better) · single_process · tf_keras" in series
     assert f"{SAVE} (s, lower is better) · single_process · tf_keras" in series
     assert "▁▁▁▁▁▁██████" in series
     assert "2026-02-07: 1.250" in series
 
 
-def test_history_ends_with_counts(runs: Path, capsys: Any):
-    assert print_history(capsys, runs).endswith(
+def test_history_ends_with_counts(shown: str):
+    assert shown.endswith(
         "\n12 runs from 2026-02-01 to 2026-02-12, 1 interrupted run left out, "
         "2 series; 1 change point: 1 worse.\n"
     )
@@ -163,18 +172,18 @@ def test_date_labels_do_not_overlap(count: int):
     assert all((b - a) / count >= 1 / history_page.DATES for a, b in pairwise(places))
 
 
-def test_history_has_only_requested_metrics(runs: Path, capsys: Any):
+def test_history_has_only_requested_metrics(runs: Path, shown: str, monkeypatch: Any, capsys: Any):
+    monkeypatch.setenv("COLUMNS", "160")
     printed = print_history(capsys, runs, "--metric", SAVE)
     assert SAVE in printed
     assert LOAD not in printed
     both = print_history(capsys, runs, "--metric", SAVE, "--metric", LOAD)
-    assert both == print_history(capsys, runs)
+    assert both == shown
 
 
-def test_duplicate_directory_counts_once(runs: Path, capsys: Any):
-    assert print_history(capsys, runs / "0", runs, runs / "interrupted") == print_history(
-        capsys, runs
-    )
+def test_duplicate_directory_counts_once(runs: Path, shown: str, monkeypatch: Any, capsys: Any):
+    monkeypatch.setenv("COLUMNS", "160")
+    assert print_history(capsys, runs / "0", runs, runs / "interrupted") == shown
 
 
 def test_runs_are_in_order_of_start():

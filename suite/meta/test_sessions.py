@@ -96,7 +96,8 @@ def test_one_cause_is_shown_once(plugin_stage, sessions):
     done = sessions["failing"].result()
     run = plugin_stage / "failing"
     verdicts = pd.read_parquet(run / "verdicts.parquet")
-    assert sorted(verdicts["verdict"]) == ["failed"] * 8 + ["passed"]
+    broken = verdicts["test"].str.contains("::test_broken")
+    assert list(verdicts.loc[broken, "verdict"]) == ["failed"] * 8
     assert len(done.stdout.splitlines()) < 170, done.stdout
     assert done.stdout.count("to run one task alone:") == 2
     assert done.stdout.count("\nsame cause as test_failing.py::test_broken[") == 6
@@ -112,8 +113,8 @@ def test_one_cause_is_shown_once(plugin_stage, sessions):
 def test_two_scenarios_of_one_name_stay_apart(plugin_stage, sessions):
     sessions["failing"].result()
     verdicts = pd.read_parquet(plugin_stage / "failing" / "verdicts.parquet")
+    verdicts = verdicts[verdicts["scenario"] == "broken"]
     named = json.loads((plugin_stage / "failing" / "histories.json").read_text())
-    assert set(verdicts["scenario"]) == {"broken"}
     (other,) = verdicts.loc[verdicts["verdict"] == "passed", "test"]
     assert "test_of_another_scenario_called_broken" in other
     assert other not in named  # it has no cluster
@@ -254,9 +255,11 @@ def test_dead_zygote_is_counted_and_reported(plugin_stage, sessions):
     assert "a zygote was started anew: tf_keras: the zygote was killed by sig" in done.stdout
 
 
-def test_each_process_runs_its_own_groups_ahead(sessions):
-    done = sessions["ahead on two"].result()
-    assert " 2 passed" in done.stdout, done.stdout
+def test_each_process_runs_its_own_groups_ahead(plugin_stage, sessions):
+    sessions["failing"].result()
+    verdicts = pd.read_parquet(plugin_stage / "failing" / "verdicts.parquet")
+    met = verdicts[verdicts["test"].str.contains("of_two_that_meet")]
+    assert list(met["verdict"]) == ["passed"] * 2
 
 
 def test_one_at_a_time_is_one_at_a_time(sessions):
