@@ -1,0 +1,1 @@
+"""`python -m suite doctor`: what this machine, TensorFlow and TF_CONFIG allow, before a run."""
