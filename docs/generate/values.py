@@ -5,20 +5,13 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from types import ModuleType
 
 from reports.rundir import frame
 from reports.stats import changepoints, intervals, ratio_tests, run_levels
-from suite.benchmarks import (
-    collective_runs,
-    test_collectives,
-    test_event_cost,
-    test_scaling,
-    test_shaped_links,
-    test_startup,
-    test_throughput,
-)
 from suite.campaigns import gate_trials, parquet_file
 from suite.harness.ab import interleaved
 from suite.harness.cluster import diagnostics
@@ -34,6 +27,11 @@ from suite.harness.task_side import log_limits
 from .paths import EVIDENCE
 
 WAYS = ("multi_process_runner", "fork")
+
+
+def benchmark(name: str) -> ModuleType:
+    """Return a module of benchmarks. Only the suite's pytest knows its marks, so import it late."""
+    return importlib.import_module(f"suite.benchmarks.{name}")
 
 
 def percent(share: float) -> str:
@@ -63,7 +61,7 @@ def gate_requirements() -> str:
 
 def link_speeds() -> str:
     units = ((1e9, "Gbit/s"), (1e6, "Mbit/s"))
-    rates = [link_rates.RATES[link].bits_per_s for link in test_shaped_links.LINKS]
+    rates = [link_rates.RATES[link].bits_per_s for link in benchmark("test_shaped_links").LINKS]
     return listed(
         next(f"{rate / unit:g} {name}" for unit, name in units if rate >= unit) for rate in rates
     )
@@ -124,22 +122,22 @@ VALUES: Mapping[str, Callable[[], str]] = {
     # benchmarks
     "images": lambda: f"{base.TRAIN:,}",
     "batch": lambda: str(base.WORK["batch-size"]),
-    "throughput-processes": lambda: str(test_throughput.PROCESSES[True]),
-    "collective-clusters": lambda: str(test_collectives.CLUSTERS),
-    "setting-rounds": lambda: str(test_collectives.ROUNDS),
-    "startup-rounds": lambda: str(test_startup.ENOUGH),
-    "scaling-passes": lambda: str(test_scaling.PASSES),
-    "link-passes": lambda: str(test_shaped_links.PASSES),
-    "scaling-workers": lambda: listed(test_scaling.WORKERS),
-    "scaling-many": lambda: str(test_scaling.MANY),
-    "saving-workers": lambda: listed(test_scaling.SAVED_BY),
-    "smallest-collective": lambda: size(min(test_collectives.SIZES)),
-    "largest-collective": lambda: size(max(test_collectives.SIZES)),
-    "collective-workers": lambda: listed(collective_runs.WORKERS),
+    "throughput-processes": lambda: str(benchmark("test_throughput").PROCESSES[True]),
+    "collective-clusters": lambda: str(benchmark("test_collectives").CLUSTERS),
+    "setting-rounds": lambda: str(benchmark("test_collectives").ROUNDS),
+    "startup-rounds": lambda: str(benchmark("test_startup").ENOUGH),
+    "scaling-passes": lambda: str(benchmark("test_scaling").PASSES),
+    "link-passes": lambda: str(benchmark("test_shaped_links").PASSES),
+    "scaling-workers": lambda: listed(benchmark("test_scaling").WORKERS),
+    "scaling-many": lambda: str(benchmark("test_scaling").MANY),
+    "saving-workers": lambda: listed(benchmark("test_scaling").SAVED_BY),
+    "smallest-collective": lambda: size(min(benchmark("test_collectives").SIZES)),
+    "largest-collective": lambda: size(max(benchmark("test_collectives").SIZES)),
+    "collective-workers": lambda: listed(benchmark("collective_runs").WORKERS),
     "link-speeds": link_speeds,
     "prediction": lambda: percent(1 - 1 / published_ranges.ONE_IN),
-    "event-pairs": lambda: str(test_event_cost.PAIRS),
-    "event-cost": lambda: f"{test_event_cost.AT_MOST:g} times",
+    "event-pairs": lambda: str(benchmark("test_event_cost").PAIRS),
+    "event-cost": lambda: f"{benchmark('test_event_cost').AT_MOST:g} times",
     # limits
     "detect": lambda: seconds(Deadlines().detect_s),
     "leave": lambda: seconds(Deadlines().leave_s),
