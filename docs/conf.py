@@ -1,4 +1,4 @@
-"""Sphinx settings: MyST and Furo; generate.py makes the generated parts of the pages."""
+"""Sphinx settings: MyST and Furo; the package generate makes the generated parts of the pages."""
 
 import sys
 from pathlib import Path
@@ -24,7 +24,7 @@ html_show_copyright = False
 
 
 def setup(app):
-    app.connect("builder-inited", lambda _: generate.write_claims())
+    app.connect("builder-inited", lambda _: generate.reference.write_claims())
     app.connect("source-read", expand)
     app.connect("build-finished", write_pages)
 
@@ -35,4 +35,4 @@ def expand(_app, _docname, source):
 
 def write_pages(app, error):
     if error is None and app.builder.format == "html":
-        generate.write_pages(Path(app.outdir) / "_static")
+        generate.recorded.write_pages(Path(app.outdir) / "_static")

@@ -40,7 +40,9 @@ def record(run_dir: Path, name: str, pairs: list[tuple[str, str]], tests: list[s
     target = HERE / "recorded" / name
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
-    pairs = [(str(run_dir), f"reports/runs/{name}"), *pairs, *((text, "") for text in DROPPED)]
+    checkout = (f"{run_dir.parents[2]}/", "")  # of its default, reports/runs/NAME
+    pairs = [(str(run_dir), f"reports/runs/{name}"), checkout, *pairs]
+    pairs += [(text, "") for text in DROPPED]
     info = json.loads(replaced((run_dir / "run.json").read_text(), pairs))
     pairs.append((info["run_id"], name))
     info["run_id"] = name

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import configparser
-import importlib.util
+import importlib
 import json
 import re
 import shlex
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -23,6 +23,10 @@ from suite.harness.core.settings import OPTIONS
 from suite.meta.sources import ROOT
 
 DOCS = ROOT / "docs"
+sys.path.insert(0, str(DOCS))  # its modules are in no package
+generate = importlib.import_module("generate")
+tutorials = importlib.import_module("test_tutorials")
+RECORDED = sorted((DOCS / "recorded").glob("*/run.json"))
 MOST_LINES = 150  # of the README: one screen to find the way
 INSTALL = (
     "python3 -m venv venv && venv/bin/pip install -e '.[tensorflow]' && venv/bin/pytest suite/",
@@ -34,6 +38,24 @@ INSTALL = (
 PYTEST = {"--collect-only", "--durations", "--help"}
 # Options of other programs that pages name.
 OTHERS = {"--security-opt", "--help", "--seeds", "--setup"}
+# A number with a unit, or a ratio with its interval. It comes from a record or from the code
+# (`{{ NAME }}`, `generated: NAME`), and is not typed.
+_NUMBER = (
+    r"(?<![\w.])(?:\d(?:[\d.,]*\d)?|two|three|four|five|six|seven|eight|nine|ten|twelve|fifteen|twenty|"
+    r"thirty|forty|fifty|sixty|ninety|a hundred)"
+)
+_UNIT = (
+    r"(?:%|percent|x\b(?! \d)|times|[µmn]?s\b|min\b|h\b|seconds?|minutes?|hours?|"
+    r"[KMG]i?B\b|[KMG]bit/s|pairs|comparisons)"
+)
+FIGURE = re.compile(
+    rf"{_NUMBER}(?: (?:to|or|and) {_NUMBER})?[ \n-]*{_UNIT}|\d\.\d+ \(\d\.\d+ to \d\.\d+\)",
+    re.IGNORECASE,
+)
+# Page -> figure -> why it may be typed. A finding's page may also have numbers of its program.
+TYPED: Mapping[str, Mapping[str, str]] = {
+    "README.md": {"30 minutes": "of .ci/run, see test_the_readme_says_how_long_ci_waits"}
+}
 SUITE_CODES = {*map(int, pytest.ExitCode), 128 + signal.SIGTERM}
 TASK_CODES = {0, 2, 42, 77, reproductions.NO_ANSWER}
 
@@ -45,19 +67,18 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted(p for p in found if generated not in p.parents)]
 
 
-@cache
-def generate() -> ModuleType:
-    """Return docs/generate.py, which is in no package."""
-    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def without_code(text: str) -> str:
     return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def prose(text: str) -> str:
+    """Return the text without code, comments, values and the targets of links."""
+    text = re.sub(r"^( *)```.*?^\1```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(r"`[^`]*`|<!--.*?-->|\{\{.*?\}\}|(?<=\])\([^)\s]*\)", "", text)
+
+
+def typed_figures(text: str) -> list[str]:
+    return [" ".join(figure.split()) for figure in FIGURE.findall(prose(text))]
 
 
 def slugs(text: str) -> set[str]:
@@ -163,7 +184,7 @@ def test_the_readme_has_the_installation_commands(command: str):
 
 
 def test_the_readme_says_which_approaches_train():
-    assert f"\n{generate().support_rows()}\n" in (ROOT / "README.md").read_text("utf-8")
+    assert f"\n{generate.reference.support_rows()}\n" in (ROOT / "README.md").read_text("utf-8")
 
 
 def test_the_readme_shows_lines_of_the_recorded_run():
@@ -172,7 +193,14 @@ def test_the_readme_shows_lines_of_the_recorded_run():
     )
     lines = [line for line in sample.splitlines() if line != "..."]
     assert len(lines) > 5
-    assert set(lines) <= set(generate().shown("one-approach").splitlines())
+    assert set(lines) <= set(generate.recorded.shown("one-approach").splitlines())
+
+
+def test_the_readme_says_how_long_ci_waits():
+    (minutes,) = re.findall(
+        r"timeout .* (\d+)m .*pytest. suite/", (ROOT / ".ci" / "run").read_text("utf-8")
+    )
+    assert f"CI allows {minutes} minutes" in (ROOT / "README.md").read_text("utf-8")
 
 
 def test_the_readme_names_the_verdicts():
@@ -191,30 +219,105 @@ def test_links_commands_options_and_exit_codes_exist(path: Path):
 
 @pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_generated_parts_exist(path: Path):
-    made = generate()
-    for name, argument in made.MARKER.findall(path.read_text("utf-8")):
-        assert name in made.PARTS
+    text = path.read_text("utf-8")
+    assert set(generate.VALUE.findall(text)) <= set(generate.VALUES)
+    for name, argument in generate.MARKER.findall(text):
+        assert name in generate.PARTS
         if name in ("evidence", "fault-overview"):
-            assert argument in (*made.CAMPAIGNS, "faults")
+            assert argument in (*generate.evidence.CAMPAIGNS, "faults")
         elif name.startswith("recorded-"):
-            assert made.PARTS[name](argument).strip()
+            assert generate.PARTS[name](*filter(None, [argument])).strip()
         elif name == "pages-in":
             assert (DOCS / f"{argument}.md").is_file()
         elif name != "claims-index":  # of test_claims.py
-            assert made.PARTS[name]().strip()
+            assert generate.PARTS[name]().strip()
 
 
-@pytest.mark.parametrize("name", ["one-approach", "kill-a-worker", "upgrade"])
+@pytest.mark.parametrize("name", generate.VALUES)
+def test_values_of_sentences_have_a_number(name: str):
+    assert re.search(r"\d", generate.VALUES[name]())
+    assert any(f"{{{{ {name} }}}}" in path.read_text("utf-8") for path in pages())
+
+
+@pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_figures_are_not_typed(path: Path):
+    text = path.read_text("utf-8")
+    program = path.with_suffix(".py")
+    allowed = TYPED.get(str(path.relative_to(ROOT)), {})
+    found = [figure for figure in typed_figures(text) if figure not in allowed]
+    if program.is_file():  # a finding: its page may name the constants of its program
+        constants = set(re.findall(r"\d+", program.read_text("utf-8")))
+        found = [figure for figure in found if figure.split()[0] not in constants]
+    assert found == []
+    assert set(allowed) <= set(typed_figures(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "takes 5 s",
+        "is 1.2\ntimes",
+        "1.157 (1.136 to 1.178)",
+        "2 to 11 minutes",
+        "twenty seconds",
+        "| 3.4 ms |",
+        "9 %",
+    ],
+)
+def test_a_typed_figure_is_found(text: str):
+    assert typed_figures(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["TensorFlow 2.15", "```\ntakes 5 s\n```", "{{ 5 s }}", "`--budget 5 s`", "28 x 28"]
+)
+def test_what_is_no_typed_figure_is_ignored(text: str):
+    assert not typed_figures(text)
+
+
+def test_tutorials_are_run():
+    pages_here = {path.stem for path in (DOCS / "tutorials").glob("*.md")}
+    assert set(tutorials.TUTORIALS) == pages_here - {"index"}
+    commands_here = {c.line for name in tutorials.TUTORIALS for c in tutorials.commands(name)}
+    assert set(tutorials.NOT_RUN) <= commands_here
+
+
+@pytest.mark.parametrize("name", tutorials.TUTORIALS)
+def test_tutorial_has_only_commands_and_generated_output(name: str):
+    assert tutorials.untested(tutorials.page(name)) == []
+    # A result that the text explains is one that the page shows.
+    explained = re.findall(r"`([✓≈○✗!↑] [^`]+)`", tutorials.page(name))
+    shown = "\n".join(command.shown for command in tutorials.commands(name))
+    assert [cell for cell in explained if f" {cell}" not in shown] == []
+
+
+@pytest.mark.parametrize("block", ["```bash\nls\n```", "```text\n✓ 4\n```", "```console\nls\n```"])
+def test_untested_block_of_a_tutorial_is_found(block: str):
+    assert tutorials.untested(block)
+
+
+def test_output_of_another_structure_is_found():
+    shown = "time to detect  2 s\n✓ 4  ≈ 1 of 8"
+    assert not tutorials.words(shown) - tutorials.words("time to  ✓ 12\ndetect 1 min  ≈ 2 of 9")
+    assert tutorials.words(shown) - tutorials.words("time to detect  2 s\n✓ 4  ✗ 1 of 8")
+
+
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in RECORDED))
 def test_recorded_commands_are_still_understood(name: str):
-    (words,) = commands(generate().recorded_command(name))
+    (words,) = commands(generate.recorded.command(name))
     assert unknown_words(words) == []
     info = json.loads((DOCS / "recorded" / name / "run.json").read_text("utf-8"))
     assert info["exit_code"] == 0
 
 
+def test_each_recorded_run_is_shown():
+    shown = {a for page in pages() for _, a in generate.MARKER.findall(page.read_text("utf-8"))}
+    assert {path.parent.name for path in RECORDED} <= shown
+
+
 def test_each_promise_has_a_name():
-    made = generate()
-    assert {made.name_of(promise) for promise in made.PROMISES} >= {"fail", "block", "anything"}
+    named = generate.reference
+    assert {named.name_of(promise) for promise in named.PROMISES} >= {"fail", "block", "anything"}
 
 
 @pytest.mark.parametrize(

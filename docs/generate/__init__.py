@@ -1,0 +1,56 @@
+"""Generate the parts of the pages that come from tables of the project and from recorded runs.
+
+In a page, a line `<!-- generated: NAME [ARGUMENT] -->` is replaced by the Markdown of the function
+of PARTS with that name, and `{{ NAME }}` by the constant or figure of VALUES with that name.
+TensorFlow is not needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from . import evidence, files, recorded, reference
+from .values import VALUES
+
+MARKER = re.compile(r"^<!-- generated: ([a-z-]+)(?: ([a-z0-9-]+))? -->$", re.MULTILINE)
+VALUE = re.compile(r"\{\{ ([a-z0-9-]+) \}\}")
+
+PARTS: Mapping[str, Callable[..., str]] = {
+    "trainers": reference.trainers,
+    "claims-index": reference.claims_index,
+    "deviations": reference.deviations,
+    "faults": reference.faults,
+    "options": reference.options,
+    "commands": reference.commands,
+    "events": reference.events,
+    "columns": reference.columns,
+    "verdicts": reference.verdicts,
+    "published-figures": reference.published_figures,
+    "contributing": lambda: files.page_of("CONTRIBUTING.md"),
+    "changelog": lambda: files.page_of("CHANGELOG.md"),
+    "readme": files.readme,
+    "pages-in": files.pages_in,
+    "findings": evidence.findings,
+    "evidence": evidence.campaign,
+    "fault-overview": evidence.fault_overview,
+    "gate-durations": evidence.gate_durations,
+    "recorded-command": recorded.command,
+    "recorded-show": recorded.show,
+    "recorded-faults": recorded.faults,
+    "recorded-compare": recorded.compare,
+    "recorded-ab": recorded.ab,
+    "recorded-timeline": recorded.timeline,
+    "recorded-page": recorded.page,
+}
+
+
+def expanded(text: str) -> str:
+    """Return a page with each marker replaced by its part; raise KeyError for an unknown part."""
+
+    def part(marker: re.Match[str]) -> str:
+        arguments = [marker[2]] if marker[2] else []
+        return PARTS[marker[1]](*arguments)
+
+    filled = VALUE.sub(lambda value: VALUES[value[1]](), text)
+    return MARKER.sub(part, filled)

@@ -1,0 +1,115 @@
+"""Make the parts that come from the runs of the tutorials in docs/recorded."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+from reports.charts import fault_timelines, section_charts
+from reports.render import html
+from reports.rundir import frame
+
+from .markdown import fenced, picture, raw_html
+from .paths import RECORDED
+from .printing import printed
+
+
+def run_dir(name: str) -> Path:
+    path = RECORDED / name
+    if not path.is_dir():
+        raise RuntimeError(f"docs/recorded/{name} is missing")
+    return path
+
+
+@cache
+def recorded(name: str) -> frame.RunFrames:
+    return frame.load(run_dir(name))
+
+
+def _provenance(run: frame.RunFrames) -> str:
+    machine, versions = run.info["machine"], run.info["versions"]
+    return (
+        f"Recorded on {run.info['start'][:10]} with TensorFlow {versions['tensorflow']}, "
+        f"{machine['cores']} cores of {machine['cpu']}.\n"
+    )
+
+
+def command(name: str) -> str:
+    """Return the command of the run, in the environment that the tutorial made.
+
+    The option for the run directory is left out, except where the next command reads it.
+    """
+    text = recorded(name).info["command"]
+    text = text.replace("pytest suite/benchmarks/test_paired.py", "python -m reports ab")
+    if name not in VERSIONS:
+        text = re.sub(r" --run-dir \S+", "", text)
+    venv = "venv-old" if name == VERSIONS[0] else "venv"
+    return fenced(f"$ {venv}/bin/{text}", "console")
+
+
+def shown(name: str) -> str:
+    return printed(["reports", "show", str(run_dir(name))])
+
+
+def _printed(name: str, text: str) -> str:
+    return f"{_provenance(recorded(name))}\n{fenced(text)}"
+
+
+def show(name: str) -> str:
+    """Return the conformance table of the run, its notes, and the table of throughput."""
+    text = shown(name)
+    start = text.index("\nConformance\n") + 1
+    end = text.index("\n\n", text.index("\nThroughput\n"))
+    return _printed(name, f"...\n{text[start:end]}\n...")
+
+
+def faults(name: str) -> str:
+    return _printed(name, printed(["reports", "faults", str(run_dir(name))]))
+
+
+# Runs of the old and of the new version.
+VERSIONS = ("old", "new")
+
+
+def compare() -> str:
+    """Return the comparison of the verdicts of VERSIONS."""
+    old, new = VERSIONS
+    text = printed(["reports", "compare", "--verdicts", str(run_dir(old)), str(run_dir(new))])
+    return _printed(new, text)
+
+
+def ab(name: str) -> str:
+    return _printed(name, printed(["reports", "ab", str(run_dir(name))]))
+
+
+def timeline(name: str) -> str:
+    """Return the timeline of the first fault of the run."""
+    found = fault_timelines.draw_all(recorded(name))
+    if not found:
+        raise RuntimeError(f"docs/recorded/{name} has no events of a fault")
+    first = found[0]
+    caption = f"{first.approach}: {first.fault} of {first.variant}. Seconds since the fault."
+    marks = picture(fault_timelines.legend(), "The marks of the timeline.")
+    return f"{picture(first.svg, caption)}\n{marks}"
+
+
+def page(name: str) -> str:
+    """Return a frame with the page of the run, which `write_pages` writes, and a chart of it."""
+    path = f"../_static/recorded/{name}.html"
+    (chart,) = section_charts.throughput_chart(recorded(name))
+    return (
+        picture(chart[1], "One chart of the page: throughput by case, with each process.")
+        + f'\nThis is the page of the recorded run. <a href="{path}">Open it alone</a>.\n\n'
+        + raw_html(
+            f'<iframe class="run-page" src="{path}" loading="lazy" '
+            'title="The page of the recorded run: result, tables, charts and timelines"></iframe>'
+        )
+    )
+
+
+def write_pages(static: Path) -> None:
+    """Write the pages of recorded runs that are shown, below the static files of the site."""
+    (static / "recorded").mkdir(parents=True, exist_ok=True)
+    text = html.render(recorded("one-approach"))
+    (static / "recorded" / "one-approach.html").write_text(text, encoding="utf-8")
