@@ -44,6 +44,7 @@ class Trainer:
     like: str = ""  # the reference trainer whose promises and known deviations apply to it
     environment: Tuple[Tuple[str, str], ...] = ()  # variables with their values
     spawn: str = ""  # fork or exec; "": as the session
+    python: bool = True  # False: a shell script or another executable file
     flavor: str = ""  # the Keras flavor that it imports; "": what `import keras` gives
 
     @property

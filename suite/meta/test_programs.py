@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,8 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from reference_trainers import TRAINERS, Trainer
+from suite.harness.checks import accounting
 from suite.harness.cluster.launch_spec import OBSERVE, Plan
-from suite.harness.core.errors import BadInput, HarnessError, NotExamined
+from suite.harness.core.errors import BadInput, CheckFailed, HarnessError, NotExamined
 from suite.harness.core.history import Event
 from suite.harness.core.settings import Settings
 from suite.harness.core.topology import Topology
@@ -250,3 +252,35 @@ def test_failed_hook_is_a_harness_error_where_events_are_needed():
         fixtures.must_be_observed(Item(events=("step",)), run)  # type: ignore[arg-type]
     fixtures.must_be_observed(Item(events=()), run)  # type: ignore[arg-type]
     assert Event.parse(run.events[0].line()).name == "hook_failed"
+
+
+def epochs(*numbers: int) -> list[tuple[str, str, dict[str, int]]]:
+    made = []
+    for number in numbers:
+        made += [("worker/0", "step", {}), ("worker/0", "epoch", {"epoch": number, "steps": 1})]
+    return made
+
+
+@pytest.mark.parametrize(("numbers", "right"), [((1, 2, 1, 2), True), ((1, 3), False)])
+def test_epochs_of_a_program_that_trains_twice_start_over(
+    tmp_path: Path, numbers: tuple[int, ...], right: bool
+):
+    row = row_of(tmp_path, ARGS.format("[]"))
+    once = history(*epochs(*numbers))
+    run = replace(once, trainer=row, tasks=("worker/0",), workers=("worker/0",))
+    with contextlib.nullcontext() if right else pytest.raises(CheckFailed, match="epochs of"):
+        accounting.epochs_accounted(run)
+    with pytest.raises(CheckFailed, match="epochs of worker/0"):
+        accounting.epochs_accounted(replace(run, trainer=once.trainer))
+
+
+def test_shell_script_is_started_without_an_interpreter(tmp_path: Path):
+    path = written(tmp_path, "launch.sh", "#!/bin/sh\n")
+    with pytest.raises(BadInput, match="neither Python nor executable"):
+        programs.read(path)
+    path.chmod(0o755)
+    programs.read.cache_clear()
+    row = programs.read(path).row
+    assert (row.level, row.spawn, row.python) == ("black box", "exec", False)
+    plan = plan_of(row)
+    assert plan.command(plan.topology.tasks[0]) == str(path)

@@ -62,14 +62,22 @@ def steps_accounted(run: Run) -> None:
 
 @check
 def epochs_accounted(run: Run) -> None:
-    """Require that each driver reports each epoch once, in order, with the number of its steps."""
+    """Require that each driver reports each epoch once, in order, with the number of its steps.
+
+    A program of a user may train several times. Each time, its epochs start over.
+    """
     for task in run.drivers:
         epochs = some(f"epoch of {task}", run.of("epoch", task))
-        equal(f"epochs of {task}", [e["epoch"] for e in epochs], list(range(1, len(epochs) + 1)))
+        numbers = [e["epoch"] for e in epochs]
+        again = [n for n, number in enumerate(numbers) if number == 1] or [0]
+        starts = again if run.trainer.of_user else [0]
+        ends = [*starts[1:], len(numbers)]
+        wanted = [n for a, b in zip(starts, ends, strict=True) for n in range(1, b - a + 1)]
+        equal(f"epochs of {task}", numbers, wanted)
         steps = Counter(_epoch_of(e, epochs) for e in run.of("step", task))
-        for epoch in epochs:
+        for number, epoch in enumerate(epochs):
             what = f"steps of {task} in epoch {epoch['epoch']}"
-            equal(what, steps[epoch["epoch"]], epoch["steps"])
+            equal(what, steps[number], epoch["steps"])
 
 
 @check
@@ -81,5 +89,5 @@ def examples_accounted(run: Run) -> None:
 
 
 def _epoch_of(step: Event, epochs: list[Event]) -> int:
-    """Return the first epoch that ends after the step; 0 for a step after the last epoch."""
-    return next((e["epoch"] for e in epochs if step.time_s <= e.time_s), 0)
+    """Return the index of the first epoch that ends after the step; -1 after the last epoch."""
+    return next((n for n, e in enumerate(epochs) if step.time_s <= e.time_s), -1)

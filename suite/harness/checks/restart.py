@@ -69,8 +69,7 @@ def peers_fail_in_time(run: Run, limit_s: float) -> None:
 def signal_ends_in_time(run: Run, limit_s: float) -> None:
     """Require that every driver that got a signal to end exits by itself within the limit."""
     asked = {e.task: e for e in some("signal", run.of("fault_started"))}
-    for task in run.drivers:
-        require(task in asked, f"{task} got no signal")
+    for task in asked:
         exits = [e for e in run.of("exited", task) if e.time_s > asked[task].time_s]
         after_s = exits[0].time_s - asked[task].time_s if exits else float("inf")
         killed = not exits or exits[0]["signal"] == signal.SIGKILL

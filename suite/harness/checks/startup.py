@@ -52,7 +52,9 @@ def server_target_logged(run: Run) -> None:
     """Require that each task logs its gRPC target: its own address in the cluster."""
     for event in some("task that joined", run.of("joined")):
         job, index = event.task.split("/")
-        target = f"grpc://{event['cluster'][job][int(index)]}"
+        addresses = event["cluster"].get(job, [])
+        require(len(addresses) > int(index), f"the cluster of {event.task} has no such task")
+        target = f"grpc://{addresses[int(index)]}"
         require(
             f"Started server with target: {target}" in run.log(event.task, event.attempt),
             f"the log of {event.task} does not say `Started server with target: {target}`",

@@ -147,6 +147,7 @@ class Cluster:
                 env=environment,
                 cwd=str(self.plan.cwd),
                 spawn=self.plan.spawn,
+                python=self.plan.trainer.python,
                 log=str(self.logs[task, attempt]),
                 host=self.hosts.pids[task] if self.hosts else 0,
             )

@@ -81,7 +81,10 @@ class Plan:
         """Return a shell command that starts this task alone."""
         role = self.topology.environment(self.trainer.role, task, self.addresses)
         settings = [f"{name}={shlex.quote(value)}" for name, value in role.items()]
-        return " ".join([*settings, shlex.join([self.python, self.program, *self.arguments(task)])])
+        interpreter = [self.python] if self.trainer.python else []
+        return " ".join(
+            [*settings, shlex.join([*interpreter, self.program, *self.arguments(task)])]
+        )
 
     @cached_property
     def commands(self) -> Mapping[str, str]:

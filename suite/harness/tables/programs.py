@@ -9,6 +9,7 @@ strategy that the program makes.
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -170,6 +171,8 @@ def read(path: Path, spawn: str = "") -> Program:
     approach, reason = _approach(where, values, uses)
     row = approach.row(any(use.name == FIT for use in uses))
     is_python = bool(uses) or program.suffix == ".py"
+    if not is_python and not os.access(program, os.X_OK):
+        raise BadInput(f"{where}: {program} is neither Python nor executable (chmod +x)")
     observe = values.get("observe", is_python) and not values.get("events")
     taken = tuple(sorted({n for a in args for n in placeholders(a)}))
     level = REPORTING if values.get("events") else OBSERVED if observe else BLACK_BOX
@@ -202,7 +205,8 @@ def read(path: Path, spawn: str = "") -> Program:
         deterministic=values.get("deterministic", False),
         like=row.name,
         environment=_environment(where, values),
-        spawn=values.get("spawn", spawn or "exec"),
+        spawn=values.get("spawn", spawn or "exec") if is_python else "exec",
+        python=is_python,
     )
     return Program(new, path, approach.name, reason)
 

@@ -198,8 +198,9 @@ class ClusterInit:
         try:
             become_task(request, report)
             if request["spawn"] == "exec":
-                command = [sys.executable, request["program"]] + request["args"]
-                os.execve(sys.executable, command, request["env"])
+                interpreter = [sys.executable] if request["python"] else []
+                command = interpreter + [request["program"]] + request["args"]
+                os.execve(command[0], command, request["env"])
         except OSError:
             traceback.print_exc()
             os._exit(CANNOT_START)
