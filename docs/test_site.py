@@ -35,12 +35,15 @@ LOOKED_AT = (
     "index",
     "tutorials/first-run",
     "tutorials/break-a-cluster",
+    "tutorials/judge-an-upgrade",
     "how-to/extend",
     "reference/options",
     "reference/claims/mwms",
     "reference/deviations",
     "explanation/how-it-works",
     "explanation/when-a-task-fails",
+    "explanation/our-figures",
+    "evidence/README",
 )
 
 

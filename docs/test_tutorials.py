@@ -53,7 +53,7 @@ EXPLAINED = {
     r"pytest suite/": (r"Run \S+ passed: .*\d+ passed",),
     r"reports show": (r"Conformance", r"Throughput"),
     r"reports compare": (r"0 regressions, \d+ no change",),
-    r"reports ab": (r"single_process · .* → ", r" +\d.* (?:enough|budget) +\S+ → \S+ +\d.* \("),
+    r"reports ab": (r"single_process · .* →", r" +\d.* (?:enough|budget) +\S+ → \S+ +\d.* \("),
 }
 # Cells of a row of `ab` that vary.
 ANSWERS = r"\b(?:enough|budget|regression|improvement|no change|cannot tell)\b"

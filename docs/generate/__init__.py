@@ -14,6 +14,8 @@ from . import evidence, files, recorded, reference
 from .values import VALUES
 
 MARKER = re.compile(r"^<!-- generated: ([a-z-]+)(?: ([a-z0-9-]+))? -->$", re.MULTILINE)
+# The first cell of a table's head, if empty: screen readers read it for each row.
+NO_HEAD = re.compile(r"^\|\s*\|(?=.*\n\|[-: |]+\|$)", re.MULTILINE)
 VALUE = re.compile(r"\{\{ ([a-z0-9-]+) \}\}")
 
 PARTS: Mapping[str, Callable[..., str]] = {
@@ -53,4 +55,4 @@ def expanded(text: str) -> str:
         return PARTS[marker[1]](*arguments)
 
     filled = VALUE.sub(lambda value: VALUES[value[1]](), text)
-    return MARKER.sub(part, filled)
+    return NO_HEAD.sub("| name |", MARKER.sub(part, filled))

@@ -14,6 +14,9 @@ from .markdown import fenced, picture, raw_html
 from .paths import RECORDED
 from .printing import printed
 
+VERSIONS = ("old", "new")  # the runs of both, whose verdicts a tutorial compares
+READ_AGAIN = (*VERSIONS, "upgrade")  # runs whose directory a later command of a tutorial names
+
 
 def run_dir(name: str) -> Path:
     path = RECORDED / name
@@ -42,7 +45,7 @@ def command(name: str) -> str:
     """
     text = recorded(name).info["command"]
     text = text.replace("pytest suite/benchmarks/test_paired.py", "python -m reports ab")
-    if name not in VERSIONS:
+    if name not in READ_AGAIN:
         text = re.sub(r" --run-dir \S+", "", text)
     venv = "venv-old" if name == VERSIONS[0] else "venv"
     return fenced(f"$ {venv}/bin/{text}", "console")
@@ -66,10 +69,6 @@ def show(name: str) -> str:
 
 def faults(name: str) -> str:
     return _printed(name, printed(["reports", "faults", str(run_dir(name))]))
-
-
-# Runs of the old and of the new version.
-VERSIONS = ("old", "new")
 
 
 def compare() -> str:
