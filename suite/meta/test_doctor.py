@@ -9,6 +9,7 @@ import argparse
 import hashlib
 import json
 import socket
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -325,14 +326,17 @@ def free_port() -> int:
 
 
 def test_names_that_fail_or_do_not_answer_are_problems():
+    answered = threading.Event()
+
     def resolve(host: str) -> None:
         if host == "absent":
             raise socket.gaierror(-2, "Name or service not known")
         if host == "slow":
-            time.sleep(0.5)
+            answered.wait()
 
     cluster = addresses.listed({"worker": {0: "right:1", 1: "absent:1", 2: "slow:1", 3: "slow:2"}})
     found = addresses.name_findings(cluster, resolve, within_s=0.2)
+    answered.set()
     assert [finding.level for finding in found] == [PROBLEM, PROBLEM]
     assert "worker/1, absent, cannot be resolved: Name or service not known" in found[0].text
     assert "worker/2, slow, cannot be resolved: no answer within 0.2 s" in found[1].text
@@ -424,7 +428,13 @@ def test_variables_are_listed_without_passwords():
 
 def test_noise_of_even_and_uneven_computations():
     delays = iter([0.0] * 8 + [0.02] * 2 + [0.0] * 1000)
-    uneven = machine.measure_noise(0.0, lambda: time.sleep(next(delays)))
+
+    def compute() -> None:
+        end_s = time.perf_counter() + next(delays)
+        while time.perf_counter() < end_s:
+            pass
+
+    uneven = machine.measure_noise(0.0, compute)
     assert uneven.slowest_s >= 0.02 > uneven.median_s
     assert uneven.spread > machine.TYPICAL_SPREAD
     quiet = machine.Noise(1.0, 1.0, 1.01, 1.5, steal=0.0, foreign=0.0)

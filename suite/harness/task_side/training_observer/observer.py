@@ -30,7 +30,7 @@ class Observer(object):
         self.functions = functions.Functions()  # of custom training loops
         self.step = self.global_step = 0
         self.counts_steps = True
-        self.coordinator = None  # ParameterServerStrategy, of whose steps batches tell nothing
+        self.coordinator = None  # ParameterServerStrategy, whose batches are not its steps
         self._joined = self._observing = False
         self._restores = []  # fields of restores whose state is not known yet
         self._installation = None
