@@ -23,7 +23,13 @@ def copies_of(variable):
     """Return the TensorFlow variables that hold a variable's copies in this task."""
     if type(variable).__module__.split(".")[0] == "keras":
         variable = getattr(variable, "_value", variable)  # Keras 3 wraps it
-    return tuple(getattr(variable, "values", (variable,)))
+    return parts_of(variable)
+
+
+def parts_of(value):
+    """Return the values of a distributed value on the devices of this task, else the value."""
+    parts = getattr(value, "values", None)
+    return tuple(parts) if isinstance(parts, (list, tuple)) else (value,)
 
 
 def values(variables):

@@ -6,7 +6,7 @@ import threading
 
 from reference_trainers import peer_errors
 
-from . import functions, hooks, training
+from . import coordinator, functions, hooks, sessions, training
 
 
 class Local(threading.local):
@@ -28,8 +28,11 @@ class Observer(object):
         self.local = Local()
         self.training = training.Training()
         self.functions = functions.Functions()  # of custom training loops
+        self.graphs = sessions.Graphs()  # of TensorFlow 1
         self.step = self.global_step = 0
+        self.is_chief = True
         self.counts_steps = True
+        self.executed = coordinator.Executed()
         self.coordinator = None  # ParameterServerStrategy, of whose steps batches tell nothing
         self._joined = self._observing = False
         self._restores = []  # fields of restores whose state is not known yet
@@ -84,6 +87,8 @@ class Observer(object):
 
         If they differ, report it and report no further steps, because their numbers are wrong.
         """
+        if self.coordinator:
+            return  # Keras 3 loses updates that two workers count at once
         counted, true = self.global_step, self.training.iterations()
         if self.counts_steps and self.step and true is not None and counted != true:
             self.counts_steps = False
@@ -142,6 +147,7 @@ class Observer(object):
         """Write `joined`, once."""
         if not self._joined:
             self._joined = True
+            self.is_chief = chief
             self.write(
                 "joined",
                 cluster=cluster,
@@ -183,6 +189,7 @@ class Observer(object):
 
     def _report_last_state(self):
         self.report_restores()
+        coordinator.report_executed(self)
         if self.step:
             self.check_count()
             self.report_weights("final")
