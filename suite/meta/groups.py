@@ -159,11 +159,30 @@ RED = {
     "learning_rate_follows_schedule": ("callbacks", "keeps_its_learning_rate"),
     "every_epoch_is_saved": ("callbacks", "saves_every_other_epoch"),
     "event_files_hold_the_metrics": ("callbacks", "writes_other_event_files"),
+    # an observed run, and one that reports itself
+    "observed_cluster_equal": ("observed", "takes_another_backend"),
+    "observed_steps_equal": ("observed", "counts_a_step_twice"),
+    "observed_saves_equal": ("observed", "misses_a_save"),
+    "observed_restores_equal": ("observed", "forgets_a_restore"),
+    "observed_weights_equal": ("observed", "digests_something_else"),
+    "observed_epochs_equal": ("observed", "reports_other_metrics"),
+    "observed_end_equals": ("observed", "ends_too_early"),
     **{name: (name, defect) for name, (_, defect) in histories.MADE_UP.items()},
 }
 
+OBSERVED = (
+    "observed_cluster_equal",
+    "observed_steps_equal",
+    "observed_saves_equal",
+    "observed_restores_equal",
+    "observed_weights_equal",
+    "observed_epochs_equal",
+    "observed_end_equals",
+)
+
 # (group, defect) -> checks: several checks find a defect with several effects.
 SEVERAL = {
+    ("observed", "has_a_broken_hook"): set(OBSERVED),
     # Checks of agreement and equality fail if no weights were updated.
     ("healthy", "never_learns"): {"loss_falls", "accuracy_rises", "workers_agree_on_weights"},
     ("large", "never_learns"): {"equals_large_batch"},
@@ -463,6 +482,7 @@ GROUPS = (
         fault_of("sigkill-worker-mid-epoch"),
         ("peers_continue", "training_resumes"),
     ),
+    Group("observed", WORKERS, histories.observed, OBSERVED),
     *(Group(name, WORKERS, history, (name,)) for name, (history, _) in histories.MADE_UP.items()),
 )
 BY_NAME = {group.name: group for group in GROUPS}

@@ -385,6 +385,46 @@ def packed(launch: FakeCase) -> Run:
     return replace(history(**{"bytes-per-pack": 4096}), logs=logs)
 
 
+def observed(launch: FakeCase) -> Compared:
+    """Return a run as an observer sees it, and the same run as it reports itself."""
+    defect = launch.defect
+
+    def one(directory: str, wrong: bool) -> Run:
+        task_events: list[tuple[str, str, Mapping[str, Any]]] = []
+
+        def has(name: str) -> bool:
+            return wrong and defect == name
+
+        for i, task in enumerate(TASKS):
+            backend = "nccl" if has("takes_another_backend") else "ring"
+            role = {"workers": 2, "chief": i == 0, "backend": backend, "replicas": 2}
+            path = f"{directory}/{i}/ckpt-1"
+            restored = {"path": path, "global_step": 2, "iterations": 2, "digest": "a"}
+            first = {"step": 1, "global_step": 2 if has("counts_a_step_twice") else 3}
+            loss = 2.5 if has("reports_other_metrics") else 2.0
+            epoch = {"epoch": 1, "steps": 1, "metrics": {"loss": loss}, "global_step": 3}
+            digest = "c" if has("digests_something_else") else "b"
+            steps = 0 if has("ends_too_early") else 1
+            task_events += [
+                (task, "joined", {"cluster": {"worker": [f"{directory}:1", "b:1"]}, **role}),
+                *([] if has("forgets_a_restore") else [(task, "restored", restored)]),
+                (task, "weights", state("initial", 2, "a")),
+                (task, "step", first),
+                (task, "epoch", epoch),
+                (task, "weights", state("epoch", 3, digest)),
+                (task, "weights", state("final", 3, digest)),
+                (task, "finished", {"steps": steps, "global_step": 3}),
+            ]
+            if not has("misses_a_save"):
+                saved = {"path": f"{directory}/{i}/ckpt-2", "global_step": 3}
+                task_events.append((task, "checkpoint_saved", saved))
+            if has("has_a_broken_hook"):
+                task_events.append((task, "hook_failed", {"hook": "fit", "error": "KeyError"}))
+        return history(*task_events, **{"model-dir": directory})
+
+    return Compared(one("/observed", wrong=True), one("/reported", wrong=False))
+
+
 # check -> the history that it reads, and the defect with which the check fails.
 MADE_UP: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "files_sharded": (files, "reads_a_peers_file"),

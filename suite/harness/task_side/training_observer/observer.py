@@ -30,7 +30,7 @@ class Observer(object):
         self.functions = functions.Functions()  # of custom training loops
         self.graphs = sessions.Graphs()  # of TensorFlow 1
         self.step = self.global_step = 0
-        self.is_chief = True
+        self.reads_servers = True  # its weights are its own, or it is the chief of servers
         self.counts_steps = True
         self.executed = coordinator.Executed()
         self.coordinator = None  # ParameterServerStrategy, of whose steps batches tell nothing
@@ -147,7 +147,7 @@ class Observer(object):
         """Write `joined`, once."""
         if not self._joined:
             self._joined = True
-            self.is_chief = chief
+            self.reads_servers = chief or "ps" not in cluster
             self.write(
                 "joined",
                 cluster=cluster,

@@ -29,6 +29,7 @@ class TrainOps(object):
     def __init__(self):
         self.ops = []
         self.global_step = None  # the variable
+        self.local_step = None  # of SyncReplicasOptimizer: the global step to continue from
         self.aggregates = False  # several steps of the workers make one global step
         self.known = {}  # names of fetches -> Fetches
         self.sessions = weakref.WeakSet()  # that have trained
@@ -66,6 +67,7 @@ def after_apply_gradients(observer, call):
         found.global_step = found.global_step if step is None else step
         if type(call.args[0]).__name__ == "SyncReplicasOptimizer":
             found.aggregates = True
+            found.local_step = call.args[0]._local_step
 
 
 def op_of(value):
@@ -160,20 +162,21 @@ def depends(op, wanted):
         if this in seen:
             continue
         seen.add(this)
-        if any(this is other for other in wanted):
+        if functions.is_in(this, wanted):
             return True
         waiting += [tensor.op for tensor in this.inputs] + list(this.control_inputs)
     return False
 
 
 def is_step(leaf, op, train_ops):
-    """Return True for a whole number that is read from the global step, or is the train op's."""
+    """Return True for a whole number that is read from the global step or its local copy."""
     dtype, shape = getattr(leaf, "dtype", None), getattr(leaf, "shape", None)
     if dtype is None or not dtype.is_integer or getattr(shape, "rank", None) not in (0, None):
         return False
-    wanted = None if train_ops.global_step is None else train_ops.global_step.op
+    counters = (train_ops.global_step, train_ops.local_step)
+    wanted = [counter.op for counter in counters if counter is not None]
     while True:
-        if op is wanted or any(op is other for other in train_ops.ops):
+        if functions.is_in(op, wanted):
             return True
         if op.type not in PASSING or not op.inputs:
             return False
@@ -217,8 +220,8 @@ def variables_of(graph, global_step):
 
 
 def report_weights(observer, when, session, train_ops):
-    """Read the variables by the ops that the graph has; only the chief does."""
-    if not observer.is_chief:
+    """Read the variables by the ops that the graph has; on servers, only the chief does."""
+    if not observer.reads_servers:
         return
     from reference_trainers import digests
 

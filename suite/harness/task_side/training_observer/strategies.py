@@ -49,6 +49,12 @@ def after_server_created(observer, call):
         observer.join(**role_in(cluster, task))
 
 
+def after_mesh_created(observer, call):
+    """Report a mesh of DTensor; the devices of its first dimension are the replicas."""
+    mesh = call.result
+    observer.join(**dict(role_from_environment(), replicas=mesh.dim_size(mesh.dim_names[0])))
+
+
 def role_from_environment():
     """Return the fields of `joined` that TF_CONFIG or DTENSOR_JOBS describe, else of one task."""
     clients = [a for a in os.environ.get("DTENSOR_JOBS", "").split(",") if a]

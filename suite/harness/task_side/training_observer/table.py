@@ -70,6 +70,21 @@ STRATEGIES = (
     ),
 )
 
+MESHES = (
+    Hook(
+        "create_mesh",
+        ("tensorflow.dtensor.python.mesh_util:create_mesh",),
+        after=strategies.after_mesh_created,
+        optional=True,
+    ),
+    Hook(
+        "create_distributed_mesh",
+        ("tensorflow.dtensor.python.mesh_util:create_distributed_mesh",),
+        after=strategies.after_mesh_created,
+        optional=True,
+    ),
+)
+
 COORDINATOR = (
     Hook(
         "Server",
@@ -254,4 +269,4 @@ SESSIONS = (
     ),
 )  # fmt: skip
 
-HOOKS = STRATEGIES + COORDINATOR + FIT + LOOPS + CHECKPOINTS + SESSIONS
+HOOKS = STRATEGIES + MESHES + COORDINATOR + FIT + LOOPS + CHECKPOINTS + SESSIONS
