@@ -163,9 +163,9 @@ def begin_update(observer, call, variables):
     local.updates += 1
     call.kept = variables
     optimizer = call.args[0]
-    if local.updates > 1 or not variables or local.functions or local.fits or local.replica:
+    if local.updates > 1 or not variables or local.fits or local.replica:
         return
-    if is_eager():
+    if is_eager():  # also in a tf.function, if these are run eagerly
         if observer.training.optimizer is None:
             learn(observer, optimizer, variables)
         else:

@@ -183,6 +183,7 @@ LOOPS = (
         before=functions.before_gradient,
     ),
     *assigned(PYTHON + "ops.resource_variable_ops:BaseResourceVariable"),
+    *assigned(PYTHON + "ops.resource_variable_ops:ResourceVariable"),
     *assigned(PYTHON + "distribute.values:DistributedVariable"),
 )
 
