@@ -33,7 +33,7 @@ class Observer(object):
         self.reads_servers = True  # its weights are its own, or it is the chief of servers
         self.counts_steps = True
         self.executed = coordinator.Executed()
-        self.coordinator = None  # ParameterServerStrategy, of whose steps batches tell nothing
+        self.coordinator = None  # ParameterServerStrategy: a batch is scheduled, not executed
         self._joined = self._observing = False
         self._restores = []  # fields of restores whose state is not known yet
         self._installation = None
