@@ -5,8 +5,11 @@ sums over workers is a collective. Standard library and numpy only, Python 3.8.
 """
 
 import hashlib
+import sys
 
 import numpy as np
+
+DTENSOR = "tensorflow.dtensor.python.api"
 
 
 def digest(arrays):
@@ -20,10 +23,21 @@ def digest(arrays):
 
 
 def copies_of(variable):
-    """Return the TensorFlow variables that hold a variable's copies in this task."""
+    """Return the TensorFlow variables that hold a variable's copies in this task.
+
+    Of a DVariable, return its components on the devices of this client.
+    """
     if type(variable).__module__.split(".")[0] == "keras":
         variable = getattr(variable, "_value", variable)  # Keras 3 wraps it
-    return tuple(getattr(variable, "values", (variable,)))
+    if hasattr(variable, "layout") and DTENSOR in sys.modules:
+        return tuple(sys.modules[DTENSOR].unpack(variable.read_value()))
+    return parts_of(variable)
+
+
+def parts_of(value):
+    """Return the values of a distributed value on the devices of this task, else the value."""
+    parts = getattr(value, "values", None)
+    return tuple(parts) if isinstance(parts, (list, tuple)) else (value,)
 
 
 def values(variables):

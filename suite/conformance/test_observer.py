@@ -2,15 +2,18 @@
 
 import pytest
 
-from suite.harness.checks import observed_history
+from suite.harness.checks import (
+    accounting,
+    coordinator,
+    observed_history,
+    parameter_servers,
+    supervisor,
+)
 from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import observed
 
-# Families whose trainers use `fit` or custom loops, without servers, sessions or meshes.
-OBSERVED = ("single", "mirrored", "mwms")
 
-
-@pytest.mark.cases(families=OBSERVED, events=("weights", "checkpoint_saved"))
+@pytest.mark.cases(synchronous=True, events=("weights", "checkpoint_saved"))
 @scenario(observed.healthy)
 def test_observed_history_equals_reported_one(outcome):
     run, reference = outcome.run, outcome.reference
@@ -21,14 +24,56 @@ def test_observed_history_equals_reported_one(outcome):
     observed_history.observed_end_equals(run, reference)
 
 
-@pytest.mark.cases(families=OBSERVED, fit=True)
+@pytest.mark.cases(synchronous=True, fit=True)
 @scenario(observed.healthy)
 def test_observed_epochs_equal_reported_ones(outcome):
     observed_history.observed_epochs_equal(outcome.run, outcome.reference)
 
 
-@pytest.mark.cases(families=OBSERVED, events=("restored",))
+@pytest.mark.cases(synchronous=True, events=("restored",))
 @scenario(observed.continued)
 def test_observed_restores_equal_reported_ones(outcome):
     observed_history.observed_restores_equal(outcome.run, outcome.reference)
     observed_history.observed_steps_equal(outcome.run, outcome.reference)
+
+
+# Asynchronous runs differ from each other. The observed history must be consistent in itself.
+
+
+@pytest.mark.cases(synchronous=False)
+@scenario(observed.healthy)
+def test_observed_asynchronous_run_reaches_its_end(outcome):
+    observed_history.observed_cluster_equal(outcome.run, outcome.reference)
+    accounting.finishes_requested_steps(outcome.run)
+
+
+@pytest.mark.cases(synchronous=False, events=("step",))
+@scenario(observed.healthy)
+def test_observed_asynchronous_steps_are_accounted(outcome):
+    accounting.steps_accounted(outcome.run)
+
+
+@pytest.mark.cases(families=("ps1",))
+@scenario(observed.healthy)
+def test_observed_supervisor_saves_and_stops(outcome):
+    supervisor.supervisor_saves(outcome.run)
+    supervisor.stops_at_the_limit(outcome.run)
+
+
+@pytest.mark.cases(families=("ps1",), aggregates=False)
+@scenario(observed.healthy)
+def test_observed_global_step_counts_all(outcome):
+    supervisor.global_step_counts_all(outcome.run)
+
+
+@pytest.mark.cases(families=("ps1",), aggregates=True)
+@scenario(observed.healthy)
+def test_observed_aggregates_are_accounted(outcome):
+    supervisor.aggregates_accounted(outcome.run)
+
+
+@pytest.mark.cases(events=("scheduled",))
+@scenario(observed.healthy)
+def test_observed_functions_are_executed(outcome):
+    coordinator.executed_as_scheduled(outcome.run)
+    parameter_servers.all_workers_contribute(outcome.run)

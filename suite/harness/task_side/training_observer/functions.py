@@ -9,6 +9,7 @@ callbacks count the steps, see fit.py.
 import weakref
 
 from .hooks import loaded
+from .training import read_number
 
 # Calls of a training function after which it is taken to make one step each, if these did. Reading
 # the count at every step would wait for the step to end.
@@ -22,6 +23,7 @@ class Update(object):
         self.optimizers = []
         self.sources = []  # variables of which a gradient was taken
         self.assigned = []  # variables that were assigned
+        self.counts = {}  # id of an assigned whole number -> its value before the first step
         self.calls = 0
         self.varies = False  # calls make other numbers of steps than one
 
@@ -93,17 +95,23 @@ def trains(observer, update):
         return is_in(observer.training.optimizer, update.optimizers)
     if observer.training.optimizer is not None or not update.by_hand():
         return False
-    if not observer.training.variables:
-        learn_by_hand(observer, update)
+    learn_by_hand(observer, update)
     return True
 
 
 def learn_by_hand(observer, update):
     """Take variables with a gradient as weights; of the others, the first whole number counts."""
     others = [v for v in update.assigned if not is_in(v, update.sources)]
-    counters = [v for v in others if v.dtype.is_integer and v.shape.rank == 0]
+    counters = [v for v in others if is_count(v)]
     slots = [v for v in others if not is_in(v, counters)]
+    is_new = counters and observer.training.counter is None and not update.calls
     observer.training.learn_update(update.sources, slots, counters[0] if counters else None)
+    if is_new:
+        observer.global_step = update.counts[id(counters[0])]
+
+
+def is_count(variable):
+    return variable.dtype.is_integer and variable.shape.rank == 0
 
 
 # --- threads of replicas -------------------------------------------------------------------------
@@ -155,9 +163,9 @@ def begin_update(observer, call, variables):
     local.updates += 1
     call.kept = variables
     optimizer = call.args[0]
-    if local.updates > 1 or not variables or local.functions or local.fits or local.replica:
+    if local.updates > 1 or not variables or local.fits or local.replica:
         return
-    if is_eager():
+    if is_eager():  # also in a tf.function, if these are run eagerly
         if observer.training.optimizer is None:
             learn(observer, optimizer, variables)
         else:
@@ -216,3 +224,10 @@ def before_assign(observer, call):
     if update is None or not update.sources or is_in(variable, update.assigned):
         return
     update.assigned.append(variable)
+    training = observer.training
+    with loaded("tensorflow.python.framework.ops").init_scope():  # before the first step
+        if is_count(variable):
+            update.counts[id(variable)] = read_number(variable)
+        elif is_in(variable, update.sources) and not (training.variables or training.optimizer):
+            learn_by_hand(observer, update)
+            observer.begin_training()

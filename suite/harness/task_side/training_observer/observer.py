@@ -6,7 +6,7 @@ import threading
 
 from reference_trainers import peer_errors
 
-from . import functions, hooks, training
+from . import coordinator, functions, hooks, sessions, training
 
 
 class Local(threading.local):
@@ -28,9 +28,12 @@ class Observer(object):
         self.local = Local()
         self.training = training.Training()
         self.functions = functions.Functions()  # of custom training loops
+        self.graphs = sessions.Graphs()  # of TensorFlow 1
         self.step = self.global_step = 0
+        self.reads_servers = True  # its weights are its own, or it is the chief of servers
         self.counts_steps = True
-        self.coordinator = None  # ParameterServerStrategy, whose batches are not its steps
+        self.executed = coordinator.Executed()
+        self.coordinator = None  # ParameterServerStrategy: a batch is scheduled, not executed
         self._joined = self._observing = False
         self._restores = []  # fields of restores whose state is not known yet
         self._installation = None
@@ -84,6 +87,8 @@ class Observer(object):
 
         If they differ, report it and report no further steps, because their numbers are wrong.
         """
+        if self.coordinator:
+            return  # Keras 3 loses updates that two workers count at once
         counted, true = self.global_step, self.training.iterations()
         if self.counts_steps and self.step and true is not None and counted != true:
             self.counts_steps = False
@@ -142,6 +147,7 @@ class Observer(object):
         """Write `joined`, once."""
         if not self._joined:
             self._joined = True
+            self.reads_servers = chief or "ps" not in cluster
             self.write(
                 "joined",
                 cluster=cluster,
@@ -183,6 +189,7 @@ class Observer(object):
 
     def _report_last_state(self):
         self.report_restores()
+        coordinator.report_executed(self)
         if self.step:
             self.check_count()
             self.report_weights("final")

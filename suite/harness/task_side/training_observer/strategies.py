@@ -3,6 +3,8 @@
 import json
 import os
 
+ALONE = {"cluster": {}, "workers": 1, "chief": True, "backend": "none", "replicas": 1}
+
 
 def after_collective_created(observer, call):
     """Report MultiWorkerMirroredStrategy; its servers are up, all workers have joined."""
@@ -24,38 +26,54 @@ def after_mirrored_created(observer, call):
 
 
 def after_parameter_server_created(observer, call):
-    extended = call.args[0]
-    observer.coordinator = extended
-    cluster = extended._cluster_resolver.cluster_spec().as_dict()
+    strategy = call.args[0]
+    observer.coordinator = strategy
+    cluster = strategy._cluster_resolver.cluster_spec().as_dict()
     observer.join(
         cluster=cluster,
         workers=len(cluster.get("worker", ())),
         chief=True,
         backend="none",
-        replicas=extended._num_replicas_in_sync,
+        replicas=strategy.num_replicas_in_sync,
     )
+
+
+def after_server_created(observer, call):
+    """Report a server of a parameter server cluster, of TensorFlow 1 or of a coordinator."""
+    definition = call.args[0].server_def
+    cluster = {}
+    for job in definition.cluster.job:
+        cluster[job.name] = [job.tasks[index] for index in sorted(job.tasks)]
+    if "worker" in cluster:
+        task = {"type": definition.job_name, "index": definition.task_index}
+        observer.join(**role_in(cluster, task))
+
+
+def after_mesh_created(observer, call):
+    """Report a mesh of DTensor; the devices of its first dimension are the replicas."""
+    mesh = call.result
+    observer.join(**dict(role_from_environment(), replicas=mesh.dim_size(mesh.dim_names[0])))
 
 
 def role_from_environment():
     """Return the fields of `joined` that TF_CONFIG or DTENSOR_JOBS describe, else of one task."""
-    alone = {"cluster": {}, "workers": 1, "chief": True, "backend": "none", "replicas": 1}
     clients = [a for a in os.environ.get("DTENSOR_JOBS", "").split(",") if a]
     if clients:
         job = os.environ.get("DTENSOR_JOB_NAME", "worker")
         chief = os.environ.get("DTENSOR_CLIENT_ID", "0") == "0"
-        return dict(alone, cluster={job: clients}, workers=len(clients), chief=chief)
+        return dict(ALONE, cluster={job: clients}, workers=len(clients), chief=chief)
     try:
         config = json.loads(os.environ.get("TF_CONFIG") or "{}")
-        return role_in(config.get("cluster") or {}, config.get("task") or {}, alone)
+        return role_in(config.get("cluster") or {}, config.get("task") or {})
     except (ValueError, AttributeError, TypeError):  # TensorFlow's to refuse, not the observer's
-        return alone
+        return ALONE
 
 
-def role_in(cluster, task, alone):
+def role_in(cluster, task):
     if not cluster:
-        return alone
+        return ALONE
     training = ("worker",) if cluster.get("ps") else ("chief", "worker")
     workers = sum(len(cluster.get(job, ())) for job in training)
     first = task.get("type") == "worker" and task.get("index") == 0
     chief = task.get("type") == "chief" or (first and not cluster.get("chief"))
-    return dict(alone, cluster=cluster, workers=workers, chief=chief)
+    return dict(ALONE, cluster=cluster, workers=workers, chief=chief)

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict
 
-from . import checkpoints, fit, functions, strategies
+from . import checkpoints, coordinator, fit, functions, sessions, strategies
 from .hooks import Hook
 
 # The modules of Keras by flavor: tf_keras, Keras 2 of TensorFlow since 2.13 and before, Keras 3.
@@ -34,6 +34,7 @@ def assigned(place, names=("assign", "assign_add", "assign_sub")):
 
 
 PYTHON = "tensorflow.python."
+CLUSTER = PYTHON + "distribute.coordinator.cluster_coordinator:"
 TRAINER_3 = "keras.src.backend.tensorflow.trainer:TensorFlowTrainer"
 FUNCTION = PYTHON + "eager.polymorphic_function.polymorphic_function:Function."
 FUNCTION_BEFORE_2_11 = PYTHON + "eager.def_function:Function."
@@ -64,11 +65,50 @@ STRATEGIES = (
     ),
     Hook(
         "ParameterServerStrategy",
-        (
-            PYTHON + "distribute.parameter_server_strategy_v2:"
-            "ParameterServerStrategyV2Extended.__init__",
-        ),
+        (PYTHON + "distribute.parameter_server_strategy_v2:ParameterServerStrategyV2.__init__",),
         after=strategies.after_parameter_server_created,
+    ),
+)
+
+MESHES = (
+    Hook(
+        "create_mesh",
+        ("tensorflow.dtensor.python.mesh_util:create_mesh",),
+        after=strategies.after_mesh_created,
+        optional=True,
+    ),
+    Hook(
+        "create_distributed_mesh",
+        ("tensorflow.dtensor.python.mesh_util:create_distributed_mesh",),
+        after=strategies.after_mesh_created,
+        optional=True,
+    ),
+)
+
+COORDINATOR = (
+    Hook(
+        "Server",
+        (PYTHON + "training.server_lib:Server.__init__",),
+        after=strategies.after_server_created,
+    ),
+    Hook(
+        "Closure.__init__", (CLUSTER + "Closure.__init__",), after=coordinator.after_closure_created
+    ),
+    Hook("Closure.execute_on", (CLUSTER + "Closure.execute_on",), after=coordinator.after_execute),
+    Hook(
+        "Worker._process_closure",
+        (CLUSTER + "Worker._process_closure",),
+        after=coordinator.after_process,
+    ),
+    Hook(
+        "ClusterCoordinator.schedule",
+        (CLUSTER + "ClusterCoordinator.schedule",),
+        after=coordinator.after_schedule,
+    ),
+    Hook(
+        "ClusterCoordinator.join",
+        (CLUSTER + "ClusterCoordinator.join",),
+        after=coordinator.after_join,
     ),
 )
 
@@ -126,7 +166,8 @@ LOOPS = (
     Hook("_MirroredReplicaThread.run", (REPLICA + "run",), before=functions.before_replica_runs),
     Hook(
         "Optimizer.apply_gradients",
-        in_keras_2("optimizers.optimizer", "Optimizer.apply_gradients"),
+        in_keras_2("optimizers.optimizer", "Optimizer.apply_gradients")
+        + ("keras.src.optimizers.base_optimizer:BaseOptimizer.apply_gradients",),
         before=functions.before_apply_gradients,
         **UPDATE,
     ),
@@ -142,8 +183,8 @@ LOOPS = (
         before=functions.before_gradient,
     ),
     *assigned(PYTHON + "ops.resource_variable_ops:BaseResourceVariable"),
+    *assigned(PYTHON + "ops.resource_variable_ops:ResourceVariable"),
     *assigned(PYTHON + "distribute.values:DistributedVariable"),
-    *assigned("tensorflow.dtensor.python.d_variable:DVariable"),
 )
 
 CHECKPOINTS = (
@@ -189,4 +230,44 @@ CHECKPOINTS = (
     ),
 )  # fmt: skip
 
-HOOKS = STRATEGIES + FIT + LOOPS + CHECKPOINTS
+SESSIONS = (
+    Hook(
+        "v1 Optimizer.apply_gradients",
+        (PYTHON + "training.optimizer:Optimizer.apply_gradients",),
+        before=functions.before_apply_gradients,
+        always=functions.always_update,
+        after=sessions.after_apply_gradients,
+    ),
+    Hook(
+        "v1 SyncReplicasOptimizer.apply_gradients",
+        (PYTHON + "training.sync_replicas_optimizer:SyncReplicasOptimizer.apply_gradients",),
+        before=functions.before_apply_gradients,
+        always=functions.always_update,
+        after=sessions.after_apply_gradients,
+    ),
+    Hook(
+        "Session.run",
+        (PYTHON + "client.session:BaseSession.run",),
+        before=sessions.before_run,
+        after=sessions.after_run,
+    ),
+    Hook(
+        "Session.close", (PYTHON + "client.session:BaseSession.close",),
+        before=sessions.before_close,
+    ),
+    Hook(
+        "Saver.save", (PYTHON + "training.saver:Saver.save",), after=sessions.after_save, **SAVE,
+    ),
+    Hook(
+        "Saver.restore", (PYTHON + "training.saver:Saver.restore",), after=sessions.after_restore,
+        **RESTORE,
+    ),
+    Hook(
+        "Estimator.evaluate",
+        ("tensorflow_estimator.python.estimator.estimator:Estimator.evaluate",),
+        after=sessions.after_evaluate,
+        optional=True,
+    ),
+)  # fmt: skip
+
+HOOKS = STRATEGIES + MESHES + COORDINATOR + FIT + LOOPS + CHECKPOINTS + SESSIONS

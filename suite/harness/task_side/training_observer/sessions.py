@@ -1,0 +1,312 @@
+"""Steps, saves and restores of TensorFlow 1: sessions that run a train op, Estimators included.
+
+The global step is fetched together with what the program fetches, by an op that the graph has
+already. No step costs a further `session.run`.
+"""
+
+import time
+import weakref
+
+from . import checkpoints, functions
+from .hooks import loaded
+
+# Ops through which a fetched tensor has the value of the variable that it was read from.
+PASSING = ("Identity", "Cast", "ReadVariableOp", "ResourceGather", "Assign", "AssignAdd")
+
+
+class Fetches(object):
+    """What fetches of one form mean: whether they train, and where the global step is in them."""
+
+    def __init__(self, trains, position=None, is_exact=False):
+        self.trains = trains
+        self.position = position  # of the global step among the flat fetches, None: not fetched
+        self.is_exact = is_exact  # it is read after the update
+
+
+class TrainOps(object):
+    """The train ops of one graph."""
+
+    def __init__(self):
+        self.ops = []
+        self.global_step = None  # the variable
+        self.local_step = None  # of SyncReplicasOptimizer: the global step to continue from
+        self.aggregates = False  # several steps of the workers make one global step
+        self.known = {}  # names of fetches -> Fetches
+        self.sessions = weakref.WeakSet()  # that have trained
+        self.failed = False  # the last step has raised
+
+
+class Graphs(object):
+    """The graphs in which an optimizer has made a train op."""
+
+    def __init__(self):
+        self._of = weakref.WeakKeyDictionary()
+
+    def get(self, graph):
+        return self._of.get(graph)
+
+    def of(self, graph):
+        return self._of.setdefault(graph, TrainOps())
+
+
+# --- optimizers ----------------------------------------------------------------------------------
+
+
+def after_apply_gradients(observer, call):
+    """Note a train op of a graph; elsewhere, a step of a tf.function or of an eager loop."""
+    ops = loaded("tensorflow.python.framework.ops")
+    if ops.executing_eagerly_outside_functions():
+        functions.after_update(observer, call)
+    elif not observer.local.updates:
+        graph = ops.get_default_graph()
+        found = observer.graphs.of(graph)
+        from reference_trainers import digests
+
+        found.ops += [op_of(result) for result in digests.parts_of(call.result)]
+        step = call.argument(2, "global_step")
+        found.global_step = found.global_step if step is None else step
+        if type(call.args[0]).__name__ == "SyncReplicasOptimizer":
+            found.aggregates = True
+            found.local_step = call.args[0]._local_step
+
+
+def op_of(value):
+    return getattr(value, "op", value)
+
+
+# --- steps ---------------------------------------------------------------------------------------
+
+
+def before_run(observer, call):
+    session = call.args[0]
+    train_ops = observer.graphs.get(session.graph)
+    if train_ops is None:
+        return
+    given = call.argument(1, "fetches")
+    flat = flatten(given)
+    names = tuple(getattr(leaf, "name", None) or str(leaf) for leaf in flat)
+    fetches = train_ops.known.get(names)
+    if fetches is None:
+        fetches = train_ops.known[names] = understand(session.graph, train_ops, flat)
+    if not fetches.trains:
+        return
+    if session not in train_ops.sessions:
+        begin_session(observer, session, train_ops)
+    train_ops.failed = True  # unless it returns
+    call.kept = (train_ops, fetches)
+    if fetches.position is None and train_ops.global_step is not None:
+        both = {"program": given, "observer": read_op(train_ops.global_step)}
+        if len(call.args) > 1:
+            call.args = (session, both) + tuple(call.args[2:])
+        else:
+            call.kwargs = dict(call.kwargs, fetches=both)
+
+
+def after_run(observer, call):
+    if call.kept is None:
+        return
+    train_ops, fetches = call.kept
+    train_ops.failed = False
+    counted = observer.global_step + (not train_ops.aggregates)
+    if fetches.position is not None:
+        found = int(flatten(call.result)[fetches.position])
+    elif train_ops.global_step is not None:
+        found = int(call.result["observer"])
+        call.result = call.result["program"]
+    else:
+        found = counted
+    observer.step += 1
+    # Without a dependency the step may be read before it is incremented.
+    observer.global_step = found if fetches.is_exact else max(found, counted)
+    observer.report_steps(1)
+
+
+def flatten(fetches):
+    """Return the leaves of fetches, or of their values: lists, tuples and dictionaries nest."""
+    if isinstance(fetches, dict):
+        return [leaf for part in fetches.values() for leaf in flatten(part)]
+    if isinstance(fetches, (list, tuple)):
+        return [leaf for part in fetches for leaf in flatten(part)]
+    return [fetches]
+
+
+def understand(graph, train_ops, flat):
+    """Return Fetches: whether these depend on a train op, and which of them is the global step."""
+    position, is_exact, trains = None, False, False
+    for place, leaf in enumerate(flat):
+        op = element_of(graph, leaf)
+        if op is None:
+            continue
+        is_after = depends(op, train_ops.ops)
+        trains = trains or is_after
+        if not is_exact and is_step(leaf, op, train_ops):
+            position, is_exact = place, is_after
+    return Fetches(trains, position, is_exact)
+
+
+def element_of(graph, leaf):
+    """Return the op that a fetch names, or None."""
+    if leaf is None:
+        return None
+    try:
+        return op_of(graph.as_graph_element(leaf))
+    except (TypeError, ValueError, KeyError):
+        return op_of(leaf) if hasattr(leaf, "op") else None
+
+
+def depends(op, wanted):
+    """Return True if the op is one of these or runs after one of them."""
+    seen, waiting = set(), [op]
+    while waiting:
+        this = waiting.pop()
+        if this in seen:
+            continue
+        seen.add(this)
+        if functions.is_in(this, wanted):
+            return True
+        waiting += [tensor.op for tensor in this.inputs] + list(this.control_inputs)
+    return False
+
+
+def is_step(leaf, op, train_ops):
+    """Return True for a whole number that is read from the global step or its local copy."""
+    dtype, shape = getattr(leaf, "dtype", None), getattr(leaf, "shape", None)
+    if dtype is None or not dtype.is_integer or getattr(shape, "rank", None) not in (0, None):
+        return False
+    counters = (train_ops.global_step, train_ops.local_step)
+    wanted = [counter.op for counter in counters if counter is not None]
+    while True:
+        if functions.is_in(op, wanted):
+            return True
+        if op.type not in PASSING or not op.inputs:
+            return False
+        op = op.inputs[0].op
+
+
+def read_op(variable):
+    """Return the tensor with which the graph reads a variable, of the first local copy."""
+    from reference_trainers import digests
+
+    return digests.parts_of(variable)[0]._as_graph_element()
+
+
+# --- state ---------------------------------------------------------------------------------------
+
+
+def begin_session(observer, session, train_ops):
+    """Report the state before the first step of a session."""
+    train_ops.sessions.add(session)
+    observer.join_alone()
+    report_weights(observer, "initial", session, train_ops)
+
+
+def before_close(observer, call):
+    """Report the last state of a session that has trained without an error."""
+    session = call.args[0]
+    train_ops = observer.graphs.get(session.graph)
+    if train_ops is None or session not in train_ops.sessions or session._closed:
+        return
+    train_ops.sessions.discard(session)
+    if not train_ops.failed:
+        report_weights(observer, "final", session, train_ops)
+
+
+def variables_of(graph, global_step):
+    """Return the weights and the other variables of a graph, without the global step."""
+    weights = graph.get_collection("trainable_variables")
+    others = graph.get_collection("variables")
+    known = weights if global_step is None else [global_step] + weights
+    return weights, [v for v in others if not functions.is_in(v, known)]
+
+
+def report_weights(observer, when, session, train_ops):
+    """Read the variables by the ops that the graph has; on servers, only the chief does."""
+    if not observer.reads_servers:
+        return
+    from reference_trainers import digests
+
+    weights, slots = variables_of(session.graph, train_ops.global_step)
+    wanted = [[read_op(v) for v in some] for some in (weights, slots)]
+    step = train_ops.global_step
+    found = session.run(wanted + ([] if step is None else [read_op(step)]))
+    observer.global_step = observer.global_step if step is None else int(found[2])
+    observer.write(
+        "weights",
+        when=when,
+        global_step=observer.global_step,
+        iterations=observer.global_step,
+        digest=digests.digest(found[0]),
+        slots_digest=digests.digest(found[1]),
+    )
+
+
+# --- checkpoints ---------------------------------------------------------------------------------
+
+
+def after_save(observer, call):
+    """Write `checkpoint_saved` with the global step in the file; others train meanwhile."""
+    session, path = call.argument(1, "sess"), call.result
+    if observer.local.saves or not path:
+        return
+    seconds = time.monotonic() - call.kept
+    graph = getattr(session, "graph", None)
+    step = step_in(observer, graph, path)
+    observer.write("checkpoint_saved", path=str(path), global_step=step, seconds=seconds)
+
+
+def after_restore(observer, call):
+    """Write `restored` with the state in the file."""
+    session, path = call.argument(1, "sess"), call.argument(2, "save_path")
+    if observer.local.restores or not path:
+        return
+    seconds = time.monotonic() - call.kept
+    graph = getattr(session, "graph", None)
+    if graph is None:
+        return
+    step = observer.global_step = step_in(observer, graph, path)
+    weights, slots = variables_of(graph, step_variable(observer, graph))
+    observer.write(
+        "restored",
+        path=checkpoints.path_text(path),
+        global_step=step,
+        iterations=step,
+        seconds=seconds,
+        digest=digest_in(path, weights),
+        slots_digest=digest_in(path, slots),
+    )
+
+
+def step_variable(observer, graph):
+    train_ops = observer.graphs.get(graph) if graph is not None else None
+    return train_ops.global_step if train_ops else None
+
+
+def step_in(observer, graph, path):
+    """Return the global step in a checkpoint."""
+    variable = step_variable(observer, graph)
+    name = variable.op.name if variable is not None else "global_step"
+    stored = reader_of(path)
+    return int(stored.get_tensor(name)) if stored.has_tensor(name) else observer.global_step
+
+
+def digest_in(path, variables):
+    from reference_trainers import digests
+
+    stored = reader_of(path)
+    names = [v.op.name for v in variables]
+    if not all(map(stored.has_tensor, names)):
+        return ""
+    return digests.digest([stored.get_tensor(name) for name in names])
+
+
+def reader_of(path):
+    checkpoint_utils = loaded("tensorflow.python.training.checkpoint_utils")
+    return checkpoint_utils.load_checkpoint(checkpoints.path_text(path))
+
+
+def after_evaluate(observer, call):
+    """Write `evaluated` for the evaluation of a checkpoint by an Estimator."""
+    metrics = dict(call.result or {})
+    step = int(metrics.pop("global_step", observer.global_step))
+    found = {name: float(value) for name, value in metrics.items()}
+    observer.write("evaluated", global_step=step, metrics=found)

@@ -1,0 +1,395 @@
+"""Tests of the observer without TensorFlow: it runs programs unharmed, and its hooks are guarded.
+
+Modules that have TensorFlow's shape replace TensorFlow where steps are counted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from suite.harness.core.paths import ROOT, TASK_SIDE
+
+OBSERVE = str(TASK_SIDE / "observe.py")
+
+
+class Programs:
+    """Run programs plainly and under the observer, in one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.events = directory / "events.jsonl"
+
+    def write(self, name: str, body: str) -> Path:
+        path = self.directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(body))
+        return path
+
+    def run(self, *command: str, **env: str) -> subprocess.CompletedProcess[str]:
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("TRAINER_")}
+        inherited.update(PYTHONPATH=str(ROOT), PYTHONDONTWRITEBYTECODE="1")
+        return subprocess.run(
+            [sys.executable, *command],
+            capture_output=True,
+            text=True,
+            cwd=self.directory,
+            env={**inherited, **env},
+        )
+
+    def observe(self, *command: str, **env: str) -> subprocess.CompletedProcess[str]:
+        settings = {"TRAINER_EVENTS": str(self.events), "TRAINER_ATTEMPT": "1", **env}
+        return self.run(OBSERVE, "--task", "worker/1", *command, **settings)
+
+    def history(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.events.read_text().splitlines()]
+
+    def of(self, name: str) -> list[dict[str, Any]]:
+        return [event for event in self.history() if event["event"] == name]
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Programs:
+    return Programs(tmp_path)
+
+
+SHOW = """
+    import os, sys
+    import helper
+    print(sys.argv, sys.orig_argv[1:], sys.path[0], __file__, __name__)
+    print(sys.modules["__main__"].__dict__ is globals(), __spec__, __package__)
+    print(sorted(name for name in os.environ if name.startswith("TRAINER_")))
+    print([entry for entry in sys.path if entry.endswith("task_side")])
+"""
+
+
+@pytest.mark.parametrize("module", [False, True], ids=["file", "module"])
+def test_a_program_sees_what_it_sees_alone(programs: Programs, module: bool):
+    programs.write("tools/helper.py", "")
+    programs.write("helper.py", "")
+    program = programs.write("tools/show.py", SHOW)
+    how = ["-m", "tools.show"] if module else [str(program)]
+    alone = programs.run(*how, "--task", "a b")
+    own = ["--module", "tools.show"] if module else [str(program)]
+    observed = programs.observe(*own, "--task", "a b")
+    assert alone.returncode == 0, alone.stderr
+    if module:  # the value of __spec__ has an address
+        alone_lines, lines = (p.stdout.splitlines() for p in (alone, observed))
+        assert alone_lines[0] == lines[0]
+        assert alone_lines[2:] == lines[2:]
+    else:
+        assert observed.stdout == alone.stdout
+    assert (observed.stderr, observed.returncode) == ("", 0)
+
+
+ENDS = {
+    "code": "import sys; sys.exit(3)",
+    "message": "import sys; sys.exit('a message')",
+    "none": "raise SystemExit",
+    "error": "def f():\n    raise ValueError('broken')\nf()",
+    "cause": "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    raise KeyError('b') from e",
+    "syntax": "x = = 1",
+    "import": "import no_such_module_anywhere",
+    "hook": "import sys\nsys.excepthook = lambda *a: print(a[0], file=sys.stderr)\n1 / 0",
+    "exit at once": "import os; os._exit(5)",
+    "interrupt": "raise KeyboardInterrupt",
+    "late": "import atexit; atexit.register(print, 'late'); print('early')",
+}
+
+
+@pytest.mark.parametrize("body", ENDS.values(), ids=ENDS)
+def test_a_program_ends_as_it_does_alone(programs: Programs, body: str):
+    program = str(programs.write("program.py", body))
+    alone, observed = programs.run(program), programs.observe(program)
+    assert observed.returncode == alone.returncode
+    assert observed.stdout == alone.stdout
+    assert observed.stderr == alone.stderr
+    assert len(programs.of("finished")) == (alone.returncode == 0)
+
+
+def test_a_missing_program_is_reported_as_by_the_interpreter(programs: Programs):
+    alone, observed = programs.run("nothing.py"), programs.observe("nothing.py")
+    assert (observed.returncode, observed.stderr) == (alone.returncode, alone.stderr)
+    assert programs.observe("--module", "nothing").returncode == 1
+
+
+def test_signals_end_a_program_as_they_do_alone(programs: Programs):
+    body = "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"
+    program = str(programs.write("program.py", body))
+    assert programs.observe(program).returncode == -signal.SIGTERM
+    assert not programs.of("finished")
+
+
+def test_start_and_end_are_reported(programs: Programs):
+    program = programs.write("train.py", "")
+    programs.observe(str(program))
+    started, finished = programs.history()
+    assert (started["event"], finished["event"]) == ("started", "finished")
+    assert (started["task"], started["attempt"], started["trainer"]) == ("worker/1", 1, "train")
+    assert started["pid"] > 0
+
+
+def test_a_program_that_works_in_a_thread_has_not_finished_before(programs: Programs):
+    body = """
+        import threading, time
+        def work():
+            open("begun", "w").close()
+            threading.Event().wait(0.3)
+            print("worked at", time.monotonic())
+        threading.Thread(target=work).start()
+    """
+    done = programs.observe(str(programs.write("program.py", body)))
+    worked_s = float(done.stdout.split()[-1])
+    assert programs.of("finished")[0]["time_s"] > worked_s
+
+
+def test_children_report_nothing(programs: Programs):
+    body = """
+        import os, subprocess, sys
+        show = "import os; print(sorted(os.environ))"
+        print(subprocess.check_output([sys.executable, "-c", show]))
+        if os.fork() == 0:
+            sys.exit(0)
+        os.wait()
+        if os.fork() == 0:
+            os._exit(0)
+        os.wait()
+    """
+    done = programs.observe(str(programs.write("program.py", body)))
+    assert done.returncode == 0, done.stderr
+    assert "TRAINER_" not in done.stdout
+    assert [e["event"] for e in programs.history()] == ["started", "finished"]
+
+
+def test_without_an_event_file_the_program_runs_all_the_same(programs: Programs):
+    program = programs.write("program.py", "print('ran')")
+    done = programs.run(OBSERVE, "--task", "worker/0", str(program))
+    assert (done.stdout, done.stderr, done.returncode) == ("ran\n", "", 0)
+
+
+# --- hooks ---------------------------------------------------------------------------------------
+
+# A package with TensorFlow's shape: a function that may be traced, an optimizer, a strategy.
+PYTHON = "tensorflow/python/"
+TENSORFLOW = {
+    "tensorflow/__init__.py": """
+        from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+        from tensorflow.python.checkpoint.checkpoint import Checkpoint
+        from tensorflow.python.saved_model.save import save
+    """,
+    PYTHON + "__init__.py": "",
+    PYTHON + "eager/__init__.py": "",
+    PYTHON + "eager/context.py": "executing_eagerly = lambda: True",
+    PYTHON + "eager/polymorphic_function/__init__.py": "",
+    PYTHON + "eager/polymorphic_function/polymorphic_function.py": '''
+        """A function that calls its Python function, which updates when it is called."""
+        import tensorflow.python.eager.context
+        import tensorflow.python.framework.ops
+        class Function:
+            def __init__(self, function):
+                self.function = function
+            def __call__(self, *args):
+                "Call it."
+                return self.function(*args)
+            def get_concrete_function(self):
+                pass
+    ''',
+    PYTHON + "framework/__init__.py": "",
+    PYTHON + "framework/ops.py": "from contextlib import nullcontext as init_scope",
+    PYTHON + "checkpoint/__init__.py": "",
+    PYTHON + "checkpoint/checkpoint.py": """
+        class Checkpoint:
+            def _write(self, file_prefix, options=None):
+                return file_prefix
+            save = lambda self, path: self._write(path + "-1")
+            def restore(self, save_path):
+                pass
+            read = restore
+    """,
+    PYTHON + "saved_model/__init__.py": "",
+    PYTHON + "saved_model/save.py": "def save(obj, export_dir):\n    return 1 / obj",
+    "keras/__init__.py": "",
+    "keras/src/__init__.py": "",
+    "keras/src/optimizers/__init__.py": "",
+    "keras/src/optimizers/optimizer.py": """
+        import numpy as np
+        class Variable:
+            def __init__(self, value):
+                self.value = value
+            def numpy(self):
+                return np.array(self.value)
+        class Optimizer:
+            def __init__(self):
+                self.iterations = Variable(0)
+                self.variables = [self.iterations]
+            def apply_gradients(self, grads_and_vars):
+                for gradient, variable in grads_and_vars:
+                    variable.value -= gradient
+                self.iterations.value += 1
+    """,
+}
+TRAIN = """
+    import tensorflow as tf
+    from keras.src.optimizers.optimizer import Optimizer, Variable
+    weight, optimizer = Variable(1.0), Optimizer()
+    def update(times):
+        for _ in range(times):
+            optimizer.apply_gradients(zip([0.25], [weight]))
+    step = tf.Function(update)
+"""
+
+
+def train(programs: Programs, body: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Observe a program that begins with TRAIN."""
+    for name, text in TENSORFLOW.items():
+        programs.write(name, text)
+    program = programs.write("train.py", textwrap.dedent(TRAIN) + textwrap.dedent(body))
+    return programs.observe(str(program), **env)
+
+
+def steps(programs: Programs) -> list[tuple[int, int]]:
+    return [(e["step"], e["global_step"]) for e in programs.of("step")]
+
+
+@pytest.mark.parametrize(
+    ("body", "made"),
+    [
+        ("for _ in range(5): step(1)", 5),
+        ("for _ in range(5): step(3)", 15),
+        ("for times in (1, 2, 1, 2, 1): step(times)", 7),
+        ("step(1); step(0); step(1)", 2),
+        ("for _ in range(4): update(1)", 4),
+        ("tf.Function(lambda: step(1))()", 1),
+        ("tf.Function(lambda: None)(); step(1)", 1),
+    ],
+    ids=["one", "three", "changing", "none", "eager", "nested", "other"],
+)
+def test_steps_are_the_updates_of_the_optimizer(programs: Programs, body: str, made: int):
+    done = train(programs, body)
+    assert done.returncode == 0, done.stderr
+    assert steps(programs) == [(n, n) for n in range(1, made + 1)]
+    (finished,) = programs.of("finished")
+    assert (finished["steps"], finished["global_step"]) == (made, made)
+    first, last = programs.of("weights")
+    assert (first["when"], last["when"], last["iterations"]) == ("initial", "final", made)
+    assert first["digest"] != last["digest"]
+    assert not programs.of("hook_failed")
+
+
+def test_a_count_that_differs_is_reported_and_ends_the_steps(programs: Programs):
+    """The fourth call makes more steps than the probed ones."""
+    body = """
+        for times in (1, 1, 1, 2):
+            step(times)
+        tf.Checkpoint().save("model")
+        step(1)
+    """
+    done = train(programs, body)
+    assert done.returncode == 0, done.stderr
+    assert [n for n, _ in steps(programs)] == [1, 2, 3, 4]
+    (failed,) = programs.of("hook_failed")
+    assert failed["hook"] == "step"
+    assert failed["error"] == "4 steps were counted, the program's count is 5"
+
+
+def test_a_restore_is_reported_with_the_state_before_the_next_step(programs: Programs):
+    body = """
+        step(1)
+        tf.Checkpoint().restore("model-7")
+        optimizer.iterations.value = 7
+        step(1)
+    """
+    train(programs, body)
+    (restored,) = programs.of("restored")
+    assert (restored["path"], restored["global_step"]) == ("model-7", 7)
+    assert steps(programs) == [(1, 1), (2, 8)]
+
+
+def test_saves_are_reported_once(programs: Programs):
+    train(programs, "step(1); tf.Checkpoint().save('model')")
+    (saved,) = programs.of("checkpoint_saved")
+    assert (saved["path"], saved["global_step"]) == ("model-1", 1)
+
+
+def test_programs_that_train_see_hooked_functions_as_they_are(programs: Programs):
+    body = """
+        import inspect
+        print(inspect.signature(tf.Checkpoint._write), tf.Function.__call__.__doc__)
+        print(tf.save is __import__("sys").modules["tensorflow.python.saved_model.save"].save)
+    """
+    done = train(programs, body)
+    assert done.stdout == "(self, file_prefix, options=None) Call it.\nTrue\n"
+
+
+def test_an_error_of_a_hooked_function_is_the_programs(programs: Programs):
+    done = train(programs, "tf.save(0, 'export')")
+    lines = done.stderr.splitlines()
+    assert lines[-1] == "ZeroDivisionError: division by zero"
+    assert not any("training_observer" in line for line in lines)
+    assert not programs.of("exported")
+
+
+def test_a_hook_that_raises_is_reported_once_and_switched_off(programs: Programs):
+    """An optimizer with a count that cannot be read."""
+    body = """
+        optimizer.iterations.numpy = lambda: None
+        for _ in range(3):
+            step(1)
+        print(weight.value)
+    """
+    done = train(programs, body)
+    assert (done.stdout, done.returncode) == ("0.25\n", 0)
+    failed = [e["hook"] for e in programs.of("hook_failed")]
+    assert failed
+    assert len(set(failed)) == len(failed)
+    assert not steps(programs)
+
+
+def test_installed_and_missing_hooks_are_listed_once(programs: Programs):
+    train(programs, "step(1)")
+    (observing,) = programs.of("observing")
+    assert "Function.__call__" in observing["hooks"]
+    assert "Checkpoint._write" in observing["hooks"]
+    assert "GradientTape.gradient" in observing["missing"]
+    assert not set(observing["hooks"]) & set(observing["missing"])
+
+
+def test_a_lost_peer_is_reported(programs: Programs):
+    body = """
+        class UnavailableError(Exception): pass
+        step(1)
+        raise UnavailableError("Socket closed")
+    """
+    done = train(programs, body)
+    assert done.returncode == 1
+    (lost,) = programs.of("peer_lost")
+    assert lost["error"] == "UnavailableError: Socket closed"
+
+
+def test_a_lost_peer_is_reported_by_a_program_that_exits_at_once(programs: Programs):
+    body = """
+        import os
+        class AbortedError(Exception): pass
+        try:
+            raise AbortedError("gone")
+        except AbortedError:
+            os._exit(9)
+    """
+    assert train(programs, body).returncode == 9
+    assert [e["error"] for e in programs.of("peer_lost")] == ["AbortedError: gone"]
+
+
+def test_the_role_comes_from_tf_config_without_a_strategy(programs: Programs):
+    config = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
+    train(programs, "step(1)", TF_CONFIG=json.dumps(config))
+    (joined,) = programs.of("joined")
+    assert (joined["cluster"], joined["workers"]) == (config["cluster"], 2)
+    assert joined["chief"] is False
