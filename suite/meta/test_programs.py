@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,14 +12,16 @@ from types import SimpleNamespace
 import pytest
 
 from reference_trainers import TRAINERS, Trainer
-from suite.harness.checks import accounting
+from suite.harness.checks import accounting, checkpoints
 from suite.harness.cluster.launch_spec import OBSERVE, Plan
+from suite.harness.cluster.launcher import Engine
 from suite.harness.core.errors import BadInput, CheckFailed, HarnessError, NotExamined
 from suite.harness.core.history import Event
 from suite.harness.core.settings import Settings
 from suite.harness.core.topology import Topology
 from suite.harness.pytest_plugin import fixtures
 from suite.harness.pytest_plugin.parametrization import Needs, select
+from suite.harness.scenarios import fault_free
 from suite.harness.tables import programs
 from suite.meta.histories import history
 
@@ -284,3 +288,31 @@ def test_shell_script_is_started_without_an_interpreter(tmp_path: Path):
     assert (row.level, row.spawn, row.python) == ("black box", "exec", False)
     plan = plan_of(row)
     assert plan.command(plan.topology.tasks[0]) == str(path)
+
+
+def test_program_may_remove_its_backup_but_not_keep_a_save_of_another_worker(tmp_path: Path):
+    row = row_of(tmp_path, ARGS.format("[]"))
+    kept = tmp_path / "worker-1"
+    saves = [
+        (f"worker/{i}", "checkpoint_saved", {"path": f"{tmp_path}/worker-{i}"}) for i in (0, 1)
+    ]
+    run = replace(history(*saves), trainer=row)
+    checkpoints.only_chief_keeps(run)
+    kept.mkdir()
+    with pytest.raises(CheckFailed, match="paths of checkpoint_saved that remain"):
+        checkpoints.only_chief_keeps(run)
+
+
+def test_program_that_leaves_no_checkpoint_is_not_examined_for_resuming(tmp_path: Path):
+    saved = history(("worker/0", "checkpoint_saved", {"path": str(tmp_path / "ckpt-1")}))
+    run = replace(saved, trainer=row_of(tmp_path, ARGS.format("[]")))
+    with pytest.raises(NotExamined, match="no checkpoint is left"):
+        fault_free.must_leave_checkpoint(run)
+    (tmp_path / "ckpt-1.index").touch()
+    fault_free.must_leave_checkpoint(run)
+
+
+def test_scripts_find_the_interpreter_first(fake_engine: Engine):
+    path = fake_engine.activated()["PATH"].split(os.pathsep)
+    assert path[0] == str(Path(sys.executable).parent)
+    assert os.pathsep.join(path[1:]) == os.environ["PATH"]

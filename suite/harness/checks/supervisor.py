@@ -11,9 +11,10 @@ from suite.harness.checks.assertions import (
     require,
     some,
 )
-from suite.harness.checks.checkpoints import chief, remains
+from suite.harness.checks.checkpoints import chief
 from suite.harness.checks.parameter_servers import GOING_ON, steps_without
 from suite.harness.core.history import Run
+from suite.harness.core.paths import remains
 
 
 @check

@@ -138,6 +138,11 @@ class Engine:
             "PYTHONFAULTHANDLER": "1",
         }
 
+    def activated(self) -> dict[str, str]:
+        """Return PATH with the interpreter's directory first, for scripts that call `python`."""
+        directories = (os.path.dirname(self.python), self.inherited.get("PATH", os.defpath))
+        return {"PATH": os.pathsep.join(directories)}
+
     def connect(self, flavor: str) -> ClusterInit:
         isolate = self.network.kind == NAMESPACE
         while True:
@@ -199,6 +204,7 @@ class Engine:
             working_directory.mkdir()
             given.setdefault("model-dir", working_directory / "model")
             given = {name: value for name, value in given.items() if name in trainer.flags}
+            env = {**self.activated(), **(env or {})}
         gpus = assign_gpus(self.gpus, topology.workers, trainer.devices)
         plan = Plan(
             trainer=trainer,

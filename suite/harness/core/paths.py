@@ -1,4 +1,4 @@
-"""Directories outside the run directory: with a short path for sockets, or private to this user."""
+"""Paths: directories outside the run directory, and what is left of a save."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ SOCKET_PATH_BYTES = 107  # AF_UNIX has 108 bytes for a path, the last of them is
 # Longest socket path below: that of Python's multiprocessing in a task. The zygote's is shorter.
 LONGEST_BELOW = "/tfdc-xxxxxxxx/pymp-xxxxxxxx/listener-xxxxxxxx"
 SHORT = ("/tmp", "/dev/shm")
+
+
+def remains(path: str) -> bool:
+    """Return True if a directory, or a checkpoint whose files start with that path, exists."""
+    wanted = Path(path)
+    return wanted.exists() or any(wanted.parent.glob(wanted.name + ".*"))
 
 
 def short_directory() -> Path:

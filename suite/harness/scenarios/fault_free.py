@@ -16,8 +16,10 @@ from typing import Any
 
 from reference_trainers import BY_NAME, Trainer
 from suite.harness.cluster.cluster import Cluster
+from suite.harness.core.errors import NotExamined
 from suite.harness.core.history import Run
 from suite.harness.core.outcomes import Compared, Continued, Moved, UnexpectedTask
+from suite.harness.core.paths import remains
 from suite.harness.scenarios.base import (
     FEW,
     TEST,
@@ -317,7 +319,16 @@ def continued(launch: Launch) -> Continued:
         flags = work(launch, epochs=epochs, steps_per_epoch=10, optimizer="momentum")
         return complete(launch, flags=flags, model_dir=launch.directory / "model")
 
-    return Continued(until(1), until(2))
+    first = until(1)
+    must_leave_checkpoint(first)
+    return Continued(first, until(2))
+
+
+def must_leave_checkpoint(run: Run) -> None:
+    """Raise NotExamined if a user's program removes its checkpoints, as BackupAndRestore does."""
+    saves = run.of("checkpoint_saved", run.drivers[0])
+    if run.trainer.of_user and not any(remains(e["path"]) for e in saves):
+        raise NotExamined("no checkpoint is left when its run ends")
 
 
 def resharded(launch: Launch) -> Continued:
