@@ -392,13 +392,14 @@ def ends(launch: FakeCase) -> Run:
     return history(*((task, "exited", {"code": code, **exited}) for task in TASKS))
 
 
-def terminated(launch: FakeCase) -> Run:
-    """Return two programs that get SIGTERM; one may ignore the signal until it is killed."""
+def terminated(launch: FakeCase) -> Compared:
+    """Return two programs that get SIGTERM, and may ignore the signal until they are killed."""
     ignores = launch.defect == "ignores_sigterm"
     asked = [(task, "fault_started", {"fault": "sigterm"}) for task in TASKS]
     exited = {"code": None, "signal": 9 if ignores else 15, "ended_by_harness": True}
     run = history(*asked, *((task, "exited", exited) for task in TASKS))
-    return replace(run, events=tuple(replace(e, time_s=e.time_s / 10) for e in run.events))
+    quick = tuple(replace(e, time_s=e.time_s / 10) for e in run.events)
+    return Compared(replace(run, events=quick), run)
 
 
 def observed(launch: FakeCase) -> Compared:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from reference_trainers import TRAINERS, Trainer
-from suite.harness.checks import accounting, checkpoints
+from suite.harness.checks import accounting, checkpoints, restart
 from suite.harness.cluster.launch_spec import OBSERVE, Plan
 from suite.harness.cluster.launcher import Engine
 from suite.harness.core.errors import BadInput, CheckFailed, HarnessError, NotExamined
@@ -316,3 +316,13 @@ def test_scripts_find_the_interpreter_first(fake_engine: Engine):
     path = fake_engine.activated()["PATH"].split(os.pathsep)
     assert path[0] == str(Path(sys.executable).parent)
     assert os.pathsep.join(path[1:]) == os.environ["PATH"]
+
+
+@pytest.mark.parametrize(("steps", "ignored"), [(20, True), (7, False)])
+def test_program_that_makes_all_steps_has_ignored_sigterm(steps: int, ignored: bool):
+    asked = ("worker/0", "fault_started", {"fault": "sigterm"})
+    exited = ("worker/0", "exited", {"code": 0, "signal": None})
+    run = history(asked, ("worker/0", "finished", {"steps": steps}), exited)
+    whole = history(("worker/0", "finished", {"steps": 20}))
+    with pytest.raises(CheckFailed, match="to its end") if ignored else contextlib.nullcontext():
+        restart.signal_ends_in_time(run, whole, 30.0)

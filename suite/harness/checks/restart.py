@@ -66,8 +66,11 @@ def peers_fail_in_time(run: Run, limit_s: float) -> None:
 
 
 @check
-def signal_ends_in_time(run: Run, limit_s: float) -> None:
-    """Require that every driver that got a signal to end exits by itself within the limit."""
+def signal_ends_in_time(run: Run, reference: Run, limit_s: float) -> None:
+    """Require that every driver that got a signal to end exits by itself within the limit.
+
+    A driver that makes all the steps of the undisturbed run has ignored the signal.
+    """
     asked = {e.task: e for e in some("signal", run.of("fault_started"))}
     for task in asked:
         exits = [e for e in run.of("exited", task) if e.time_s > asked[task].time_s]
@@ -76,6 +79,12 @@ def signal_ends_in_time(run: Run, limit_s: float) -> None:
         require(
             after_s <= limit_s and not killed,
             f"{task} ran on for {limit_s:.1f} s after {asked[task]['fault']}, and had to be killed",
+        )
+        finished = run.of("finished", task)
+        whole = [e["steps"] for e in reference.of("finished", task)]
+        require(
+            not finished or finished[-1]["steps"] not in whole,
+            f"{task} trained to its end after {asked[task]['fault']}",
         )
 
 

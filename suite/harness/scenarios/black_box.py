@@ -1,16 +1,16 @@
-"""Scenarios for programs of which nothing is known but their processes.
-
-Without events the harness cannot see when a program trains. A signal is sent when half the time
-that a run without faults took has passed.
-"""
+"""End a user's program by SIGTERM: in training, or without events at half its usual time."""
 
 from __future__ import annotations
 
 import signal
 
+from suite.harness.cluster.cluster import Cluster
+from suite.harness.core.case import Case
+from suite.harness.core.errors import NotExamined
 from suite.harness.core.history import Run
+from suite.harness.core.outcomes import Compared
 from suite.harness.scenarios import crashes
-from suite.harness.scenarios.base import Launch, give_time, work
+from suite.harness.scenarios.base import FEW, Launch, give_time, work
 from suite.harness.scenarios.fault_free import healthy
 
 
@@ -21,12 +21,37 @@ def half_s(launch: Launch) -> float:
     return (min(run.exit_of(task).time_s for task in run.drivers) - began_s) / 2  # type: ignore[union-attr]
 
 
-def terminated(launch: Launch) -> Run:
-    """Send SIGTERM to all drivers halfway, as a scheduler does, and kill those that ignore it."""
+def terminated(launch: Launch) -> Compared:
+    """Send SIGTERM to all drivers in training, as a scheduler does; kill those that ignore it."""
+    with launch(flags=work(launch)) as cluster:
+        held = cluster.drivers[-1]
+        crashes.start_until(cluster, held, FEW)
+        return _end(launch, cluster)
+
+
+def terminated_halfway(launch: Launch) -> Compared:
+    """Do the same to a program without events, when half the usual time has passed."""
     with launch(flags=work(launch)) as cluster:
         cluster.start()
         give_time(cluster, half_s(launch), lambda run: any(map(run.exit_of, run.drivers)))
-        for task in set(cluster.drivers) & set(cluster.alive()):
-            cluster.signal(task, signal.SIGTERM, fault="sigterm")
-        crashes.end_of_peers(launch, cluster, list(cluster.drivers))
-        return cluster.run()
+        return _end(launch, cluster)
+
+
+def _end(launch: Launch, cluster: Cluster) -> Compared:
+    alive = set(cluster.drivers) & set(cluster.alive())
+    if not alive:
+        raise NotExamined("it ended before half the time of its run without faults had passed")
+    for task in alive:
+        cluster.signal(task, signal.SIGTERM, fault="sigterm")
+    for task in cluster.drivers:
+        cluster.let_go(task)
+    crashes.end_of_peers(launch, cluster, list(cluster.drivers))
+    return Compared(cluster.run(), launch.outcome(healthy))
+
+
+def _reports_steps(case: Case) -> bool:
+    return case.trainer.level != "black box" and "step" in case.trainer.events
+
+
+terminated.means = _reports_steps  # type: ignore[attr-defined]
+terminated_halfway.means = lambda case: not _reports_steps(case)  # type: ignore[attr-defined]
