@@ -8,6 +8,6 @@ from suite.harness.scenarios import black_box
 
 
 @pytest.mark.cases(of_user=True, level="black box")
-@scenario(black_box.terminated, black_box.terminated_halfway)
+@scenario(black_box.terminated, black_box.terminated_early)
 def test_sigterm_ends_every_task(outcome, deadlines):
     restart.signal_ends_in_time(outcome.run, outcome.reference, deadlines.exit_s)
