@@ -1,4 +1,4 @@
-"""End a user's program by SIGTERM: in training, or without events after a quarter of its usual time."""
+"""End a program of a user by SIGTERM: in training, or, without events, early in its run."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ def terminated(launch: Launch) -> Compared:
 
 def terminated_early(launch: Launch) -> Compared:
     """Do the same to a program without events, when a quarter of the usual time has passed."""
+    wait_s = quarter_s(launch)  # waits for that run, so before the start
     with launch(flags=work(launch)) as cluster:
         cluster.start()
-        give_time(cluster, quarter_s(launch), lambda run: any(map(run.exit_of, run.drivers)))
+        give_time(cluster, wait_s, lambda run: any(map(run.exit_of, run.drivers)))
         return _end(launch, cluster)
 
 
