@@ -7,8 +7,6 @@ sums over workers is a collective. Standard library and numpy only, Python 3.8.
 import hashlib
 import sys
 
-import numpy as np
-
 DTENSOR = "tensorflow.dtensor.python.api"
 
 
@@ -16,6 +14,8 @@ def digest(arrays):
     """Return sha256 (hex) over the arrays' bytes in order, without names; "" without arrays."""
     if not arrays:
         return ""
+    import numpy as np  # an observed program may set variables before it imports numpy
+
     total = hashlib.sha256()
     for array in arrays:
         total.update(np.ascontiguousarray(array).data)
@@ -57,13 +57,13 @@ def copies(variables):
     return [digest([copy.numpy() for copy in held]) for held in by_device]
 
 
-def state(variables, optimizer):
-    """Return the state of a Keras optimizer: `iterations`, `digest` (of weights), `slots_digest`.
+def state(iterations, weights, slots):
+    """Return the state of a training: `iterations`, `digest` (of weights) and `slots_digest`.
 
-    `variables`: the weights that it trains.
+    `weights` and `slots` are variables.
     """
     return {
-        "iterations": int(optimizer.iterations.numpy()),
-        "digest": digest(values(variables)),
-        "slots_digest": digest(values(slots(optimizer))),
+        "iterations": iterations,
+        "digest": digest(values(weights)),
+        "slots_digest": digest(values(slots)),
     }

@@ -216,4 +216,6 @@ def state(model, optimizer=None):
 
     `optimizer`: for a model that is not compiled.
     """
-    return digests.state(model.trainable_variables, optimizer or model.optimizer)
+    optimizer = optimizer or model.optimizer
+    iterations = int(optimizer.iterations.numpy())
+    return digests.state(iterations, model.trainable_variables, digests.slots(optimizer))

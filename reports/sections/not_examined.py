@@ -1,8 +1,8 @@
-"""What a run could not examine of the programs of users, and what would make it so."""
+"""Tests that could not examine a program of a user, and what would let them."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,13 +27,13 @@ def program(row: Mapping[str, Any]) -> str:
 def table(run: RunFrames) -> Table:
     """Return one line for each program and remedy; no rows if everything was examined."""
     of_program = {row["name"]: program(row) for row in run.info.get("programs", ())}
-    entries = run.info.get("not_examined", ())
-    counts = Counter((entry["trainer"], entry["reason"]) for entry in entries)
+    tests: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for entry in run.info.get("not_examined", ()):
+        tests[entry["trainer"], entry["reason"]].append(entry["test"])
     rows = []
-    for (trainer, reason), count in counts.items():
-        same = [e["test"] for e in entries if (e["trainer"], e["reason"]) == (trainer, reason)]
-        properties = ", ".join(sorted({property_of(test) for test in same}))
-        rows.append(Row(of_program.get(trainer) or trainer, (str(count), properties, reason)))
+    for (trainer, reason), same in tests.items():
+        properties = ", ".join(sorted(set(map(property_of, same))))
+        rows.append(Row(of_program.get(trainer) or trainer, (str(len(same)), properties, reason)))
     rows.sort(key=lambda row: row.group)
     return Table("Not examined", COLUMNS, tuple(rows), NOTE)
 

@@ -4,10 +4,10 @@ import pytest
 
 from suite.harness.checks import restart
 from suite.harness.pytest_plugin.parametrization import scenario
-from suite.harness.scenarios import black_box
+from suite.harness.scenarios import termination
 
 
 @pytest.mark.cases(of_user=True, level="black box")
-@scenario(black_box.terminated, black_box.terminated_early)
+@scenario(termination.terminated, termination.terminated_early)
 def test_sigterm_ends_every_task(outcome, deadlines):
     restart.signal_ends_in_time(outcome.run, outcome.reference, deadlines.exit_s)

@@ -8,7 +8,7 @@ import pytest
 
 from suite.harness.core.errors import BadInput
 from suite.harness.faults import matrix
-from suite.harness.scenarios import black_box
+from suite.harness.scenarios import termination
 from suite.harness.scenarios.reproductions import reproductions
 from suite.harness.tables.expectations import Expectations, Row
 from suite.meta import sources
@@ -44,7 +44,7 @@ def row(**fields) -> Row:
 
 
 def test_the_table_is_in_order_and_names_what_exists():
-    functions = [*reproductions(), black_box.terminated]
+    functions = [*reproductions(), termination.terminated]
     scenes = [scene.__name__ for scene in functions] + [row.name for row in matrix.ROWS]
     assert Expectations.load().check_against(sources.tests(), scenes=scenes) == []
 

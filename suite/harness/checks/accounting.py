@@ -69,10 +69,10 @@ def epochs_accounted(run: Run) -> None:
     for task in run.drivers:
         epochs = some(f"epoch of {task}", run.of("epoch", task))
         numbers = [e["epoch"] for e in epochs]
-        again = [n for n, number in enumerate(numbers) if number == 1] or [0]
-        starts = again if run.trainer.of_user else [0]
-        ends = [*starts[1:], len(numbers)]
-        wanted = [n for a, b in zip(starts, ends, strict=True) for n in range(1, b - a + 1)]
+        wanted: list[int] = []
+        for number in numbers:
+            starts_over = not wanted or (run.trainer.of_user and number == 1)
+            wanted.append(1 if starts_over else wanted[-1] + 1)
         equal(f"epochs of {task}", numbers, wanted)
         steps = Counter(_epoch_of(e, epochs) for e in run.of("step", task))
         for number, epoch in enumerate(epochs):

@@ -7,6 +7,7 @@ evaluations there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,13 @@ def _relative(run: Run, event: Event) -> str:
     return str(Path(event["path"]).relative_to(flag_value(run, "model-dir")))
 
 
+def _sides_equal(what: str, run: Run, reference: Run, of: Callable[[Run, str], object]) -> None:
+    """Require that `of(side, task)` is the same for both sides; `what` names it, with `{task}`."""
+    _hooks_work(run)
+    for task in run.drivers:
+        equal(what.format(task=task), of(run, task), of(reference, task))
+
+
 def _metrics_equal(what: str, found: dict[str, float], wanted: dict[str, float]) -> None:
     equal(f"names of {what}", sorted(found), sorted(wanted))
     for name, value in wanted.items():
@@ -36,13 +44,13 @@ def _metrics_equal(what: str, found: dict[str, float], wanted: dict[str, float])
 @check
 def observed_steps_equal(run: Run, reference: Run) -> None:
     """Require the same steps of each driver, in the same order, with the same global steps."""
-    _hooks_work(run)
-    for task in run.drivers:
-        sides = [
-            [(e["step"], e["global_step"]) for e in some(f"step of {task}", side.of("step", task))]
-            for side in (run, reference)
+
+    def steps(side: Run, task: str) -> list[tuple[int, int]]:
+        return [
+            (e["step"], e["global_step"]) for e in some(f"step of {task}", side.of("step", task))
         ]
-        equal(f"(step, global step) of {task}", *sides)
+
+    _sides_equal("(step, global step) of {task}", run, reference, steps)
 
 
 @check
@@ -66,18 +74,15 @@ def observed_saves_equal(run: Run, reference: Run) -> None:
 @check
 def observed_restores_equal(run: Run, reference: Run) -> None:
     """Require the same restores, with the same state after them."""
-    _hooks_work(run)
-    for task in run.drivers:
-        sides: list[list[tuple[Any, ...]]] = []
-        for side in (run, reference):
-            restores = some(f"restore of {task}", side.of("restored", task))
-            sides.append(
-                [
-                    (_relative(side, e), e["global_step"], e["iterations"], e["digest"])
-                    for e in restores
-                ]
-            )
-        equal(f"(path, global step, iterations, digest) of {task}'s restores", *sides)
+
+    def restores(side: Run, task: str) -> list[tuple[Any, ...]]:
+        return [
+            (_relative(side, e), e["global_step"], e["iterations"], e["digest"])
+            for e in some(f"restore of {task}", side.of("restored", task))
+        ]
+
+    what = "(path, global step, iterations, digest) of {task}'s restores"
+    _sides_equal(what, run, reference, restores)
 
 
 @check
@@ -113,23 +118,22 @@ def observed_epochs_equal(run: Run, reference: Run) -> None:
 @check
 def observed_cluster_equal(run: Run, reference: Run) -> None:
     """Require that `joined` has the same size of the cluster, chief, backend and replicas."""
-    _hooks_work(run)
-    for task in run.drivers:
-        sides = []
-        for side in (run, reference):
-            joined = some(f"joined event of {task}", side.of("joined", task))[-1]
-            jobs = {job: len(hosts) for job, hosts in joined["cluster"].items()}
-            sides.append((jobs, *(joined[k] for k in ("workers", "chief", "backend", "replicas"))))
-        equal(f"(jobs, workers, chief, backend, replicas) of {task}", *sides)
+
+    def cluster(side: Run, task: str) -> tuple[Any, ...]:
+        joined = some(f"joined event of {task}", side.of("joined", task))[-1]
+        jobs = {job: len(hosts) for job, hosts in joined["cluster"].items()}
+        return jobs, *(joined[k] for k in ("workers", "chief", "backend", "replicas"))
+
+    what = "(jobs, workers, chief, backend, replicas) of {task}"
+    _sides_equal(what, run, reference, cluster)
 
 
 @check
 def observed_end_equals(run: Run, reference: Run) -> None:
     """Require that `finished` has the same number of steps and global step."""
-    _hooks_work(run)
-    for task in run.drivers:
-        sides = []
-        for side in (run, reference):
-            finished = some(f"finished event of {task}", side.of("finished", task))[-1]
-            sides.append((finished["steps"], finished["global_step"]))
-        equal(f"(steps, global step) at the end of {task}", *sides)
+
+    def end(side: Run, task: str) -> tuple[int, int]:
+        finished = some(f"finished event of {task}", side.of("finished", task))[-1]
+        return finished["steps"], finished["global_step"]
+
+    _sides_equal("(steps, global step) at the end of {task}", run, reference, end)

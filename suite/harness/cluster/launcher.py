@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -200,7 +199,8 @@ class Engine:
         given.update(flags or {})
         working_directory = None
         if trainer.of_user:
-            working_directory = (directory or Path(tempfile.mkdtemp())) / f"work-{numbered}"
+            assert directory, "a program of a user needs a directory to run in"
+            working_directory = directory / f"work-{numbered}"
             working_directory.mkdir()
             given.setdefault("model-dir", working_directory / "model")
             given = {name: value for name, value in given.items() if name in trainer.flags}

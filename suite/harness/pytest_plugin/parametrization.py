@@ -97,15 +97,14 @@ class Needs:
         )
 
 
-def flavors_of(row: Trainer, flavors: Sequence[str]) -> Sequence[str]:
-    return flavors if row.keras else (NO_KERAS,)
+def flavors_of(row: Trainer, wanted: Sequence[str], installed: Sequence[str]) -> Sequence[str]:
+    """Return the flavors that a row is examined with, of those that the test wants.
 
-
-def own_flavor(row: Trainer, installed: Sequence[str]) -> Sequence[str]:
-    """Return the flavor that a user's program imports: Keras 3, unless its source says otherwise.
-
-    Without Keras 3 it is the one of TensorFlow.
+    A user's program is examined with the one that it imports: Keras 3, unless its source says
+    otherwise; without Keras 3, the one of TensorFlow.
     """
+    if not row.of_user:
+        return wanted if row.keras else (NO_KERAS,)
     return next(((name,) for name in (row.flavor, "keras3") if name in installed), installed[:1])
 
 
@@ -137,6 +136,6 @@ def select(
         found += [
             Case(row, backend, keras)
             for backend in requested
-            for keras in (own_flavor(row, installed) if row.of_user else flavors_of(row, flavors))
+            for keras in flavors_of(row, flavors, installed)
         ]
     return found

@@ -64,7 +64,9 @@ class Controller:
         if not carried:
             return
         self.recorder.take(carried)
-        row = carried.get("row", {"verdict": ""})
+        row = carried.get("row")
+        if row is None:
+            return
         # Do not search the diagnosis: a task reports the same error when a fault filled its own
         # disk.
         if row["verdict"] == verdicts.HARNESS_ERROR and DISK_FULL in row["reason"]:

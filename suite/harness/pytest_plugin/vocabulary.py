@@ -14,6 +14,7 @@ from reference_trainers.events import SCHEMA
 from reference_trainers.workload import OPTIONAL_FLAGS
 from suite.harness.core.backends import BY_NAME as BACKENDS
 from suite.harness.core.errors import BadInput
+from suite.harness.core.placeholders import flag_names
 from suite.harness.tables.claims import Claims
 from suite.harness.tables.programs import LENGTH, LEVELS, PLACEHOLDERS
 from suite.harness.tables.toml_schema import did_you_mean
@@ -37,16 +38,11 @@ def check_needs(where: str, needs: Needs, claims: Claims) -> Needs:
     """Return `needs`; raise BadInput for a name that no vocabulary has. `where` names the test."""
     for field, known in vocabularies(claims).items():
         _check(f"{where}: cases({field}=...)", getattr(needs, field), known)
-    _check(f"{where}: cases(controls=...)", needs.controls, (LENGTH, *as_flags(PLACEHOLDERS)))
+    _check(f"{where}: cases(controls=...)", needs.controls, (LENGTH, *flag_names(PLACEHOLDERS)))
     _check(f"{where}: cases(level=...)", [needs.level], LEVELS)
     _check(f"{where}: cases(backends=...)", [needs.backends], (FIRST, EACH))
     _check(f"{where}: cases(flavors=...)", [needs.flavors], (EACH, FIRST, FULL))
     return needs
-
-
-def as_flags(names: Iterable[str]) -> list[str]:
-    """Return the names of Python as those of flags: with dashes."""
-    return [name.replace("_", "-") for name in names]
 
 
 def check_rows(claims: Claims, rows: Iterable[Trainer] = TRAINERS) -> None:

@@ -2,8 +2,7 @@
 
 A program that was not written for the suite takes arguments of its own and reports nothing. The
 approach is read from the names that its source uses, so that the row gets the cluster, promises and
-known deviations of the reference trainer of that approach. The run compares the approach with the
-strategy that the program makes.
+known deviations of the reference trainer of that approach.
 """
 
 from __future__ import annotations
@@ -18,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from reference_trainers import BY_NAME, Trainer
+from suite.harness.core.backends import BY_NAME as BACKENDS
 from suite.harness.core.errors import BadInput
-from suite.harness.core.placeholders import placeholders
+from suite.harness.core.placeholders import flag_names, placeholders
 from suite.harness.core.settings import is_path
 from suite.harness.core.topology import Topology
 from suite.harness.tables.toml_schema import check_keys, did_you_mean, read_toml
@@ -174,14 +174,14 @@ def read(path: Path, spawn: str = "") -> Program:
     if not is_python and not os.access(program, os.X_OK):
         raise BadInput(f"{where}: {program} is neither Python nor executable (chmod +x)")
     observe = values.get("observe", is_python) and not values.get("events")
-    taken = tuple(sorted({n for a in args for n in placeholders(a)}))
+    taken = sorted({name for argument in args for name in placeholders(argument)})
     level = REPORTING if values.get("events") else OBSERVED if observe else BLACK_BOX
     if level == OBSERVED and (taken or values.get("deterministic")):
         level = DECLARED
     jobs = _jobs(where, values, row)
-    backend, known = values.get("backend", _backend(uses)), ("auto", "ring", "nccl")
-    if backend not in known:
-        raise BadInput(f"{where}: backend must be one of {', '.join(known)}, not {backend!r}")
+    backend = values.get("backend", _backend(uses))
+    if backend not in BACKENDS:
+        raise BadInput(f"{where}: backend must be one of {', '.join(BACKENDS)}, not {backend!r}")
     requested = row.backends if "backend" in taken else (backend,)
     new = replace(
         row,
@@ -197,7 +197,7 @@ def read(path: Path, spawn: str = "") -> Program:
         learning_rate=0.0,
         portable=False,
         events=_events(row, values) if level != BLACK_BOX else (),
-        flags=tuple(name.replace("_", "-") for name in taken),
+        flags=flag_names(taken),
         path=str(program),
         arguments=args,
         observed=observe,

@@ -22,29 +22,26 @@ class Executed(object):
         return found
 
 
+def is_training_function(observer, function):
+    """Return True for a tf.function of the program, outside of `fit`, whose calls are steps."""
+    if observer.local.fits or not hasattr(function, "get_concrete_function"):
+        return False
+    update = observer.functions.updates.get(function)
+    return update is not None and trains(observer, update)
+
+
 def after_closure_created(observer, call):
     """Note whether a scheduled function trains; it was traced just now, or before."""
-    closure, function = call.args[0], call.argument(1, "function")
+    closure = call.args[0]
     closure.observed_worker = None
-    closure.observed_trains = False
-    if observer.local.fits or not hasattr(function, "get_concrete_function"):
-        return
-    update = observer.functions.updates.get(function)
-    closure.observed_trains = update is not None and trains(observer, update)
+    closure.observed_trains = is_training_function(observer, call.argument(1, "function"))
 
 
 def after_schedule(observer, call):
     """Count a scheduled step; of its own call, because workers only get closures."""
-    function = call.argument(1, "fn")
-    update = observer.functions.updates.get(function) if is_function(function) else None
-    if observer.local.fits or update is None or not trains(observer, update):
-        return
-    observer.join_alone()
-    observer.events.write_soon("scheduled", steps=1)
-
-
-def is_function(function):
-    return hasattr(function, "get_concrete_function")
+    if is_training_function(observer, call.argument(1, "fn")):
+        observer.join_alone()
+        observer.events.write_soon("scheduled", steps=1)
 
 
 def after_execute(observer, call):  # noqa: ARG001 (the signature of a hook)

@@ -17,7 +17,7 @@ PROBED_CALLS = 3
 
 
 class Update(object):
-    """What a training function updates, learned while it was traced."""
+    """The variables that a training function updates, learned while it was traced."""
 
     def __init__(self):
         self.optimizers = []

@@ -6,7 +6,7 @@ import threading
 
 from reference_trainers import peer_errors
 
-from . import coordinator, functions, hooks, sessions, training
+from . import coordinator, functions, hooks, sessions, strategies, training
 
 
 class Local(threading.local):
@@ -160,8 +160,6 @@ class Observer(object):
     def join_alone(self):
         """Write `joined` of a program without a strategy, from the variables that name its role."""
         if not self._joined:
-            from . import strategies
-
             self.join(**strategies.role_from_environment())
 
     def report_peer_loss(self, error):

@@ -7,6 +7,8 @@ already. No step costs a further `session.run`.
 import time
 import weakref
 
+from reference_trainers import digests
+
 from . import checkpoints, functions
 from .hooks import loaded
 
@@ -15,7 +17,7 @@ PASSING = ("Identity", "Cast", "ReadVariableOp", "ResourceGather", "Assign", "As
 
 
 class Fetches(object):
-    """What fetches of one form mean: whether they train, and where the global step is in them."""
+    """The meaning of fetches of one form: whether they train, and the place of the global step."""
 
     def __init__(self, trains, position=None, is_exact=False):
         self.trains = trains
@@ -60,8 +62,6 @@ def after_apply_gradients(observer, call):
     elif not observer.local.updates:
         graph = ops.get_default_graph()
         found = observer.graphs.of(graph)
-        from reference_trainers import digests
-
         found.ops += [op_of(result) for result in digests.parts_of(call.result)]
         step = call.argument(2, "global_step")
         found.global_step = found.global_step if step is None else step
@@ -185,8 +185,6 @@ def is_step(leaf, op, train_ops):
 
 def read_op(variable):
     """Return the tensor with which the graph reads a variable, of the first local copy."""
-    from reference_trainers import digests
-
     return digests.parts_of(variable)[0]._as_graph_element()
 
 
@@ -223,8 +221,6 @@ def report_weights(observer, when, session, train_ops):
     """Read the variables by the ops that the graph has; on servers, only the chief does."""
     if not observer.reads_servers:
         return
-    from reference_trainers import digests
-
     weights, slots = variables_of(session.graph, train_ops.global_step)
     wanted = [[read_op(v) for v in some] for some in (weights, slots)]
     step = train_ops.global_step
@@ -290,8 +286,6 @@ def step_in(observer, graph, path):
 
 
 def digest_in(path, variables):
-    from reference_trainers import digests
-
     stored = reader_of(path)
     names = [v.op.name for v in variables]
     if not all(map(stored.has_tensor, names)):

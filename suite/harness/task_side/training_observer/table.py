@@ -230,20 +230,21 @@ CHECKPOINTS = (
     ),
 )  # fmt: skip
 
+UPDATE_1: Dict[str, Any] = {
+    "before": functions.before_apply_gradients,
+    "always": functions.always_update,
+    "after": sessions.after_apply_gradients,
+}
 SESSIONS = (
     Hook(
         "v1 Optimizer.apply_gradients",
         (PYTHON + "training.optimizer:Optimizer.apply_gradients",),
-        before=functions.before_apply_gradients,
-        always=functions.always_update,
-        after=sessions.after_apply_gradients,
+        **UPDATE_1,
     ),
     Hook(
         "v1 SyncReplicasOptimizer.apply_gradients",
         (PYTHON + "training.sync_replicas_optimizer:SyncReplicasOptimizer.apply_gradients",),
-        before=functions.before_apply_gradients,
-        always=functions.always_update,
-        after=sessions.after_apply_gradients,
+        **UPDATE_1,
     ),
     Hook(
         "Session.run",

@@ -3,6 +3,8 @@
 Variables are held in the order in which the program gives them to its optimizer.
 """
 
+from reference_trainers import digests
+
 
 class Training(object):
     """The optimizer that trains, and its variables; of several optimizers the first."""
@@ -35,22 +37,14 @@ class Training(object):
         """
         if not self.variables:
             return {}
-        from reference_trainers import digests
-
         slots = self._slots
         if self.optimizer is not None and hasattr(self.optimizer, "variables"):
             slots = digests.slots(self.optimizer)
         iterations = self.iterations()
-        return {
-            "iterations": counted if iterations is None else iterations,
-            "digest": digests.digest(digests.values(self.variables)),
-            "slots_digest": digests.digest(digests.values(slots)),
-        }
+        return digests.state(counted if iterations is None else iterations, self.variables, slots)
 
     def copies(self):
         """Return the digest of the weights on each local device; [] if there is one device."""
-        from reference_trainers import digests
-
         found = digests.copies(self.variables)
         return found if len(found) > 1 else []
 
@@ -62,6 +56,4 @@ def skips_updates(optimizer):
 
 def read_number(variable):
     """Return the value of a scalar variable, of the first copy in this task."""
-    from reference_trainers import digests
-
     return int(digests.copies_of(variable)[0].numpy())
