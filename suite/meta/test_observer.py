@@ -393,3 +393,116 @@ def test_the_role_comes_from_tf_config_without_a_strategy(programs: Programs):
     (joined,) = programs.of("joined")
     assert (joined["cluster"], joined["workers"]) == (config["cluster"], 2)
     assert joined["chief"] is False
+
+
+# --- reports of the program, and changes to a trainer --------------------------------------------
+
+REPORTED = """
+    import sys
+    sys.path.insert(0, %r)
+    import training_reports
+"""
+TRAINER = """
+    def build_model():
+        return "own"
+    def training_rows(examples, args, batch, epoch, step):
+        return "own order"
+    def main():
+        print(build_model(), training_rows(9, None, 3, 0, 0))
+    if __name__ == "__main__":
+        main()
+"""
+
+
+def reporting(body: str) -> str:
+    """Return a program that imports the module of reports."""
+    where = str(ROOT / "reference_trainers")
+    return textwrap.dedent(REPORTED) % where + textwrap.dedent(body)
+
+
+def test_reports_are_added_to_the_steps_that_the_observer_counts(programs: Programs):
+    body = """
+        for loss in (3.0, 2.0):
+            step(1)
+            training_reports.step([loss, loss + 1.0], ids=[[7, 8, 9], [4]])
+        training_reports.epoch(1, {"loss": 2.5})
+        step(1)
+        training_reports.evaluated({"accuracy": 0.5})
+        training_reports.preempted()
+    """
+    done = train(programs, reporting(body))
+    assert done.returncode == 0, done.stderr
+    assert steps(programs) == [(1, 1), (2, 2), (3, 3)]
+    losses = [(e["loss"], e["examples"]) for e in programs.of("step")]
+    assert losses == [(3.25, 4), (2.25, 4), (None, None)]
+    (epoch,) = programs.of("epoch")
+    assert (epoch["epoch"], epoch["steps"], epoch["global_step"]) == (1, 2, 2)
+    assert epoch["metrics"] == {"loss": 2.5}
+    assert [e["when"] for e in programs.of("weights")] == ["initial", "epoch", "final"]
+    (evaluated,) = programs.of("evaluated")
+    assert (evaluated["metrics"], evaluated["global_step"]) == ({"accuracy": 0.5}, 3)
+    assert [e["global_step"] for e in programs.of("preempted")] == [3]
+    order = [e["event"] for e in programs.history() if e["event"] in ("step", "evaluated")]
+    assert order == ["step"] * 3 + ["evaluated"]
+    assert not programs.of("input")
+
+
+def test_reported_steps_count_where_no_hook_sees_any(programs: Programs):
+    done = train(
+        programs, reporting("training_reports.step(1.5, 2)\ntraining_reports.step(0.5, 2)")
+    )
+    assert done.returncode == 0, done.stderr
+    assert steps(programs) == [(1, 1), (2, 2)]
+    assert [(e["loss"], e["examples"]) for e in programs.of("step")] == [(1.5, 2), (0.5, 2)]
+
+
+def test_a_report_that_cannot_be_read_is_a_failed_hook(programs: Programs):
+    done = train(programs, reporting("step(1)\ntraining_reports.epoch('first', {})"))
+    assert done.returncode == 0
+    assert [e["hook"] for e in programs.of("hook_failed")] == ["training_reports.epoch"]
+
+
+def test_input_is_audited_on_request(programs: Programs):
+    for name, text in TENSORFLOW.items():
+        programs.write(name, text)
+    body = reporting("step(1)\ntraining_reports.step(1.0, ids=[3, 1])")
+    program = programs.write("train.py", textwrap.dedent(TRAIN) + body)
+    done = programs.observe("--audit-input", str(program))
+    assert done.returncode == 0, done.stderr
+    (audited,) = programs.of("input")
+    assert (audited["ids"], audited["global_step"]) == ([3, 1], 1)
+
+
+def test_without_an_observer_reports_do_nothing(programs: Programs):
+    program = programs.write("train.py", reporting("print(training_reports.step(1.0))"))
+    done = programs.run(str(program), TRAINER_EVENTS=str(programs.events))
+    assert (done.returncode, done.stdout) == (0, "None\n")
+    assert not programs.events.exists()
+
+
+def test_a_change_replaces_a_function_before_main_runs(programs: Programs):
+    programs.write("tensorflow/__init__.py", "")
+    program = programs.write("train.py", "import tensorflow" + textwrap.dedent(TRAINER))
+    assert programs.observe(str(program)).stdout == "own own order\n"
+    other = textwrap.dedent("""
+        class Data:
+            range = staticmethod(lambda n: Data())
+            shuffle = lambda self, n, seed: self
+            repeat = lambda self: self
+            batch = lambda self, n: f"batches of {n}"
+        class data:
+            Dataset = Data
+    """)
+    programs.write("tensorflow/__init__.py", other)
+    changed = TRAINER.replace("None, 3", "type('Args', (), {'seed': 1}), 3")
+    program = programs.write("train.py", "import tensorflow" + textwrap.dedent(changed))
+    done = programs.observe("--order", "document", str(program))
+    assert (done.stdout, done.returncode) == ("own batches of 3\n", 0), done.stderr
+
+
+def test_a_change_that_finds_no_function_is_a_failed_hook(programs: Programs):
+    program = programs.write("train.py", "print('trained')\n")
+    done = programs.observe("--model", "mlp", str(program))
+    assert (done.stdout, done.returncode) == ("trained\n", 0)
+    (failed,) = programs.of("hook_failed")
+    assert failed["hook"] == "build_model"

@@ -8,10 +8,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from reference_trainers import TRAINERS, Trainer
+from reference_trainers import BY_NAME, TRAINERS, Trainer
 from suite.harness.checks import accounting, checkpoints, restart
 from suite.harness.cluster.launch_spec import OBSERVE, Plan
 from suite.harness.cluster.launcher import Engine
@@ -21,7 +22,7 @@ from suite.harness.core.settings import Settings
 from suite.harness.core.topology import Topology
 from suite.harness.pytest_plugin import fixtures
 from suite.harness.pytest_plugin.parametrization import Needs, select
-from suite.harness.scenarios import fault_free
+from suite.harness.scenarios import base, fault_free
 from suite.harness.tables import programs
 from suite.meta.histories import history
 
@@ -326,3 +327,15 @@ def test_program_that_makes_all_steps_has_ignored_sigterm(steps: int, ignored: b
     whole = history(("worker/0", "finished", {"steps": 20}))
     with pytest.raises(CheckFailed, match="to its end") if ignored else contextlib.nullcontext():
         restart.signal_ends_in_time(run, whole, 30.0)
+
+
+def test_flags_that_only_the_suite_needs_go_to_the_observer():
+    plain = BY_NAME["custom_loop_multi_worker_mirrored"]
+    plan = plan_of(plain, model="mlp", order="document", epochs=3, **{"audit-input": True})
+    arguments = plan.arguments("worker/1")
+    place = arguments.index(plain.program)
+    own = ["--task", "worker/1", "--audit-input", "--model", "mlp", "--order", "document"]
+    assert sorted(arguments[:place]) == sorted(own)
+    assert arguments[place + 1 :] == ["--epochs", "3"]
+    launch: Any = SimpleNamespace(case=SimpleNamespace(trainer=plain))
+    assert not base.program(launch, "autoshard_file").plain  # it writes its own events

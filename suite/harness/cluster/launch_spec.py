@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from reference_trainers import Trainer
+from reference_trainers import OBSERVER_FLAGS, Trainer
 from suite.harness.core.paths import TASK_SIDE
 from suite.harness.core.placeholders import fill_in
 from suite.harness.core.topology import Topology
@@ -53,18 +53,25 @@ class Plan:
     @property
     def program(self) -> str:
         """Return the path of the Python program to start: the trainer, or its observer."""
-        return str(OBSERVE) if self.trainer.observed else self.trainer.program
+        return str(OBSERVE) if self.is_observed else self.trainer.program
+
+    @property
+    def is_observed(self) -> bool:
+        return self.trainer.observed or self.trainer.plain
 
     def arguments(self, task: str) -> list[str]:
         """Return the command-line arguments of a task: its role, then its flags."""
         role = self.topology.arguments(self.trainer.role, task, self.addresses)
         given = {**self.flags, **self.task_flags.get(task, {})}
+        of_observer = {}
+        if self.trainer.plain:
+            of_observer = {name: given.pop(name) for name in OBSERVER_FLAGS if name in given}
         if self.trainer.arguments is None:
             own = as_flags(given)
         else:
             own = fill_in(self.trainer.arguments, given)
-        if self.trainer.observed:
-            return ["--task", task, self.trainer.program, *role, *own]
+        if self.is_observed:
+            return ["--task", task, *as_flags(of_observer), self.trainer.program, *role, *own]
         return [*role, *own]
 
     def environment(self, task: str, attempt: int) -> dict[str, str]:

@@ -199,6 +199,7 @@ def read(path: Path, spawn: str = "") -> Program:
         events=_events(row, values) if level != BLACK_BOX else (),
         flags=flag_names(taken),
         path=str(program),
+        plain=False,
         arguments=args,
         observed=observe,
         level=level,

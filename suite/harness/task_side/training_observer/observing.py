@@ -5,15 +5,22 @@ import sys
 import threading
 
 from . import program, table
+from .changes import MODEL, Changes
 from .observer import Observer, started_fields
 from .writer import ObserverWriter
 
 
-def run(task, name, arguments, module):
-    """Run the program and return its exit code."""
-    set_command(name, arguments, module)
-    observer = start(task, name)
-    ended = program.run(name, arguments, module)
+def run(args):
+    """Run the program of a command line of observe.py, and return its exit code."""
+    set_command(args.program, args.arguments, args.module)
+    observer = start(args.task, args.program)
+    observer.audits_input, observer.dumps_weights = args.audit_input, args.dump_weights
+    changes = observer.changes = Changes(args)
+    if not changes.made:
+        program.BEFORE_MAIN.append(changes.make)
+    ended = program.run(args.program, args.arguments, args.module)
+    if not changes.made:
+        observer.report_failure(MODEL, "the program has no function of this name")
     if ended.code == 0:
         wait_for_threads()
     observer.end(ended.code, ended.error)

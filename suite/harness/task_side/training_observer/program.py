@@ -3,6 +3,7 @@
 Shared by the cluster's init process, which runs tasks in forks, and by the observer.
 """
 
+import ast
 import atexit
 import builtins
 import importlib.machinery
@@ -20,6 +21,9 @@ run_module = vars(runpy)["_run_module_as_main"]  # what `python -m` calls
 HERE = os.path.dirname(os.path.abspath(__file__))
 BAD_PROGRAM = 2  # the interpreter's exit code for a program that it cannot open
 INTERRUPTED = 128 + signal.SIGINT
+
+
+BEFORE_MAIN = []  # functions to call with a program's namespace before its last statement runs
 
 
 class Ended(object):
@@ -82,7 +86,21 @@ def run_file(program):
         __spec__=None,
     )
     sys.modules["__main__"] = main  # stays, for threads and atexit handlers of the program
+    if BEFORE_MAIN:
+        first, source = split(source, path)
+        exec(compile(first, path, "exec", dont_inherit=True), main.__dict__)
+        for change in BEFORE_MAIN:
+            change(main.__dict__)
     exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+
+
+def split(source, path):
+    """Return a program as two syntax trees, the second of its last statement.
+
+    Of a trainer that is `if __name__ == "__main__": main()`.
+    """
+    whole = ast.parse(source, path)
+    return [ast.Module(body, whole.type_ignores) for body in (whole.body[:-1], whole.body[-1:])]
 
 
 def file_name(program):
