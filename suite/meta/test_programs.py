@@ -235,6 +235,41 @@ def test_program_is_started_by_the_observer_with_its_own_arguments(tmp_path: Pat
     assert unobserved.arguments("worker/1") == arguments[3:]
 
 
+def package(directory: Path, source: str = "from .. import made\n", **more: str) -> Path:
+    """Write a package whose module `train` makes its strategy in another one; return its TOML."""
+    (directory / "pkg" / "sub").mkdir(parents=True)
+    for name in ("pkg/__init__.py", "pkg/sub/__init__.py"):
+        written(directory, name, "")
+    written(directory, "pkg/made.py", STRATEGY.format("MultiWorkerMirroredStrategy"))
+    written(directory, "pkg/sub/train.py", source)
+    lines = [f"{name} = {value}" for name, value in more.items()]
+    return written(directory, "described.toml", "\n".join(['module = "pkg.sub.train"', *lines]))
+
+
+@pytest.mark.parametrize(
+    "source", ["from .. import made\n", "from ..made import strategy\n", "from pkg import made\n"]
+)
+def test_module_s_relative_and_absolute_imports_are_followed(tmp_path: Path, source: str):
+    program = programs.read(package(tmp_path, source))
+    assert program.reason == "since line 2 of made.py uses MultiWorkerMirroredStrategy"
+    assert program.row.program == str(tmp_path / "pkg" / "sub" / "train.py")
+
+
+def test_module_is_started_by_its_name(tmp_path: Path):
+    toml = package(tmp_path, env='{PYTHONPATH = "/own"}', args='["--x"]')
+    row = programs.read(toml).row
+    plan = replace(plan_of(row), env={"PYTHONPATH": "/session"})
+    assert plan.arguments("worker/1") == ["--task", "worker/1", "--module", "pkg.sub.train", "--x"]
+    assert plan.environment("worker/1", 0)["PYTHONPATH"] == f"{tmp_path}:/own:/session"
+    unobserved = replace(plan, trainer=replace(row, observed=False))
+    assert (unobserved.program, unobserved.is_module) == ("pkg.sub.train", True)
+    assert not plan.is_module
+    ended = f"PYTHONPATH={tmp_path}:/own TF_CONFIG="
+    assert unobserved.command("worker/1").startswith(ended)
+    assert unobserved.command("worker/1").endswith("python -m pkg.sub.train --x")
+    assert plan.command("worker/1").startswith(ended)
+
+
 class Item(SimpleNamespace):
     """A test that needs these events."""
 

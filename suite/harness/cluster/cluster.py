@@ -148,6 +148,7 @@ class Cluster:
                 cwd=str(self.plan.cwd),
                 spawn=self.plan.spawn,
                 python=self.plan.trainer.python,
+                module=self.plan.is_module,
                 log=str(self.logs[task, attempt]),
                 host=self.hosts.pids[task] if self.hosts else 0,
             )

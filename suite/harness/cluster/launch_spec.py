@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,12 @@ from suite.harness.core.placeholders import fill_in
 from suite.harness.core.topology import Topology
 
 OBSERVE = TASK_SIDE / "observe.py"
+PYTHONPATH = "PYTHONPATH"
+
+
+def joined_path(*parts: str) -> str:
+    """Return the value of a variable like PATH; empty parts are left out."""
+    return os.pathsep.join(filter(None, parts))
 
 
 def as_flags(given: Mapping[str, Any]) -> list[str]:
@@ -52,8 +59,15 @@ class Plan:
 
     @property
     def program(self) -> str:
-        """Return the path of the Python program to start: the trainer, or its observer."""
-        return str(OBSERVE) if self.trainer.observed else self.trainer.program
+        """Return what to start: the observer's path, or the module or the path of the trainer."""
+        if self.trainer.observed:
+            return str(OBSERVE)
+        return self.trainer.module or self.trainer.program
+
+    @property
+    def is_module(self) -> bool:
+        """Return True if `program` is the name of a module."""
+        return bool(self.trainer.module) and not self.trainer.observed
 
     def arguments(self, task: str) -> list[str]:
         """Return the command-line arguments of a task: its role, then its flags."""
@@ -64,13 +78,19 @@ class Plan:
         else:
             own = fill_in(self.trainer.arguments, given)
         if self.trainer.observed:
-            return ["--task", task, self.trainer.program, *role, *own]
+            observed = [self.trainer.program]
+            if self.trainer.module:
+                observed = ["--module", self.trainer.module]
+            return ["--task", task, *observed, *role, *own]
         return [*role, *own]
 
     def environment(self, task: str, attempt: int) -> dict[str, str]:
+        own = dict(self.trainer.environment)
+        if PYTHONPATH in own:  # the observer and the reference trainers are found on the session's
+            own[PYTHONPATH] = joined_path(own[PYTHONPATH], self.env.get(PYTHONPATH, ""))
         return {
             **self.env,
-            **dict(self.trainer.environment),
+            **own,
             **self.topology.environment(self.trainer.role, task, self.addresses),
             **self.task_env.get(task, {}),
             "TRAINER_EVENTS": str(self.events / f"{task.replace('/', '-')}.{attempt}.jsonl"),
@@ -80,8 +100,10 @@ class Plan:
     def command(self, task: str) -> str:
         """Return a shell command that starts this task alone."""
         role = self.topology.environment(self.trainer.role, task, self.addresses)
-        settings = [f"{name}={shlex.quote(value)}" for name, value in role.items()]
+        given = {**dict(self.trainer.environment), **role}
+        settings = [f"{name}={shlex.quote(value)}" for name, value in given.items()]
         interpreter = [self.python] if self.trainer.python else []
+        interpreter += ["-m"] if self.is_module else []
         return " ".join(
             [*settings, shlex.join([*interpreter, self.program, *self.arguments(task)])]
         )

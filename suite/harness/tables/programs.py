@@ -165,9 +165,11 @@ def read(path: Path, spawn: str = "") -> Program:
     if ("program" in values) == ("module" in values):
         raise BadInput(f"{where}: name either a program or a module")
     program = _file(where, path, values)
+    module = values.get("module", "")
     args = tuple(map(str, values.get("args", ())))
     _check_arguments(where, args)
-    uses = list(_uses(program))
+    root = path.parent.resolve() if module else program.parent
+    uses = list(_uses(program, root))
     approach, reason = _approach(where, values, uses)
     row = approach.row(any(use.name == FIT for use in uses))
     is_python = bool(uses) or program.suffix == ".py"
@@ -204,9 +206,10 @@ def read(path: Path, spawn: str = "") -> Program:
         level=level,
         deterministic=values.get("deterministic", False),
         like=row.name,
-        environment=_environment(where, values),
+        environment=_environment(where, values, root),
         spawn=values.get("spawn", spawn or "exec") if is_python else "exec",
         python=is_python,
+        module=module,
     )
     return Program(new, path, approach.name, reason)
 
@@ -239,8 +242,11 @@ def _check_arguments(where: str, args: Iterable[str]) -> None:
                 raise BadInput(f"{where}: args, {argument!r}: no placeholder {{{name}}}{near}")
 
 
-def _uses(program: Path) -> Iterator[Use]:
-    """Yield the names that a Python program and the local modules that it imports use."""
+def _uses(program: Path, root: Path) -> Iterator[Use]:
+    """Yield the names that a Python program and the local modules that it imports use.
+
+    `root`: the directory in which the program finds its modules.
+    """
     queue, seen = [program], {program}
     while queue and len(seen) <= MAX_MODULES:
         path = queue.pop(0)
@@ -251,7 +257,7 @@ def _uses(program: Path) -> Iterator[Use]:
         for node in ast.walk(tree):
             for name in _names(node):
                 yield Use(name, path, getattr(node, "lineno", 1))
-            for module in _imported(node, path, program.parent):
+            for module in _imported(node, path, root):
                 if module not in seen:
                     seen.add(module)
                     queue.append(module)
@@ -272,13 +278,16 @@ def _names(node: ast.AST) -> Iterator[str]:
 def _imported(node: ast.AST, path: Path, root: Path) -> Iterator[Path]:
     """Yield the files of imported modules that lie next to the program or the importing file."""
     names: list[str] = []
+    bases = [path.parent, root]
     if isinstance(node, ast.Import):
         names = [alias.name for alias in node.names]
     elif isinstance(node, ast.ImportFrom):
         own = node.module or ""
         names = [own, *(f"{own}.{alias.name}".strip(".") for alias in node.names)]
+        if node.level:  # 1: the package of the file, 2: the package around it
+            bases = list(path.parents[node.level - 1 : node.level])
     for name in filter(None, names):
-        for base in dict.fromkeys((path.parent, root)):
+        for base in dict.fromkeys(bases):
             for file in (base / (name.replace(".", "/") + ".py"), base / name / "__init__.py"):
                 if file.is_file():
                     yield file.resolve()
@@ -345,13 +354,17 @@ def _events(row: Trainer, values: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in row.events if name not in UNOBSERVABLE)
 
 
-def _environment(where: str, values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    given = values.get("env", {})
+def _environment(where: str, values: Mapping[str, Any], root: Path) -> tuple[tuple[str, str], ...]:
+    """Return the variables of the TOML file; a module's directory comes first in PYTHONPATH."""
+    given = dict(values.get("env", {}))
     for name, value in given.items():
         if not isinstance(value, str):
             raise BadInput(f"{where}: env, {name}: a string, not {value!r}")
     if values.get("spawn", "exec") not in ("fork", "exec"):
         raise BadInput(f"{where}: spawn must be fork or exec, not {values['spawn']!r}")
+    if "module" in values:  # tasks run in a directory of their own, so `-m` would not find it
+        paths = (str(root), given.get("PYTHONPATH", ""))
+        given["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return tuple(given.items())
 
 

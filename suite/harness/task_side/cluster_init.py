@@ -116,10 +116,14 @@ def run_in_this_process(request, root):
     random.seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
-    name = request["program"]
-    sys.path[:] = [os.path.dirname(name), root] + sys.path
-    sys.orig_argv = [sys.executable, name] + request["args"]
-    return program.run(name, request["args"]).code
+    name, is_module = request["program"], request["module"]
+    # The zygote has read the PYTHONPATH of the session only.
+    given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    own = [os.getcwd() if is_module else os.path.dirname(name)]
+    own += [entry for entry in given if entry not in sys.path]
+    sys.path[:] = own + [root] + sys.path
+    sys.orig_argv = [sys.executable] + ["-m"] * is_module + [name] + request["args"]
+    return program.run(name, request["args"], is_module).code
 
 
 class ClusterInit:
@@ -199,6 +203,7 @@ class ClusterInit:
             become_task(request, report)
             if request["spawn"] == "exec":
                 interpreter = [sys.executable] if request["python"] else []
+                interpreter += ["-m"] * request["module"]
                 command = interpreter + [request["program"]] + request["args"]
                 os.execve(command[0], command, request["env"])
         except OSError:

@@ -41,6 +41,7 @@ def run(program, arguments, module=False):
     try:
         if module:
             sys.argv[0] = "-m"
+            new_main(__builtins__=builtins)  # otherwise the module gets the names of the caller
             run_module(program)
         else:
             run_file(program)
@@ -71,8 +72,7 @@ def run_file(program):
     except OSError as error:
         where = (sys.executable, path, error.errno, error.strerror)
         raise CannotOpen("%s: can't open file %r: [Errno %d] %s" % where) from None
-    main = types.ModuleType("__main__")
-    main.__dict__.update(
+    main = new_main(
         __builtins__=builtins,
         __cached__=None,
         __doc__=None,
@@ -81,8 +81,14 @@ def run_file(program):
         __package__=None,
         __spec__=None,
     )
-    sys.modules["__main__"] = main  # stays, for threads and atexit handlers of the program
     exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+
+
+def new_main(**names):
+    """Return a new module __main__; it stays, for threads and atexit handlers of the program."""
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main.__dict__.update(names)
+    return main
 
 
 def file_name(program):
