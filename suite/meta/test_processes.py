@@ -151,6 +151,30 @@ def test_a_module_runs_as_by_python_m(engine, tmp_path, observe):
     assert alone.stdout.startswith("['--x', '7'] ['-m', 'pkg.show']"), alone.stderr
 
 
+def test_a_signal_reaches_the_program_that_a_script_waits_for(engine, program, tmp_path):
+    """The script itself ignores it; SIGKILL, which nothing ignores, must not spare the program."""
+    waits = program(
+        """
+        def leave(*_):
+            say("peer_lost", error="asked to leave")
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, leave)
+        say("step", step=1)
+        signal.pause()
+        """
+    )
+    script = tmp_path / "launch"
+    script.write_text(f"#!/bin/sh\ntrap '' TERM\n{sys.executable} {waits.path}\nexit 5\n")
+    script.chmod(0o755)
+    row = replace(fakes.bare(script), python=False, spawn="exec")
+    with launch(engine, row) as cluster:
+        cluster.start()
+        cluster.wait_for("step")
+        cluster.signal("worker/0", signal.SIGTERM)
+        assert cluster.wait_exit("worker/0")["worker/0"]["code"] == 5
+        assert cluster.run().of("peer_lost")
+
+
 LIMITS = """
 import sys
 sys.path.insert(0, {harness!r})

@@ -135,8 +135,8 @@ class Cluster:
             environment = self.plan.environment(task, attempt)
             hold = self.holds.get(task)
             if hold and hold.attempt == attempt:
-                environment["TRAINER_HOLD"] = hold.setting
-            self.tails[task, attempt] = Tail(Path(environment["TRAINER_EVENTS"]))
+                environment[self.plan.prefix + "HOLD"] = hold.setting
+            self.tails[task, attempt] = Tail(self.plan.event_file(task, attempt))
             self.logs[task, attempt] = self.plan.log(task, attempt)
             self.cluster_init.send(
                 op="start",

@@ -16,12 +16,8 @@ from suite.harness.core.placeholders import fill_in
 from suite.harness.core.topology import Topology
 
 OBSERVE = TASK_SIDE / "observe.py"
+STARTUP = TASK_SIDE / "startup"  # has sitecustomize.py
 PYTHONPATH = "PYTHONPATH"
-
-
-def joined_path(*parts: str) -> str:
-    """Return the value of a variable like PATH; empty parts are left out."""
-    return os.pathsep.join(filter(None, parts))
 
 
 def as_flags(given: Mapping[str, Any]) -> list[str]:
@@ -60,7 +56,7 @@ class Plan:
     @property
     def program(self) -> str:
         """Return what to start: the observer's path, or the module or the path of the trainer."""
-        if self.trainer.observed:
+        if self._is_wrapped:
             return str(OBSERVE)
         return self.trainer.module or self.trainer.program
 
@@ -68,6 +64,17 @@ class Plan:
     def is_module(self) -> bool:
         """Return True if `program` is the name of a module."""
         return bool(self.trainer.module) and not self.trainer.observed
+
+    @property
+    def _is_wrapped(self) -> bool:
+        """Return True if the observer runs the program; it gets into what a script starts."""
+        return self.trainer.observed and self.trainer.python
+
+    @property
+    def prefix(self) -> str:
+        """Return the first part of the names of variables that configure the writer of events."""
+        is_script = self.trainer.observed and not self.trainer.python
+        return "OBSERVER_" if is_script else "TRAINER_"
 
     def arguments(self, task: str) -> list[str]:
         """Return the command-line arguments of a task: its role, then its flags."""
@@ -77,7 +84,7 @@ class Plan:
             own = as_flags(given)
         else:
             own = fill_in(self.trainer.arguments, given)
-        if self.trainer.observed:
+        if self._is_wrapped:
             observed = [self.trainer.program]
             if self.trainer.module:
                 observed = ["--module", self.trainer.module]
@@ -86,16 +93,23 @@ class Plan:
 
     def environment(self, task: str, attempt: int) -> dict[str, str]:
         own = dict(self.trainer.environment)
-        if PYTHONPATH in own:  # the observer and the reference trainers are found on the session's
-            own[PYTHONPATH] = joined_path(own[PYTHONPATH], self.env.get(PYTHONPATH, ""))
+        paths = [own.get(PYTHONPATH, ""), self.env.get(PYTHONPATH, "")]
+        if self.prefix == "OBSERVER_":
+            paths.insert(0, str(STARTUP))
+            own["OBSERVER_TASK"] = task
+        own[PYTHONPATH] = os.pathsep.join(filter(None, paths))
         return {
             **self.env,
             **own,
             **self.topology.environment(self.trainer.role, task, self.addresses),
             **self.task_env.get(task, {}),
-            "TRAINER_EVENTS": str(self.events / f"{task.replace('/', '-')}.{attempt}.jsonl"),
-            "TRAINER_ATTEMPT": str(attempt),
+            self.prefix + "EVENTS": str(self.event_file(task, attempt)),
+            self.prefix + "ATTEMPT": str(attempt),
         }
+
+    def event_file(self, task: str, attempt: int) -> Path:
+        """Return the path of the event file of an attempt."""
+        return self.events / f"{task.replace('/', '-')}.{attempt}.jsonl"
 
     def command(self, task: str) -> str:
         """Return a shell command that starts this task alone."""

@@ -172,10 +172,13 @@ def read(path: Path, spawn: str = "") -> Program:
     uses = list(_uses(program, root))
     approach, reason = _approach(where, values, uses)
     row = approach.row(any(use.name == FIT for use in uses))
-    is_python = bool(uses) or program.suffix == ".py"
-    if not is_python and not os.access(program, os.X_OK):
+    is_python = program.suffix == ".py" or any(use.path == program for use in uses)
+    is_executable = os.access(program, os.X_OK)
+    if not is_python and not is_executable:
         raise BadInput(f"{where}: {program} is neither Python nor executable (chmod +x)")
-    observe = values.get("observe", is_python) and not values.get("events")
+    if program.suffix != ".py" and is_executable and _names_interpreter(program):
+        is_python = False  # that interpreter runs it: of a console script, the one of its venv
+    observe = values.get("observe", True) and not values.get("events")
     taken = sorted({name for argument in args for name in placeholders(argument)})
     level = REPORTING if values.get("events") else OBSERVED if observe else BLACK_BOX
     if level == OBSERVED and (taken or values.get("deterministic")):
@@ -245,22 +248,52 @@ def _check_arguments(where: str, args: Iterable[str]) -> None:
 def _uses(program: Path, root: Path) -> Iterator[Use]:
     """Yield the names that a Python program and the local modules that it imports use.
 
-    `root`: the directory in which the program finds its modules.
+    Of a shell script, the names in the Python programs that it starts. `root`: the directory in
+    which the program finds its modules.
     """
     queue, seen = [program], {program}
     while queue and len(seen) <= MAX_MODULES:
         path = queue.pop(0)
         try:
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-        except (OSError, SyntaxError, ValueError):
-            continue  # a shell script, or a file that Python itself will refuse
-        for node in ast.walk(tree):
-            for name in _names(node):
-                yield Use(name, path, getattr(node, "lineno", 1))
-            for module in _imported(node, path, root):
-                if module not in seen:
-                    seen.add(module)
-                    queue.append(module)
+            text = path.read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            continue  # no text
+        tree = _parse(text)
+        if tree is None:
+            found = _started(text, path.parent)
+        else:
+            nodes = list(ast.walk(tree))
+            found = (module for node in nodes for module in _imported(node, path, root))
+            for node in nodes:
+                yield from (Use(n, path, getattr(node, "lineno", 1)) for n in _names(node))
+        for file in found:
+            if file.is_file() and (own := file.resolve()) not in seen:
+                seen.add(own)
+                queue.append(own)
+
+
+def _parse(text: str) -> ast.AST | None:
+    """Return the syntax tree of a Python program; None for a shell script, or wrong Python."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _names_interpreter(program: Path) -> bool:
+    """Return True if the first line of a script says what runs it."""
+    with program.open("rb") as file:
+        return file.read(2) == b"#!"
+
+
+def _started(text: str, directory: Path) -> Iterator[Path]:
+    """Yield files that a shell script may start with Python: its words that end in .py, and -m."""
+    text = re.sub(r"\$\{?\w+\}?/", "", text)  # the script's directory in a variable
+    for name in re.findall(r"[\w.-][\w./-]*\.py\b", text):
+        yield directory / name
+    for name in re.findall(r"\s-m\s+([\w.]+)", text):
+        module = directory / name.replace(".", "/")
+        yield from (module.with_suffix(".py"), module / "__main__.py")
 
 
 def _names(node: ast.AST) -> Iterator[str]:
@@ -276,7 +309,7 @@ def _names(node: ast.AST) -> Iterator[str]:
 
 
 def _imported(node: ast.AST, path: Path, root: Path) -> Iterator[Path]:
-    """Yield the files of imported modules that lie next to the program or the importing file."""
+    """Yield where imported modules may lie next to the program or the importing file."""
     names: list[str] = []
     bases = [path.parent, root]
     if isinstance(node, ast.Import):
@@ -288,9 +321,8 @@ def _imported(node: ast.AST, path: Path, root: Path) -> Iterator[Path]:
             bases = list(path.parents[node.level - 1 : node.level])
     for name in filter(None, names):
         for base in dict.fromkeys(bases):
-            for file in (base / (name.replace(".", "/") + ".py"), base / name / "__init__.py"):
-                if file.is_file():
-                    yield file.resolve()
+            module = base / name.replace(".", "/")
+            yield from (module.with_suffix(".py"), module / "__init__.py")
 
 
 def _approach(where: str, values: Mapping[str, Any], uses: list[Use]) -> tuple[Approach, str]:

@@ -8,6 +8,20 @@ from reference_trainers import peer_errors
 
 from . import coordinator, functions, hooks, sessions, strategies, training
 
+# Distributions that provide the module `tensorflow`, as suite/harness/environment/interpreter.py
+# asks for them.
+TENSORFLOW = (
+    "tensorflow",
+    "tensorflow-cpu",
+    "tensorflow-intel",
+    "intel-tensorflow",
+    "tensorflow-cpu-aws",
+    "tensorflow-rocm",
+    "tensorflow-macos",
+    "tf-nightly",
+    "tf-nightly-cpu",
+)
+
 
 class Local(threading.local):
     """State of a thread; threads of replicas get a copy of their parent's."""
@@ -43,7 +57,7 @@ class Observer(object):
 
     def watches(self):
         """Return True if a call of a hooked function is the program's."""
-        return self.events.enabled and not self.local.is_inside
+        return self.events.enabled and not self.local.is_inside and self.events.claim()
 
     def write(self, event, **fields):
         self._report_observing()
@@ -170,7 +184,7 @@ class Observer(object):
 
     def end(self, code, error):
         """Report the end of the program."""
-        if not self.events.enabled:
+        if not (self.events.enabled and self.events.is_claimed):
             return
         self.local.is_inside = True
         try:
@@ -198,7 +212,7 @@ def started_fields(program):
     import platform
 
     return {
-        "tensorflow": version_of("tensorflow", "tensorflow-cpu", "tf-nightly", "tf-nightly-cpu"),
+        "tensorflow": version_of(*TENSORFLOW),
         "keras": keras_version(),
         "python": platform.python_version(),
         "pid": os.getpid(),

@@ -6,13 +6,16 @@ import threading
 
 from . import program, table
 from .observer import Observer, started_fields
-from .writer import ObserverWriter
+from .writer import ClaimingWriter, ObserverWriter
 
 
-def run(task, name, arguments, module):
-    """Run the program and return its exit code."""
+def run(task, name, arguments, module, of_script=False):
+    """Run the program and return its exit code.
+
+    `of_script`: a script has started it, perhaps among others, of which one is observed.
+    """
     set_command(name, arguments, module)
-    observer = start(task, name)
+    observer = start(ClaimingWriter(task) if of_script else ObserverWriter(task), name)
     ended = program.run(name, arguments, module)
     if ended.code == 0:
         wait_for_threads()
@@ -31,9 +34,8 @@ def set_command(name, arguments, module):
         sys.path.insert(0, first)
 
 
-def start(task, name):
+def start(events, name):
     """Start observing this process, and return the observer."""
-    events = ObserverWriter(task)
     observer = Observer(events, name)
     if events.enabled:
         events.write("started", **started_fields(name))
