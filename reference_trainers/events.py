@@ -19,6 +19,7 @@ import time
 # event -> required fields, in addition to event, time_s, task and attempt
 SCHEMA = {
     "started": ("tensorflow", "keras", "python", "pid", "trainer", "seed"),
+    # also `strategy`, from the observer: name of what the program made, "" without a strategy
     "joined": ("cluster", "workers", "chief", "backend", "replicas"),
     "placed": ("variables", "ops"),
     "laid_out": ("weights", "batch", "gradients"),  # the components on each device

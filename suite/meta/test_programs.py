@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,12 @@ from types import SimpleNamespace
 import pytest
 
 from reference_trainers import TRAINERS, Trainer
-from suite.harness.checks import accounting, checkpoints, restart
+from suite.harness.checks import accounting, checkpoints, restart, startup
 from suite.harness.cluster.launch_spec import OBSERVE, STARTUP, Plan
 from suite.harness.cluster.launcher import Engine
 from suite.harness.core.errors import BadInput, CheckFailed, HarnessError, NotExamined
 from suite.harness.core.history import Event
+from suite.harness.core.paths import TASK_SIDE
 from suite.harness.core.settings import Settings
 from suite.harness.core.topology import Topology
 from suite.harness.environment.interpreter import Interpreter
@@ -269,6 +271,43 @@ def test_module_is_started_by_its_name(tmp_path: Path):
     assert unobserved.command("worker/1").startswith(ended)
     assert unobserved.command("worker/1").endswith("python -m pkg.sub.train --x")
     assert plan.command("worker/1").startswith(ended)
+
+
+@pytest.mark.parametrize(
+    ("taken_for", "made", "message"),
+    [
+        ("MultiWorkerMirroredStrategy", "MultiWorkerMirroredStrategy", ""),
+        ("MultiWorkerMirroredStrategy", None, ""),  # reported by the program itself
+        (
+            "MultiWorkerMirroredStrategy",
+            "MirroredStrategy",
+            'but worker/1 made MirroredStrategy; say approach = "mirrored" in the TOML file',
+        ),
+        ("MirroredStrategy", "", 'worker/1 made no strategy; say approach = "single"'),
+        ("", "ParameterServerStrategy", "taken for single (no strategy), but worker/1 made Par"),
+        ("", "", ""),
+        ("create_mesh", "Mesh", ""),
+        ("Supervisor", "", ""),
+        ("train_and_evaluate", "MirroredStrategy", ""),
+    ],
+)
+def test_made_strategy_is_compared_with_the_approach(
+    tmp_path: Path, taken_for: str, made: str | None, message: str
+):
+    row = programs.read(written(tmp_path, "train.py", f"import tf\ntf.{taken_for or 'x'}()")).row
+    own = {} if made is None else {"strategy": made}
+    run = replace(history(("worker/0", "joined", {}), ("worker/1", "joined", own)), trainer=row)
+    if not message:
+        return startup.strategy_as_recognized(run)
+    with pytest.raises(CheckFailed, match=re.escape(message)):
+        startup.strategy_as_recognized(run)
+    return None
+
+
+def test_strategies_are_named_as_the_observer_names_them():
+    source = (TASK_SIDE / "training_observer" / "strategies.py").read_text()
+    for name in filter(None, programs.STRATEGIES):
+        assert f'"{name}"' in source
 
 
 class Item(SimpleNamespace):

@@ -67,17 +67,28 @@ class Approach:
     """An approach and the names in a source by which it is recognized.
 
     `fit` and `loop` name the reference trainers of programs that call `Model.fit`, and of others.
+    `makes`: what such a program makes, one of STRATEGIES; empty if that does not tell approaches
+    apart.
     """
 
     name: str
     names: tuple[str, ...]
     loop: str
     fit: str = ""
+    makes: tuple[str, ...] = ()
 
     def row(self, uses_fit: bool) -> Trainer:
         return BY_NAME[self.fit if uses_fit and self.fit else self.loop]
 
 
+# The field `strategy` of the observer's event `joined`.
+STRATEGIES = (
+    NONE := "",
+    MULTI_WORKER := "MultiWorkerMirroredStrategy",
+    MIRRORED := "MirroredStrategy",
+    PARAMETER_SERVER := "ParameterServerStrategy",
+    MESH := "Mesh",
+)
 # The first row of which a name occurs. An Estimator is given a strategy, so it precedes strategies.
 APPROACHES = (
     Approach("estimator", ("train_and_evaluate",), "estimator_multi_worker_mirrored"),
@@ -86,28 +97,39 @@ APPROACHES = (
         ("ParameterServerStrategy", "ParameterServerStrategyV2", "ClusterCoordinator"),
         "coordinator_parameter_server",
         "keras_parameter_server",
+        (PARAMETER_SERVER,),
     ),
     Approach(
         "mwms",
         ("MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy"),
         "custom_loop_multi_worker_mirrored",
         "keras_multi_worker_mirrored",
+        (MULTI_WORKER,),
     ),
-    Approach("ps1-sync", ("SyncReplicasOptimizer",), "sync_replicas_parameter_server"),
+    Approach(
+        "ps1-sync", ("SyncReplicasOptimizer",), "sync_replicas_parameter_server", makes=(NONE,)
+    ),
     Approach(
         "ps1",
         ("replica_device_setter", "Supervisor", "MonitoredTrainingSession"),
         "supervisor_parameter_server",
+        makes=(NONE,),
     ),
     Approach(
         "dtensor",
         ("DVariable", "create_mesh", "create_distributed_mesh"),
         "dtensor_data_parallel",
+        makes=(MESH, NONE),  # a Mesh that the program assembles itself is not seen
     ),
-    Approach("mirrored", ("MirroredStrategy",), "custom_loop_mirrored", "keras_mirrored"),
-    Approach("single", (), "single_process"),
+    Approach(
+        "mirrored", ("MirroredStrategy",), "custom_loop_mirrored", "keras_mirrored", (MIRRORED,)
+    ),
+    Approach("single", (), "single_process", makes=(NONE,)),
 )
 BY_APPROACH = {approach.name: approach for approach in APPROACHES}
+
+# By the names of reference trainers, see `Trainer.like`.
+BY_TRAINER = {name: approach for approach in APPROACHES for name in (approach.loop, approach.fit)}
 FIT = "fit"
 LEGACY_KERAS, TF_KERAS = "TF_USE_LEGACY_KERAS", "tf_keras"
 PS_FLAGS = "ps_hosts"  # a program with this flag takes the cluster as host lists

@@ -157,8 +157,8 @@ class Observer(object):
 
     # --- cluster and end -------------------------------------------------------------------------
 
-    def join(self, cluster, workers, chief, backend, replicas):
-        """Write `joined`, once."""
+    def join(self, cluster, workers, chief, backend, replicas, strategy=""):
+        """Write `joined`, once; `strategy` is what the program made, see strategies.py."""
         if not self._joined:
             self._joined = True
             self.reads_servers = chief or "ps" not in cluster
@@ -169,6 +169,7 @@ class Observer(object):
                 chief=chief,
                 backend=backend,
                 replicas=replicas,
+                strategy=strategy,
             )
 
     def join_alone(self):
