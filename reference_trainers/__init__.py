@@ -46,6 +46,7 @@ class Trainer:
     environment: Tuple[Tuple[str, str], ...] = ()  # variables with their values
     spawn: str = ""  # fork or exec; "": as the session
     python: bool = True  # False: a shell script or another executable file
+    module: str = ""  # name of the program for `python -m`; "": it is started by its path
     flavor: str = ""  # the Keras flavor that it imports; "": what `import keras` gives
 
     @property

@@ -19,6 +19,7 @@ WORKER_SIDE = (
     "suite/harness/task_side/zygote.py",
     "suite/harness/task_side/namespaces.py",
     "suite/harness/task_side/observe.py",
+    "suite/harness/task_side/startup/sitecustomize.py",
     "suite/harness/task_side/training_observer/**/*.py",
 )
 # Fakes replace trainers, so the trainers' rules also apply to them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import os
@@ -34,6 +35,7 @@ from suite.harness.core.history import HARNESS_EVENTS, Run, Tail, read
 from suite.harness.core.paths import ROOT, TASK_SIDE
 from suite.harness.pytest_plugin.progress import Progress
 from suite.harness.scenarios.base import give_time
+from suite.harness.tables import programs
 from suite.meta import fakes
 from suite.meta.calls import calls
 from suite.meta.closed_ports import rules
@@ -114,6 +116,63 @@ def test_a_traceback_is_the_program_s_alone(engine, program):
         run = cluster.finish()
     frames = re.findall(r'File "(.*)", line', run.log("worker/0"))
     assert frames == [run.trainer.program] * 2
+
+
+SHOW_MODULE = """
+    import os, sys
+    from . import sibling
+    print(sys.argv[1:], sys.orig_argv[1:3], __package__, __spec__.name, sibling.__name__)
+    print(os.path.samefile(sys.path[0], os.getcwd()), sorted(set(globals()) - {"sibling", "sys"}))
+"""
+
+
+@pytest.mark.parametrize("observe", ["true", "false"])
+def test_a_module_runs_as_by_python_m(engine, tmp_path, observe):
+    """Its package is next to the TOML file, and the tasks run in another directory."""
+    (tmp_path / "pkg").mkdir()
+    for name, text in (("__init__", ""), ("sibling", ""), ("show", textwrap.dedent(SHOW_MODULE))):
+        (tmp_path / "pkg" / f"{name}.py").write_text(text)
+    toml = tmp_path / "described.toml"
+    lines = ('module = "pkg.show"', 'args = ["--x", "{seed}"]', f"observe = {observe}")
+    toml.write_text("\n".join(lines))
+    row = replace(programs.read(toml).row, spawn="")  # as the engine starts tasks
+    with launch(engine, row, directory=tmp_path, flags={"seed": 7}) as cluster:
+        cluster.start()
+        run = cluster.complete() if row.observed else cluster.finish()
+    names = ["__annotations__", "__builtins__", "__cached__", "__doc__", "__file__", "__loader__"]
+    names += ["__name__", "__package__", "__spec__", "os"]
+    said = "['--x', '7'] ['-m', 'pkg.show'] pkg pkg.show pkg.sibling\n"
+    assert run.exit_of("worker/0")["code"] == 0, run.log("worker/0")
+    assert run.log("worker/0").startswith(said + "True "), run.log("worker/0")
+    found = set(ast.literal_eval(run.log("worker/0").splitlines()[1].partition(" ")[2]))
+    assert found <= set(names)
+    # The command of the report starts the same program, from any directory.
+    alone = subprocess.run(run.commands["worker/0"], shell=True, capture_output=True, text=True)
+    assert alone.stdout.startswith("['--x', '7'] ['-m', 'pkg.show']"), alone.stderr
+
+
+def test_a_signal_reaches_the_program_that_a_script_waits_for(engine, program, tmp_path):
+    """The script itself ignores it; SIGKILL, which nothing ignores, must not spare the program."""
+    waits = program(
+        """
+        def leave(*_):
+            say("peer_lost", error="asked to leave")
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, leave)
+        say("step", step=1)
+        signal.pause()
+        """
+    )
+    script = tmp_path / "launch"
+    script.write_text(f"#!/bin/sh\ntrap '' TERM\n{sys.executable} {waits.path}\nexit 5\n")
+    script.chmod(0o755)
+    row = replace(fakes.bare(script), python=False, spawn="exec")
+    with launch(engine, row) as cluster:
+        cluster.start()
+        cluster.wait_for("step")
+        cluster.signal("worker/0", signal.SIGTERM)
+        assert cluster.wait_exit("worker/0")["worker/0"]["code"] == 5
+        assert cluster.run().of("peer_lost")
 
 
 LIMITS = """

@@ -135,8 +135,8 @@ class Cluster:
             environment = self.plan.environment(task, attempt)
             hold = self.holds.get(task)
             if hold and hold.attempt == attempt:
-                environment["TRAINER_HOLD"] = hold.setting
-            self.tails[task, attempt] = Tail(Path(environment["TRAINER_EVENTS"]))
+                environment[self.plan.prefix + "HOLD"] = hold.setting
+            self.tails[task, attempt] = Tail(self.plan.event_file(task, attempt))
             self.logs[task, attempt] = self.plan.log(task, attempt)
             self.cluster_init.send(
                 op="start",
@@ -148,6 +148,7 @@ class Cluster:
                 cwd=str(self.plan.cwd),
                 spawn=self.plan.spawn,
                 python=self.plan.trainer.python,
+                module=self.plan.is_module,
                 log=str(self.logs[task, attempt]),
                 host=self.hosts.pids[task] if self.hosts else 0,
             )

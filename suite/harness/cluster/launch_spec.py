@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +16,8 @@ from suite.harness.core.placeholders import fill_in
 from suite.harness.core.topology import Topology
 
 OBSERVE = TASK_SIDE / "observe.py"
+STARTUP = TASK_SIDE / "startup"  # has sitecustomize.py
+PYTHONPATH = "PYTHONPATH"
 
 
 def as_flags(given: Mapping[str, Any]) -> list[str]:
@@ -52,8 +55,26 @@ class Plan:
 
     @property
     def program(self) -> str:
-        """Return the path of the Python program to start: the trainer, or its observer."""
-        return str(OBSERVE) if self.is_observed else self.trainer.program
+        """Return what to start: the observer's path, or the module or the path of the trainer."""
+        if self._is_wrapped:
+            return str(OBSERVE)
+        return self.trainer.module or self.trainer.program
+
+    @property
+    def is_module(self) -> bool:
+        """Return True if `program` is the name of a module."""
+        return bool(self.trainer.module) and not self.is_observed
+
+    @property
+    def _is_wrapped(self) -> bool:
+        """Return True if the observer runs the program; it gets into what a script starts."""
+        return self.is_observed and self.trainer.python
+
+    @property
+    def prefix(self) -> str:
+        """Return the first part of the names of variables that configure the writer of events."""
+        is_script = self.is_observed and not self.trainer.python
+        return "OBSERVER_" if is_script else "TRAINER_"
 
     @property
     def is_observed(self) -> bool:
@@ -70,25 +91,40 @@ class Plan:
             own = as_flags(given)
         else:
             own = fill_in(self.trainer.arguments, given)
-        if self.is_observed:
-            return ["--task", task, *as_flags(of_observer), self.trainer.program, *role, *own]
+        if self._is_wrapped:
+            observed = [self.trainer.program]
+            if self.trainer.module:
+                observed = ["--module", self.trainer.module]
+            return ["--task", task, *as_flags(of_observer), *observed, *role, *own]
         return [*role, *own]
 
     def environment(self, task: str, attempt: int) -> dict[str, str]:
+        own = dict(self.trainer.environment)
+        paths = [own.get(PYTHONPATH, ""), self.env.get(PYTHONPATH, "")]
+        if self.prefix == "OBSERVER_":
+            paths.insert(0, str(STARTUP))
+            own["OBSERVER_TASK"] = task
+        own[PYTHONPATH] = os.pathsep.join(filter(None, paths))
         return {
             **self.env,
-            **dict(self.trainer.environment),
+            **own,
             **self.topology.environment(self.trainer.role, task, self.addresses),
             **self.task_env.get(task, {}),
-            "TRAINER_EVENTS": str(self.events / f"{task.replace('/', '-')}.{attempt}.jsonl"),
-            "TRAINER_ATTEMPT": str(attempt),
+            self.prefix + "EVENTS": str(self.event_file(task, attempt)),
+            self.prefix + "ATTEMPT": str(attempt),
         }
+
+    def event_file(self, task: str, attempt: int) -> Path:
+        """Return the path of the event file of an attempt."""
+        return self.events / f"{task.replace('/', '-')}.{attempt}.jsonl"
 
     def command(self, task: str) -> str:
         """Return a shell command that starts this task alone."""
         role = self.topology.environment(self.trainer.role, task, self.addresses)
-        settings = [f"{name}={shlex.quote(value)}" for name, value in role.items()]
+        given = {**dict(self.trainer.environment), **role}
+        settings = [f"{name}={shlex.quote(value)}" for name, value in given.items()]
         interpreter = [self.python] if self.trainer.python else []
+        interpreter += ["-m"] if self.is_module else []
         return " ".join(
             [*settings, shlex.join([*interpreter, self.program, *self.arguments(task)])]
         )

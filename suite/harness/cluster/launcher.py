@@ -33,9 +33,7 @@ THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 # What pytest's own environment happens to hold must not reach a task.
 NOT_INHERITED = (
     *ROLE_VARIABLES,
-    "TRAINER_EVENTS",
-    "TRAINER_ATTEMPT",
-    "TRAINER_HOLD",
+    *(f"{who}_{what}" for who in ("TRAINER", "OBSERVER") for what in ("EVENTS", "ATTEMPT", "HOLD")),
     "PYTEST_CURRENT_TEST",
 )
 

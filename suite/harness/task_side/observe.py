@@ -4,6 +4,9 @@
 
 The program runs as by `python PROGRAM ARGUMENTS`. TRAINER_EVENTS, TRAINER_ATTEMPT and TRAINER_HOLD
 configure the observer's events, see reference_trainers/events.py, and are removed for the program.
+
+With --of-script, for which see startup/sitecustomize.py, these are OBSERVER_EVENTS and so on. They
+remain until the program is the first of its task to call a function that the observer hooks.
 The options of CHANGES are for the reference trainers.
 """
 
@@ -27,6 +30,11 @@ def parse(argv):
     parser.add_argument("--task", required=True, help="name of this task in the events")
     parser.add_argument("--module", action="store_true", help="PROGRAM is the name of a module")
     parser.add_argument(
+        "--of-script",
+        action="store_true",
+        help="observe only the first program of the task that trains",
+    )
+    parser.add_argument(
         "--audit-input", action="store_true", help="report the ids of the examples of each step"
     )
     parser.add_argument(
@@ -42,8 +50,9 @@ def parse(argv):
 def main():
     args = parse(sys.argv[1:])
     here = os.path.dirname(os.path.abspath(__file__))
+    root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
     outside = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
-    sys.path[:] = [here] + outside
+    sys.path[:] = [here] + outside + [root]
     from training_observer import observing
 
     # The program finds its own modules first, and none of this directory.

@@ -17,6 +17,21 @@ def unknown():
     return {"loss": None, "examples": None}
 
 
+# Distributions that provide the module `tensorflow`, as suite/harness/environment/interpreter.py
+# asks for them.
+TENSORFLOW = (
+    "tensorflow",
+    "tensorflow-cpu",
+    "tensorflow-intel",
+    "intel-tensorflow",
+    "tensorflow-cpu-aws",
+    "tensorflow-rocm",
+    "tensorflow-macos",
+    "tf-nightly",
+    "tf-nightly-cpu",
+)
+
+
 class Local(threading.local):
     """State of a thread; threads of replicas get a copy of their parent's."""
 
@@ -56,7 +71,7 @@ class Observer(object):
 
     def watches(self):
         """Return True if a call of a hooked function is the program's."""
-        return self.events.enabled and not self.local.is_inside
+        return self.events.enabled and not self.local.is_inside and self.events.claim()
 
     def write(self, event, **fields):
         if not self.local.fits:  # in `fit`, callbacks save before the step is reported
@@ -188,8 +203,8 @@ class Observer(object):
 
     # --- cluster and end -------------------------------------------------------------------------
 
-    def join(self, cluster, workers, chief, backend, replicas):
-        """Write `joined`, once."""
+    def join(self, cluster, workers, chief, backend, replicas, strategy=""):
+        """Write `joined`, once; `strategy` is what the program made, see strategies.py."""
         if not self._joined:
             self._joined = True
             self.reads_servers = chief or "ps" not in cluster
@@ -200,6 +215,7 @@ class Observer(object):
                 chief=chief,
                 backend=backend,
                 replicas=replicas,
+                strategy=strategy,
             )
             self.changes.check_replicas(self, workers, replicas)
 
@@ -216,7 +232,7 @@ class Observer(object):
 
     def end(self, code, error):
         """Report the end of the program."""
-        if not self.events.enabled:
+        if not (self.events.enabled and self.events.is_claimed):
             return
         self.local.is_inside = True
         try:
@@ -244,7 +260,7 @@ def started_fields(program):
     import platform
 
     return {
-        "tensorflow": version_of("tensorflow", "tensorflow-cpu", "tf-nightly", "tf-nightly-cpu"),
+        "tensorflow": version_of(*TENSORFLOW),
         "keras": keras_version(),
         "python": platform.python_version(),
         "pid": os.getpid(),

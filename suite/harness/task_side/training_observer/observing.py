@@ -7,13 +7,14 @@ import threading
 from . import program, table
 from .changes import MODEL, Changes
 from .observer import Observer, started_fields
-from .writer import ObserverWriter
+from .writer import ClaimingWriter, ObserverWriter
 
 
 def run(args):
     """Run the program of a command line of observe.py, and return its exit code."""
     set_command(args.program, args.arguments, args.module)
-    observer = start(args.task, args.program)
+    writer = ClaimingWriter if args.of_script else ObserverWriter
+    observer = start(writer(args.task), args.program)
     observer.audits_input, observer.dumps_weights = args.audit_input, args.dump_weights
     changes = observer.changes = Changes(args)
     if not changes.made:
@@ -38,9 +39,8 @@ def set_command(name, arguments, module):
         sys.path.insert(0, first)
 
 
-def start(task, name):
+def start(events, name):
     """Start observing this process, and return the observer."""
-    events = ObserverWriter(task)
     observer = Observer(events, name)
     if events.enabled:
         events.write("started", **started_fields(name))

@@ -45,6 +45,7 @@ def run(program, arguments, module=False):
     try:
         if module:
             sys.argv[0] = "-m"
+            new_main(__builtins__=builtins)  # otherwise the module gets the names of the caller
             run_module(program)
         else:
             run_file(program)
@@ -75,8 +76,7 @@ def run_file(program):
     except OSError as error:
         where = (sys.executable, path, error.errno, error.strerror)
         raise CannotOpen("%s: can't open file %r: [Errno %d] %s" % where) from None
-    main = types.ModuleType("__main__")
-    main.__dict__.update(
+    main = new_main(
         __builtins__=builtins,
         __cached__=None,
         __doc__=None,
@@ -85,7 +85,6 @@ def run_file(program):
         __package__=None,
         __spec__=None,
     )
-    sys.modules["__main__"] = main  # stays, for threads and atexit handlers of the program
     if BEFORE_MAIN:
         first, source = split(source, path)
         exec(compile(first, path, "exec", dont_inherit=True), main.__dict__)
@@ -101,6 +100,13 @@ def split(source, path):
     """
     whole = ast.parse(source, path)
     return [ast.Module(body, whole.type_ignores) for body in (whole.body[:-1], whole.body[-1:])]
+
+
+def new_main(**names):
+    """Return a new module __main__; it stays, for threads and atexit handlers of the program."""
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main.__dict__.update(names)
+    return main
 
 
 def file_name(program):
