@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 import training_reports
 
-FLAGS = argparse.ArgumentParser("custom_loop_mirrored", "%(prog)s [flags] (see --help)")
+FLAGS = argparse.ArgumentParser(usage="%(prog)s [flags] (see --help)")
 FLAGS.add_argument("--model-dir", default="", help="checkpoints; a restarted run resumes")
 FLAGS.add_argument("--data", default="~/.keras/datasets/mnist.npz", help="as Keras' mnist.npz")
 FLAGS.add_argument("--epochs", type=int, default=3)
@@ -35,10 +35,7 @@ def load_mnist(path):
 
 
 def training_rows(examples, args, batch, epoch, step):
-    """Return batches of rows, int64 [batch]; their order depends on the seed and the epoch only.
-
-    So a run that is restarted at this step of this epoch continues with the rows that come next.
-    """
+    """Return batches of rows, int64 [batch], from this step of this epoch to the end."""
 
     def shuffled(number):
         return np.random.default_rng([args.seed, number]).permutation(examples)
@@ -140,8 +137,7 @@ def main():
 
     if args.restore:
         restore(tf.train.Checkpoint(model=model, optimizer=optimizer), args.restore)
-    epoch = tf.Variable(tf.constant(0, tf.int64), name="epoch")
-    step = tf.Variable(tf.constant(0, tf.int64), name="step")
+    epoch, step = (tf.Variable(tf.constant(0, tf.int64)) for _ in range(2))  # of complete ones
     checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, epoch=epoch, step=step)
     directory = os.path.join(args.model_dir, "ckpt")
     if args.model_dir and tf.train.latest_checkpoint(directory):
@@ -158,17 +154,16 @@ def main():
     train = distribute(rows, x_train, y_train)
     while epoch.numpy() < args.epochs:
         accuracy.reset_state()
-        total_loss, first = 0.0, int(step.numpy())
-        for number in range(first + 1, args.steps_per_epoch + 1):
+        losses = []
+        for number in range(int(step.numpy()) + 1, args.steps_per_epoch + 1):
             batch = next(train)
             loss, own_losses = train_step(batch)
-            total_loss += loss
+            losses.append(loss)
             training_reports.step(own_losses, ids=strategy.experimental_local_results(batch[2]))
             if args.save_every and number % args.save_every == 0 and number < args.steps_per_epoch:
                 step.assign(number)
                 save()
-        mean = float(total_loss) / max(1, args.steps_per_epoch - first)
-        metrics = {"loss": mean, "accuracy": float(accuracy.result())}
+        metrics = {"loss": float(np.mean(losses)), "accuracy": float(accuracy.result())}
         if args.evaluate:
             metrics.update({f"val_{name}": value for name, value in evaluate().items()})
         epoch.assign_add(1)

@@ -1,26 +1,21 @@
 """N synchronous workers in a custom training loop: MultiWorkerMirroredStrategy with strategy.run.
 
-Implements https://www.tensorflow.org/tutorials/distribute/multi_worker_with_ctl. Each worker is a
-process with its own index and the same --model-dir:
+Implements https://www.tensorflow.org/tutorials/distribute/multi_worker_with_ctl, but the checkpoint
+includes the optimizer, and a restarted run finds it. Start each worker with its own index:
 
     TF_CONFIG='{"cluster": {"worker": ["host1:2222", "host2:2222"]},
-                "task": {"type": "worker", "index": 0}}' \\
+                "task": {"type": "worker", "index": 0}}' \
         python custom_loop_multi_worker_mirrored.py --model-dir /shared/model
-
-Unlike in the document, the checkpoint includes the optimizer and is found by a restarted run.
 """
 
 import argparse
 import os
-import shutil
 
 import numpy as np
 import tensorflow as tf
 import training_reports
 
-FLAGS = argparse.ArgumentParser(
-    "custom_loop_multi_worker_mirrored", "%(prog)s [flags] (see --help)"
-)
+FLAGS = argparse.ArgumentParser(usage="%(prog)s [flags] (see --help)")
 FLAGS.add_argument("--model-dir", default="", help="checkpoints; a restarted run resumes")
 FLAGS.add_argument("--data", default="~/.keras/datasets/mnist.npz", help="as Keras' mnist.npz")
 FLAGS.add_argument("--epochs", type=int, default=3)
@@ -60,10 +55,7 @@ def load_mnist(path):
 
 
 def training_rows(examples, args, batch, epoch, step):
-    """Return batches of rows, int64 [batch]; their order depends on the seed and the epoch only.
-
-    So a run that is restarted at this step of this epoch continues with the rows that come next.
-    """
+    """Return batches of rows, int64 [batch], from this step of this epoch to the end."""
 
     def shuffled(number):
         return np.random.default_rng([args.seed, number]).permutation(examples)
@@ -145,11 +137,6 @@ def main():
         sums = strategy.run(replica_test, args=batch)
         return strategy.reduce(tf.distribute.ReduceOp.SUM, sums, axis=None)
 
-    @tf.function
-    def meet():
-        """Wait for all workers, which take one that exits early for a failed one."""
-        return strategy.reduce("SUM", strategy.run(lambda: tf.constant(1.0)), axis=None)
-
     def evaluate():
         sums = [test_step(next(test)).numpy() for _ in range(-(-len(x_test) // global_batch))]
         loss, right = np.sum(sums, axis=0) / len(x_test)
@@ -165,13 +152,11 @@ def main():
 
     if args.restore:
         restore(tf.train.Checkpoint(model=model, optimizer=optimizer), args.restore)
-    epoch = tf.Variable(tf.constant(0, tf.int64), name="epoch")
-    step = tf.Variable(tf.constant(0, tf.int64), name="step")
+    epoch, step = (tf.Variable(tf.constant(0, tf.int64)) for _ in range(2))  # of complete ones
     checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, epoch=epoch, step=step)
     chiefs = os.path.join(args.model_dir, "ckpt")
     # Every worker saves, since reading some variables is a collective, but not to one path.
-    temporary = os.path.join(args.model_dir, f"workertemp_{resolver.task_id}")
-    own = chiefs if is_chief else os.path.join(temporary, "ckpt")
+    own = chiefs if is_chief else f"{args.model_dir}/workertemp_{resolver.task_id}/ckpt"
     if args.model_dir and tf.train.latest_checkpoint(chiefs):
         restore(checkpoint, tf.train.latest_checkpoint(chiefs))
     manager = tf.train.CheckpointManager(checkpoint, own, max_to_keep=1)
@@ -180,7 +165,7 @@ def main():
         if args.model_dir:
             manager.save()
         if args.model_dir and not is_chief:
-            shutil.rmtree(temporary)
+            tf.io.gfile.rmtree(os.path.dirname(own))
 
     passes = tf.data.Dataset.range(len(x_test)).batch(global_batch).repeat()
     test = distribute(passes, x_test, y_test)
@@ -188,17 +173,16 @@ def main():
     train = distribute(rows, x_train, y_train)
     while epoch.numpy() < args.epochs:
         accuracy.reset_state()
-        total_loss, first = 0.0, int(step.numpy())
-        for number in range(first + 1, args.steps_per_epoch + 1):
+        losses = []
+        for number in range(int(step.numpy()) + 1, args.steps_per_epoch + 1):
             batch = next(train)
             loss, own_losses = train_step(batch)
-            total_loss += loss
+            losses.append(loss)
             training_reports.step(own_losses, ids=strategy.experimental_local_results(batch[2]))
             if args.save_every and number % args.save_every == 0 and number < args.steps_per_epoch:
                 step.assign(number)
                 save()
-        mean = float(total_loss) / max(1, args.steps_per_epoch - first)
-        metrics = {"loss": mean, "accuracy": float(accuracy.result())}
+        metrics = {"loss": float(np.mean(losses)), "accuracy": float(accuracy.result())}
         if args.evaluate:
             metrics.update({f"val_{name}": value for name, value in evaluate().items()})
         epoch.assign_add(1)
@@ -208,7 +192,8 @@ def main():
         save()
     if args.evaluate:
         training_reports.evaluated(evaluate())
-    meet()
+    # A last all-reduce, because the others take a worker that exits early for a failed one.
+    tf.function(lambda: strategy.reduce("SUM", strategy.run(tf.timestamp), None), autograph=False)()
 
 
 if __name__ == "__main__":
