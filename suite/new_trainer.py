@@ -60,7 +60,7 @@ def contents(path: Path, approach: str) -> Mapping[Path, str]:
     source = Path(row.program)
     reports, own = source.with_name(REPORTS).read_text(), path.with_name(REPORTS)
     files = {
-        path: source.read_text(),
+        path: source.read_text().replace(source.name, path.name),
         path.with_suffix(".toml"): description(path.name, approach),
     }
     if not own.exists() or own.read_text() != reports:  # another trainer may have brought it

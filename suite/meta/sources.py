@@ -14,6 +14,7 @@ WORKER_SIDE = (
     "reference_trainers/**/*.py",
     "suite/programs/**/*.py",
     "suite/harness/task_side/tmpfs_disk.py",
+    "suite/harness/task_side/private_tmp.py",
     "suite/harness/task_side/cluster_init.py",
     "suite/harness/task_side/log_limits.py",
     "suite/harness/task_side/zygote.py",

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import math
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -173,6 +176,66 @@ def test_a_signal_reaches_the_program_that_a_script_waits_for(engine, program, t
         cluster.signal("worker/0", signal.SIGTERM)
         assert cluster.wait_exit("worker/0")["worker/0"]["code"] == 5
         assert cluster.run().of("peer_lost")
+
+
+@pytest.fixture
+def of_user(engine, tmp_path):
+    """Return `of_user(body)`, a cluster of a user's program; tests of namespaces are elsewhere."""
+    if engine.network.kind != addresses.NAMESPACE:
+        pytest.skip("without namespaces a program uses the real /tmp")
+
+    def start(body: str):
+        path = tmp_path / "program_of_user.py"
+        path.write_text(SAY + textwrap.dedent(body))
+        row = replace(programs.read(path).row, observed=False, spawn="")
+        return launch(engine, row, directory=tmp_path)
+
+    return start
+
+
+SAVE_IN_TMP = """
+    path = "/tmp/own-checkpoint-of-meta"
+    before = os.path.exists(path)
+    open(path, "w").close()
+    say("checkpoint_saved", path=path, global_step=int(before), seconds=0.0)
+    say("checkpoint_saved", path=__file__, global_step=int(os.path.exists(__file__)), seconds=0.0)
+"""
+
+
+def test_each_cluster_of_a_users_program_has_its_own_tmp(of_user):
+    """Its files are seen by a restart, not by another cluster; what was there is there."""
+    for _ in range(2):
+        with of_user(SAVE_IN_TMP) as cluster:
+            for _ in range(2):
+                cluster.start()
+                cluster.wait_exit("worker/0")
+            run = cluster.run()
+        assert not os.path.exists("/tmp/own-checkpoint-of-meta")
+        own = [e for e in run.of("checkpoint_saved") if e["path"].endswith("of-meta")]
+        assert [e["global_step"] for e in own] == [0, 1], run.log("worker/0")
+        assert all(Path(e["path"]).exists() for e in own)
+        others = [e for e in run.of("checkpoint_saved") if e not in own]
+        assert {e["path"] for e in others} == {run.trainer.path}
+        assert all(e["global_step"] for e in others)
+
+
+def test_shared_entries_of_tmp_are_the_real_ones(of_user):
+    """Of all kinds: a file, a directory, a link to it, one that leads nowhere."""
+    with contextlib.ExitStack() as at_end:
+        kept = Path(tempfile.mkdtemp(prefix="meta-tmp-", dir="/tmp"))
+        at_end.callback(shutil.rmtree, kept)
+        links = [Path(f"{kept}-{name}") for name in ("link", "nowhere")]
+        for link, to in zip(links, (kept, "/no/such/place"), strict=True):
+            link.symlink_to(to)
+            at_end.callback(link.unlink)
+        body = f"""
+            open({str(links[0] / "made")!r}, "w").close()
+            assert os.path.islink({str(links[1])!r})
+        """
+        with of_user(body) as cluster:
+            cluster.start()
+            cluster.complete()
+        assert (kept / "made").exists()
 
 
 LIMITS = """

@@ -52,6 +52,9 @@ class Plan:
     on_disk: str = ""  # size of the model directory's own disk, see tmpfs_disk.py
     spawn: str = "fork"
     working_directory: Path | None = None  # of all tasks; None: the directory of the event files
+    private_tmp: Path | None = (
+        None  # an empty directory that is /tmp to the tasks; None: the real one
+    )
 
     @property
     def program(self) -> str:

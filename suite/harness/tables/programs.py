@@ -67,8 +67,7 @@ class Approach:
     """An approach and the names in a source by which it is recognized.
 
     `fit` and `loop` name the reference trainers of programs that call `Model.fit`, and of others.
-    `makes`: what such a program makes, one of STRATEGIES; empty if that does not show approaches
-    apart.
+    `makes`: what such a program makes, of STRATEGIES; empty if it may be any of them.
     """
 
     name: str

@@ -4,8 +4,8 @@ It is process 1 of its own PID namespace, where there is one, so that all proces
 leave behind end with it. It ends when its connection closes, so a killed pytest needs no cleanup.
 The zygote forks it. Worker-side: standard library only, in Python 3.8 syntax.
 
-Messages are JSON lines. In: isolate (first), host, disk, start, signal. Out: ready, host, disk,
-spawned, signalled, exited, error.
+Messages are JSON lines. In: isolate (first), host, disk, tmp, start, signal. Out: ready, host,
+disk, tmp, spawned, signalled, exited, error.
 """
 
 import contextlib
@@ -22,6 +22,7 @@ import traceback
 
 import log_limits
 import namespaces
+import private_tmp
 import tmpfs_disk
 from training_observer import program
 
@@ -169,6 +170,8 @@ class ClusterInit:
                         self.host(message)
                     elif message["op"] == "disk":
                         self.disk(message)
+                    elif message["op"] == "tmp":
+                        self.tmp(message)
 
     def start(self, request):
         """Fork a task; return None in the init process and the exit code in the task."""
@@ -245,6 +248,15 @@ class ClusterInit:
         except OSError as problem:
             error = str(problem.strerror or problem)
         send(self.connection, op="disk", error=error)
+
+    def tmp(self, request):
+        """Mount a private /tmp; answer with the error, or ""."""
+        error = ""
+        try:
+            private_tmp.mount(request["path"])
+        except OSError as problem:
+            error = str(problem)
+        send(self.connection, op="tmp", error=error)
 
     def signal(self, request):
         """Send a signal to a task; to all processes of a script, which may wait for its program."""
