@@ -14,6 +14,9 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import wrapped
 
 from reference_trainers.events import EventWriter
 
@@ -21,8 +24,13 @@ SLOWER_S = 0.1  # extra time of a straggler's step
 IN_CREATE = 0x100  # linux/inotify.h
 
 
+class ObservedError(BaseException):
+    """An error that no hook of an observer holds back from the program."""
+
+
 def fail():
-    raise RuntimeError("injected: this step fails")
+    observed = "training_observer.observer" in sys.modules
+    raise (ObservedError if observed else RuntimeError)("injected: this step fails")
 
 
 def leave():
@@ -114,9 +122,15 @@ def main():
     parser.add_argument(
         "--at-step", type=int, required=True, help="global step after which it does"
     )
-    args, rest = parser.parse_known_args()
-    model_dir = rest[rest.index("--model-dir") + 1] if "--model-dir" in rest else ""
-    fault = ProgramFault(args, model_dir)
+    parser.add_argument("--model-dir", default="", help="where a save is to be seen")
+    given, theirs = wrapped.split(sys.argv[1:])
+    args, rest = parser.parse_known_args(given)
+    if theirs:
+        wrapped.let_import(args.program)
+    elif args.model_dir:
+        rest += ["--model-dir", args.model_dir]  # the trainer takes it too
+    rest += theirs
+    fault = ProgramFault(args, args.model_dir)
     EventWriter.write_soon = fault.wrap(EventWriter.write_soon)  # type: ignore[method-assign]
     EventWriter.write = fault.wrap(EventWriter.write)  # type: ignore[method-assign]
     sys.argv = [args.program] + rest

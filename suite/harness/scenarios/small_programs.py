@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from reference_trainers import Trainer
+from suite.harness.cluster.launch_spec import as_flags
 from suite.harness.core.errors import HarnessError
 from suite.harness.core.history import Run
 from suite.harness.core.outcomes import Compared, Continued
@@ -46,6 +48,14 @@ def alone(launch: Launch, name: str, **changes: Any) -> Trainer:
     """Return a program that is one process outside a cluster."""
     alone = {"jobs": (), "role": "none", "backends": ("none",), "services": ()}
     return program(launch, name, **alone, **changes)
+
+
+def around(launch: Launch, name: str, own: Mapping[str, Any], **changes: Any) -> Trainer:
+    """Return the case's user program, run by the program `name`, which takes the flags `own`."""
+    row = launch.case.trainer
+    escaped = [flag.replace("{", "{{").replace("}", "}}") for flag in as_flags(own)]
+    arguments = (*escaped, "--", *(row.arguments or ()))
+    return program(launch, name, flags=row.flags, arguments=arguments, **changes)
 
 
 def finished(launch: Launch, trainer: Trainer, **how: Any) -> Run:

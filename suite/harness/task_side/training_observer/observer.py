@@ -118,6 +118,9 @@ class Observer(object):
             copies = self.training.copies()
             if copies:
                 state["copies"] = copies
+            if self.events.dumps:
+                name = "%s-%d.npz" % (when, self.global_step)
+                state["npz"] = self.training.dump(self.events.sibling(name))
             self.write("weights", when=when, global_step=self.global_step, **state)
 
     def add_restore(self, path, seconds):

@@ -6,7 +6,7 @@ import threading
 from reference_trainers.events import EventWriter
 
 # Settings of the observer's own writer. The program and its children do not see them.
-VARIABLES = ("TRAINER_EVENTS", "TRAINER_ATTEMPT", "TRAINER_HOLD")
+VARIABLES = ("TRAINER_EVENTS", "TRAINER_ATTEMPT", "TRAINER_HOLD", "TRAINER_DUMP")
 
 
 class ObserverWriter(EventWriter):
@@ -14,6 +14,7 @@ class ObserverWriter(EventWriter):
 
     def __init__(self, task):
         super().__init__(task)
+        self.dumps = bool(os.environ.get("TRAINER_DUMP"))  # save the weights, not only a digest
         for name in VARIABLES:
             os.environ.pop(name, None)
         os.register_at_fork(after_in_child=self._forget)
