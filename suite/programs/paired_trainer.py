@@ -18,6 +18,7 @@ from statistics import median
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import wrapped
 from turns import Turns
 
 from reference_trainers.events import EventWriter
@@ -141,11 +142,14 @@ def main():
     parser.add_argument("--turn", type=float, default=0.0, help="seconds of each, about")
     parser.add_argument("--tick", default="step", help="its event at the end of a step")
     parser.add_argument("--slow-down", type=float, default=0.0, help="of each step, as a share")
-    args, rest = parser.parse_known_args()
+    given, theirs = wrapped.split(sys.argv[1:])
+    args, rest = parser.parse_known_args(given)
+    if theirs:
+        wrapped.let_import(args.program)
     if args.turns:
         turns = Turns(args.turns, args.first)
         listen(Lead(turns, args.count, args.least, args.turn, args.slow_down), args.tick)
-    sys.argv = [args.program] + rest
+    sys.argv = [args.program] + rest + theirs
     runpy.run_path(args.program, run_name="__main__")
 
 
