@@ -42,6 +42,7 @@ class Trainer:
     arguments: Optional[Tuple[str, ...]] = None  # with placeholders: "--epochs={epochs}"
     level: str = "reporting"  # how much is known of the program, one of LEVELS
     deterministic: bool = True  # the same seed gives the same weights
+    equivalent: bool = True  # N workers make the steps of one worker with N times the batch
     like: str = ""  # the reference trainer whose promises and known deviations apply to it
     environment: Tuple[Tuple[str, str], ...] = ()  # variables with their values
     spawn: str = ""  # fork or exec; "": as the session

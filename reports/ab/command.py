@@ -34,9 +34,9 @@ TEST = ROOT / "suite" / "benchmarks" / "test_paired.py"
 RUNS = ROOT / "reports" / "runs"
 # Options that are passed to pytest unchanged: name -> text of --help.
 PYTEST_OPTIONS = {
-    "--base": "an interpreter, a backend, a trainer, a Keras flavor, documented, or same",
+    "--base": "an interpreter, backend, trainer, program, Keras flavor, documented, or same",
     "--new": "the new side, of the same kind as --base",
-    "--trainer": "only this trainer (repeatable; default: all)",
+    "--trainer": "only this trainer, or your program (repeatable; default: all trainers)",
     "--backend": "only this backend (repeatable)",
     "--keras": "only this Keras flavor (repeatable)",
     "--python": "interpreter of the new side, if --new is not an interpreter",
@@ -193,7 +193,7 @@ def outcome(runs: Sequence[RunFrames], options: argparse.Namespace) -> Outcome:
     return Outcome(first.series, answers, [*first.broken, *second.broken], second_results)
 
 
-def of(runs: Iterable[RunFrames]) -> Outcome:
+def of(runs: Sequence[RunFrames]) -> Outcome:
     """Return the comparisons in these runs, judged together; raise BadInput if there are none.
 
     The pairs of a broken comparison are discarded, however many were completed before.
@@ -206,7 +206,9 @@ def of(runs: Iterable[RunFrames]) -> Outcome:
     broken = [Broken(_name(row), row["verdict"], row["reason"]) for _, row in failures.iterrows()]
     comparisons = pairs.series(pairs.ended_well(measurements, verdicts_of_runs))
     if not comparisons and not broken:
-        raise BadInput("the runs have no paired comparison; measure with --base")
+        reasons = [one["reason"] for run in runs for one in run.info.get("not_examined", ())]
+        remedy = f"not examined: {reasons[0]}" if reasons else "measure with --base"
+        raise BadInput(f"the runs have no paired comparison; {remedy}")
     return Outcome(comparisons, pairs.answers_of(comparisons), broken)
 
 

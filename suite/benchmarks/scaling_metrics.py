@@ -29,7 +29,8 @@ def numbers(clusters: Sequence[Trained]) -> Iterator[tuple[str, float, str, str]
     times_s = [time_s for one in steps for time_s in one.times_s]
     for name, percent in QUANTILES.items():
         yield name, float(np.percentile(times_s, percent)), "s", "lower"
-    yield "scaling_examples_per_s", sum(s.examples_per_s for s in steps), "examples/s", "higher"
+    rate = sum(s.examples_per_s or 0.0 for s in steps)
+    yield "scaling_examples_per_s", rate, "examples/s", "higher"
     yield "scaling_cpu_s", sum(one.cpu_s for one in clusters), "s", "lower"
     phases = {name: max(took(run, *ends) for run in runs) for name, *ends in PHASES}
     for name, seconds in phases.items():

@@ -15,7 +15,7 @@ from suite.harness.core.case import Case
 from suite.harness.session.session import Launch, Session
 
 
-@pytest.mark.cases
+@pytest.mark.cases(level="observed")
 @pytest.mark.timing
 @pytest.mark.paired
 def test_paired(case: Case, launch: Launch, session: Session, record, time: int) -> None:

@@ -51,6 +51,10 @@ SIZES = (
 )
 
 
+# Of a user's program, which has a model of its own.
+OWN_MODEL, OWN_STEPS, OWN_S = "its own model", 24, 60.0
+
+
 @dataclass(frozen=True)
 class Setting:
     """The number of workers of one figure, and the batch of each."""
@@ -119,6 +123,29 @@ def test_saving_by_size(launch: Launch, record, size: Size) -> None:
 def test_scaling_over_workers(launch: Launch, record, size: Size) -> None:
     """Assert nothing about speed: on one machine, workers share its processors."""
     scale(launch, record, size, SETTINGS, size.budget_s)
+
+
+@pytest.mark.cases(
+    of_user=True,
+    distributed=True,
+    synchronous=True,
+    events=("step",),
+    controls=("epochs", "steps-per-epoch", "batch-size"),
+)
+@pytest.mark.timing
+@pytest.mark.full
+def test_scaling_of_a_program(launch: Launch, record) -> None:
+    """Keep the batch of each worker. The base is the program in a cluster of one worker."""
+    own = Size(OWN_MODEL, OWN_STEPS, OWN_S)
+    for repeat in passes(PASSES, OWN_S):
+        for setting in SETTINGS[: len(WORKERS)][:: -1 if repeat % 2 else 1]:
+            found = measure(launch, own, setting, TOGETHER)
+            ways = (ALONE, TOGETHER) if setting.workers == 1 else (TOGETHER,)
+            for way in ways:
+                columns = {**columns_of(own, setting, way), "repeat": repeat}
+                columns["collective"] = found[0].run.collective
+                for metric, value, unit, better in numbers(found):
+                    record(metric, value, unit, better, **columns)
 
 
 @pytest.mark.cases(families=("mwms",), fit=False, flavors="first")

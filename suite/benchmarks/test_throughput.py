@@ -23,6 +23,7 @@ from suite.benchmarks.training_runs import (
     common_collective,
     record_memory,
     require_requested_backend,
+    timed,
     trained,
     unmet,
 )
@@ -47,7 +48,7 @@ PASSES = 2  # through workers and batches, so that the processes of a figure are
 STEPS = {"synchronous": 36, "asynchronous": 400, "coordinated": 100}
 
 
-def measured(launch: Launch, **how: Any) -> Trained:
+def train(launch: Launch, **how: Any) -> Trained:
     """Train for as many steps as can be timed well in a few seconds."""
     row = launch.case.trainer
     kind = "coordinated" if base.coordinated(row) else "asynchronous"
@@ -73,7 +74,7 @@ def by_backend(
         with interference.Watch(alone=session.timing_lock.held) as watch:
             results = interleaved(
                 cases,
-                lambda case: measured(LaunchOf(session, case, launch.directory, name)),
+                lambda case: train(LaunchOf(session, case, launch.directory, name)),
                 # A result of another backend is measured often enough under that backend's name.
                 lambda case, one: bool(unmet(case, one.run.collective, session)),
                 passes(PROCESSES[session.settings.full], BUDGET_S * len(cases)),
@@ -86,7 +87,7 @@ def by_backend(
 
 
 @pytest.mark.claim("mwms/communication", "mwms/local-overhead")
-@pytest.mark.cases(backends="each", flavors="full")
+@pytest.mark.cases(backends="each", flavors="full", level="observed")
 @pytest.mark.timing
 @pytest.mark.benchmark(group="step time", timer=CLOCK)
 def test_throughput(
@@ -98,20 +99,21 @@ def test_throughput(
     benchmark: BenchmarkFixture,
 ) -> None:
     made = by_backend(request, session, launch)[case].get()
-    timed = [timed_steps(one.run) for one in made]
-    for repeat, (one, steps) in enumerate(zip(made, timed, strict=True)):
+    measured = [timed(one.run) for one in made]
+    for repeat, (one, steps) in enumerate(zip(made, measured, strict=True)):
         for metric, value, unit, better in (*steps.measurements(), *one.measurements()):
             record(metric, value, unit, better, repeat=repeat, collective=one.run.collective)
         record_memory(record, one, repeat=repeat, collective=one.run.collective)
     collective = common_collective(made)
+    rates = [steps.examples_per_s for steps in measured if steps.examples_per_s is not None]
     benchmark.extra_info.update(
         collective=collective,
         workers=len(made[0].run.workers),
-        examples_per_s=median(steps.examples_per_s for steps in timed),
+        **({"examples_per_s": median(rates)} if rates else {}),
     )
     # For --benchmark-group-by=param:backend etc.; pytest's own parameter is a single object.
     benchmark.params = {"trainer": case.trainer.name, "backend": case.backend, "keras": case.keras}
-    times_s = [time_s for steps in timed for time_s in steps.times_s]
+    times_s = [time_s for steps in measured for time_s in steps.times_s]
     benchmark.pedantic(CLOCK.replay, rounds=CLOCK.load(times_s))
     require_requested_backend(case, collective, session)
 
@@ -127,7 +129,7 @@ def test_throughput_of_the_grid(
     for repeat, workers, batch in itertools.product(
         range(PASSES), WORKERS if case.distributed else (1,), BATCHES
     ):
-        one = measured(launch, workers=workers, model=model, batch_size=batch)
+        one = train(launch, workers=workers, model=model, batch_size=batch)
         columns = {"workers": workers, "variant": f"{model}, batch {batch}", "repeat": repeat}
         columns |= {"replicas": workers * case.trainer.devices, "collective": one.run.collective}
         for metric, value, unit, better in (
@@ -148,7 +150,7 @@ def test_scaling_over_devices(launch: Launch, record) -> None:
     """Keep the batch per replica; logical CPUs share the cores, so assert nothing."""
     for repeat in passes(PROCESSES[True], BUDGET_S):
         for devices in DEVICES:
-            steps = timed_steps(measured(launch, devices=devices).run)
+            steps = timed_steps(train(launch, devices=devices).run)
             variant = f"{devices} devices" if devices > 1 else "1 device"
             columns = {"repeat": repeat, "variant": variant, "replicas": devices}
             for metric, value, unit, better in steps.measurements():

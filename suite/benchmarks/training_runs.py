@@ -16,8 +16,9 @@ from suite.harness.cluster.cluster import Cluster
 from suite.harness.core import backends
 from suite.harness.core.case import Case
 from suite.harness.core.deadlines import wait_until
-from suite.harness.core.errors import Unsupported
+from suite.harness.core.errors import NotExamined, Unsupported
 from suite.harness.core.history import Run
+from suite.harness.metrics.throughput import Steps, timed_steps
 from suite.harness.scenarios import base
 from suite.harness.scenarios.base import Launch
 from suite.harness.session.session import Session
@@ -72,6 +73,16 @@ def require_requested_backend(case: Case, collective: str, session: Session) -> 
         raise Unsupported(reason)
 
 
+def timed(run: Run) -> Steps:
+    """Return the timed steps. Raise NotExamined if a user's program made too few of them."""
+    try:
+        return timed_steps(run)
+    except ValueError as error:
+        if run.trainer.of_user:
+            raise NotExamined(f"its steps cannot be timed: {error}") from error
+        raise
+
+
 def record_memory(record: Callable[..., None], one: Trained, **columns: Any) -> None:
     """Record a row for each task, whose name ends the variant; `columns` as for `record`.
 
@@ -107,7 +118,8 @@ def side_by_side(
     row = trainer or launch.case.trainer
     flags.setdefault("model", row.model or None)
     most = steps if clusters == 1 else base.NEVER
-    epochs, most = (1, most) if row.progress == "step" else (most, base.EPOCH_STEPS)
+    in_epochs = row.progress == "epoch" or (row.of_user and base.coordinated(row))
+    epochs, most = (most, base.EPOCH_STEPS) if in_epochs else (1, most)
     work = base.work(launch, row, epochs=epochs, steps_per_epoch=most, **flags)
     with contextlib.ExitStack() as entered:
         started = [
@@ -153,6 +165,9 @@ def _over_together(clusters: Sequence[Cluster], steps: int) -> bool:
 def _ended(cluster: Cluster, steps: int) -> Trained:
     for driver in cluster.drivers:
         sign = cluster.plan.trainer.progress
+        ended = cluster.run().exit_of(driver)
+        if cluster.plan.trainer.of_user and ended and ended["code"] == 0:
+            continue  # its length may be its own
         cluster.wait_for(sign, driver, where=lambda e: e["global_step"] >= steps)
     used = {task: _used(cluster.pids[task]) for task in cluster.alive()}
     memories_mib = {task: mib for task, (_, mib) in used.items() if mib}

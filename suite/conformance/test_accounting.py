@@ -2,7 +2,7 @@
 
 import pytest
 
-from suite.harness.checks import accounting, parameter_servers, supervisor
+from suite.harness.checks import accounting, coordinator, parameter_servers, supervisor
 
 
 @pytest.mark.cases(of_user=True, level="black box")
@@ -32,30 +32,45 @@ def test_each_worker_processes_its_own_batch(healthy):
 
 
 @pytest.mark.claim("ps1/stops")
-@pytest.mark.cases(distributed=True, synchronous=False, events=("step",))
+@pytest.mark.cases(
+    distributed=True,
+    synchronous=False,
+    events=("step",),
+    controls=("epochs", "steps-per-epoch"),
+)
 def test_every_worker_stops_at_the_limit(healthy):
     supervisor.stops_at_the_limit(healthy)
 
 
 @pytest.mark.claim("ps1/stops")
-@pytest.mark.cases(families=("ps1", "ps2"))
+@pytest.mark.cases(families=("ps1", "ps2"), level="black box")
 def test_servers_serve_until_they_are_ended(healthy):
     parameter_servers.servers_serve_until_ended(healthy)
 
 
 @pytest.mark.claim("ps1/asynchronous", "ps2/at-least-once")
-@pytest.mark.cases(distributed=True, synchronous=False, aggregates=False, events=("step",))
+@pytest.mark.cases(
+    distributed=True, synchronous=False, aggregates=False, events=("step",), level="observed"
+)
 def test_the_global_step_counts_all_workers(healthy):
     supervisor.global_step_counts_all(healthy)
 
 
 @pytest.mark.claim("ps1/asynchronous")
-@pytest.mark.cases(distributed=True, synchronous=False, aggregates=False, events=("step",))
+@pytest.mark.cases(
+    distributed=True, synchronous=False, aggregates=False, events=("step",), level="observed"
+)
 def test_all_workers_contribute(healthy):
     parameter_servers.all_workers_contribute(healthy)
 
 
 @pytest.mark.claim("ps1/synchronous")
-@pytest.mark.cases(aggregates=True)
+@pytest.mark.cases(aggregates=True, level="observed")
 def test_every_aggregate_has_its_gradients(healthy):
     supervisor.aggregates_accounted(healthy)
+
+
+@pytest.mark.claim("ps2/at-least-once")
+@pytest.mark.cases(events=("scheduled",), level="observed")
+def test_coordinator_gets_back_what_it_scheduled(healthy):
+    coordinator.executed_as_scheduled(healthy)

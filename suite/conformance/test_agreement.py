@@ -3,6 +3,7 @@
 import pytest
 
 from suite.harness.checks import agreement, dtensor_layouts, startup
+from suite.harness.core.errors import NotExamined
 from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import fault_free
 
@@ -20,9 +21,17 @@ def test_workers_agree_on_weights(healthy):
 
 
 @pytest.mark.claim("mirrored/replicas", "dtensor/replicated")
-@pytest.mark.cases(flags=("devices",), events=("weights",), distributed=False)
+@pytest.mark.cases(flags=("devices",), events=("weights",), distributed=False, of_user=False)
 def test_there_is_a_replica_on_each_device(healthy):
     agreement.replica_on_each_device(healthy)
+    agreement.replicas_in_sync(healthy)
+
+
+@pytest.mark.claim("mirrored/replicas", "mwms/replicas-agree", "dtensor/replicated")
+@pytest.mark.cases(of_user=True, synchronous=True, events=("weights",), level="observed")
+def test_replicas_of_a_task_stay_in_sync(healthy):
+    if not any(e.get("copies") for e in healthy.of("weights")):
+        raise NotExamined("each of its tasks has one device")
     agreement.replicas_in_sync(healthy)
 
 

@@ -39,7 +39,11 @@ def test_one_checkpoint_is_kept(outcome):
     "dtensor/checkpoint",
     "estimator/resumes",
 )
-@pytest.mark.cases(events=("checkpoint_saved", "epoch"), controls=("epochs", "model-dir"))
+@pytest.mark.cases(
+    families=("single", "mwms", "mirrored", "custom-mirrored", "dtensor", "estimator", "ps2"),
+    events=("checkpoint_saved",),
+    controls=("epochs", "model-dir"),
+)
 @scenario(fault_free.continued)
 def test_latest_checkpoint_restores_and_training_continues(outcome):
     checkpoints.checkpoint_restores(outcome.run, outcome.then)
@@ -64,7 +68,7 @@ def test_a_checkpoint_of_every_strategy_restores(outcome):
 
 
 @pytest.mark.claim("estimator/train-and-evaluate")
-@pytest.mark.cases(families=("estimator",))
+@pytest.mark.cases(families=("estimator",), controls=("epochs", "steps-per-epoch"))
 def test_the_first_and_the_last_step_are_saved(healthy):
     checkpoints.saves_first_and_last(healthy)
 
@@ -91,7 +95,7 @@ def test_a_backup_directory_of_its_own_resumes(outcome):
 
 
 @pytest.mark.claim("ps1/supervisor-saves")
-@pytest.mark.cases(families=("ps1",))
+@pytest.mark.cases(families=("ps1",), events=("checkpoint_saved",), level="observed")
 def test_the_supervisor_saves_while_it_trains(healthy):
     supervisor.supervisor_saves(healthy)
 

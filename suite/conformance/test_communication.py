@@ -40,3 +40,12 @@ def test_bytes_per_pack_of_strategy_is_applied(outcome):
 def test_requested_backend_reaches_the_strategy(healthy):
     communication.backend_as_requested(healthy)
     communication.collective_is_known(healthy)
+
+
+@pytest.mark.claim("mwms/communication", "estimator/communication")
+@pytest.mark.cases(
+    of_user=True, families=("mwms", "estimator"), controls=("backend",), backends="each"
+)
+def test_each_backend_reaches_the_strategy(healthy):
+    communication.backend_as_requested(healthy)
+    communication.collective_is_known(healthy)

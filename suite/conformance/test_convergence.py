@@ -3,6 +3,7 @@
 import pytest
 
 from suite.harness.checks import accounting, agreement, convergence
+from suite.harness.core.errors import NotExamined
 from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import fault_free, small_programs
 
@@ -14,8 +15,10 @@ def test_loss_falls_epoch_by_epoch(healthy):
 
 
 @pytest.mark.claim("mwms/converges", "mirrored/converges", "single/converges", "dtensor/converges")
-@pytest.mark.cases(events=("epoch",))
+@pytest.mark.cases(events=("epoch",), controls=("epochs",))
 def test_accuracy_rises_epoch_by_epoch(healthy):
+    if healthy.trainer.of_user and not convergence.metric_by_epoch(healthy, "accuracy"):
+        raise NotExamined("its epochs have no metric `accuracy`")
     convergence.accuracy_rises(healthy)
 
 

@@ -27,6 +27,21 @@ def test_replicas_equal_one_process_on_the_large_batch(outcome):
     equivalence.equals_large_batch(outcome.run, outcome.reference)
 
 
+@pytest.mark.claim("mwms/equals-large-batch")
+@pytest.mark.cases(
+    of_user=True,
+    distributed=True,
+    synchronous=True,
+    events=("step", "weights"),
+    controls=("length", "batch-size", "seed"),
+    deterministic=True,
+    equivalent=True,
+)
+@scenario(fault_free.one_worker_on_the_large_batch)
+def test_workers_equal_one_worker_on_the_large_batch(outcome):
+    equivalence.equals_large_batch(outcome.run, outcome.reference)
+
+
 @pytest.mark.claim(
     "mwms/equals-large-batch",
     "mirrored/equals-large-batch",

@@ -3,13 +3,19 @@
 import pytest
 
 from suite.harness.checks import agreement, checkpoints, program_results, startup
+from suite.harness.core.errors import NotExamined
 from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import fault_free, small_programs
 
 
 @pytest.mark.claim("mwms/validation")
-@pytest.mark.cases(distributed=True, synchronous=True, flags=("evaluate",))
+@pytest.mark.cases(
+    distributed=True, synchronous=True, flags=("evaluate",), events=("epoch",), level="observed"
+)
 def test_workers_agree_on_validation(healthy):
+    names = {name for e in healthy.of("epoch") for name in e["metrics"]}
+    if healthy.trainer.of_user and not any(n.startswith(agreement.VALIDATION) for n in names):
+        raise NotExamined("its epochs have no metrics of validation")
     agreement.validation_agrees(healthy)
 
 

@@ -35,7 +35,7 @@ def test_a_sharded_variable_restores_into_other_servers(outcome):
 
 
 @pytest.mark.claim("ps1/chief-initialises")
-@pytest.mark.cases(families=("ps1",))
+@pytest.mark.cases(families=("ps1",), events=("step",), level="observed")
 @scenario(fault_free.late_chief)
 def test_workers_wait_for_chief_initialization(outcome):
     supervisor.workers_wait_for_chief(outcome)

@@ -25,7 +25,7 @@ def test_one_task_is_chief(healthy):
 
 
 @pytest.mark.claim("cluster/chief", "cluster/tf-config")
-@pytest.mark.cases(families=("mwms",), flavors="first")
+@pytest.mark.cases(families=("mwms",), flavors="first", level="observed")
 @scenario(fault_free.chief_job)
 def test_a_chief_job_is_chief(outcome):
     startup.cluster_as_given(outcome)

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from rich.console import Console
 
@@ -34,6 +35,7 @@ from suite.harness.core.errors import BadInput
 from suite.harness.environment import gpus as gpu_list
 from suite.harness.environment import interpreter as interpreters
 from suite.harness.environment.interpreter import Interpreter
+from suite.harness.tables import programs
 from suite.harness.tables.expectations import Expectations
 
 DONE, PROBLEMS, BAD_USAGE = 0, 1, 2
@@ -48,9 +50,15 @@ STYLES = {PROBLEM: "bold red", WARNING: "yellow"}
 class Subject:
     """What is examined; parts that several sections need are found once, when first needed."""
 
-    def __init__(self, python: str | None, environment: Mapping[str, str] = os.environ) -> None:
-        """Raise BadInput if `python` is no program."""
+    def __init__(
+        self,
+        python: str | None,
+        environment: Mapping[str, str] = os.environ,
+        trainer: str | None = None,
+    ) -> None:
+        """Raise BadInput if `python` or `trainer` is no program."""
         self.environment = environment
+        self.program = programs.read(Path(trainer)) if trainer else None
         self.config = Config(environment.get(tf_config.VARIABLE))
         self.no_tensorflow = ""
         self.interpreter: Interpreter | None = None
@@ -173,11 +181,29 @@ def tensorflow_section(subject: Subject) -> Section:
     )
 
 
+def program_section(subject: Subject) -> Section | None:
+    """Return what is known of the program of --trainer; None without one."""
+    if subject.program is None:
+        return None
+    from suite.doctor import program  # imports all tests
+
+    found = program.examine(subject.program)
+    return Section(
+        "Your program",
+        tuple(program.facts(subject.program, found)),
+        listings=(program.listing(found),),
+        data={"program": subject.program.to_dict(), **vars(found)},
+    )
+
+
 def unsupported_section(subject: Subject) -> Section:
     title = "What a run of the suite will report"
     if subject.interpreter is None:
         return Section(title, (("Not known", "it depends on the version of TensorFlow"),))
     rows = Expectations.load().rows
+    if subject.program:
+        wanted = {unsupported.ANY, subject.program.row.like}
+        rows = tuple(row for row in rows if row.trainer in wanted)
     matching = unsupported.matching(rows, subject.interpreter, subject.capabilities)
     return Section(
         title,
@@ -186,7 +212,8 @@ def unsupported_section(subject: Subject) -> Section:
     )
 
 
-SECTIONS: Mapping[str, Callable[[Subject], Section]] = {
+SECTIONS: Mapping[str, Callable[[Subject], Section | None]] = {
+    "program": program_section,
     "tf_config": tf_config_section,
     "variables": variables_section,
     "machine": machine_section,
@@ -249,10 +276,13 @@ class Totals:
 
 def run(options: argparse.Namespace) -> int:
     """Examine everything and print it; return the exit code."""
-    subject = Subject(options.python)
+    subject = Subject(options.python, trainer=options.trainer)
     totals, found = Totals(), {}
     for name, examine in SECTIONS.items():
-        found[name] = section = examine(subject)
+        section = examine(subject)
+        if section is None:
+            continue
+        found[name] = section
         totals.add(section)
         if not options.json:
             show(lambda out, section=section: draw(section, out))
@@ -278,5 +308,8 @@ def show(draw_on: Callable[[Printer], object]) -> None:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--python", metavar="PATH", help="interpreter with TensorFlow; default: this one"
+    )
+    parser.add_argument(
+        "--trainer", metavar="PATH", help="your program: train.py, train.toml; what a run will do"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -15,28 +15,30 @@ def test_peers_of_a_killed_chief_fail_in_time(outcome, deadlines):
 
 
 @pytest.mark.claim("ps1/returning-chief")
-@pytest.mark.cases(families=("ps1",))
+@pytest.mark.cases(families=("ps1",), events=("checkpoint_saved",), level="observed")
 @scenario(crashes.asynchronous_chief_lost)
 def test_returning_chief_keeps_the_model(outcome):
     supervisor.returning_chief_keeps_the_model(outcome)
 
 
 @pytest.mark.claim("ps1/chief-restores", "ps2/coordinator-loss")
-@pytest.mark.cases(families=("ps1", "ps2"))
+@pytest.mark.cases(families=("ps1", "ps2"), events=("checkpoint_saved",), level="observed")
 @scenario(crashes.asynchronous_chief_lost)
 def test_a_restarted_chief_restores_the_latest_checkpoint(outcome):
     parameter_servers.chief_restores_the_latest(outcome)
 
 
 @pytest.mark.claim("ps2/coordinator-loss", "ps2/at-least-once")
-@pytest.mark.cases(events=("scheduled",))
+@pytest.mark.cases(events=("scheduled", "checkpoint_saved"), level="observed")
 @scenario(crashes.asynchronous_chief_lost)
 def test_a_restarted_coordinator_counts_its_own_functions_only(outcome):
     coordinator.executed_as_scheduled(outcome)
 
 
 @pytest.mark.claim("ps1/worker-loss")
-@pytest.mark.cases(families=("ps1",), aggregates=False)
+@pytest.mark.cases(
+    families=("ps1",), aggregates=False, events=("checkpoint_saved",), level="observed"
+)
 @scenario(crashes.asynchronous_chief_lost)
 def test_survivors_keep_training_without_the_chief(outcome):
     parameter_servers.survivors_keep_training(outcome)

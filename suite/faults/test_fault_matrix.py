@@ -22,7 +22,9 @@ def measure(outcome: FaultOutcome, record: Any) -> None:
     if again_s is not None and restarted:
         lost = recovery.steps_lost(outcome.run)
         record("fault_steps_lost", lost, "1", "lower")
-        record("fault_examples_lost", lost * recovery.examples_of_a_step(outcome.run), "1", "lower")
+        examples = recovery.examples_of_a_step(outcome.run)
+        if examples is not None:
+            record("fault_examples_lost", lost * examples, "1", "lower")
     for metric, duration_s in (("save", recovery.saved_s), ("restore", recovery.restored_s)):
         took_s = duration_s(outcome.run)
         if took_s is not None:
@@ -45,7 +47,7 @@ def measure(outcome: FaultOutcome, record: Any) -> None:
     "single/restart-resumes",
     "dtensor/restart-resumes",
 )
-@pytest.mark.cases
+@pytest.mark.cases(controls=("epochs", "steps-per-epoch", "model-dir"))
 @scenario(*injection.SCENARIOS)
 def test_fault_matrix(outcome: FaultOutcome, deadlines, record) -> None:
     promises.judge(outcome, deadlines.detect_s)

@@ -56,7 +56,12 @@ def test_a_restarted_cluster_waits_for_the_lost_worker(outcome, record):
     "dtensor/restart-resumes",
     "estimator/resumes",
 )
-@pytest.mark.cases(flags=("order",), controls=("epochs", "steps-per-epoch", "model-dir"))
+@pytest.mark.cases(
+    flags=("order",),
+    controls=("epochs", "steps-per-epoch", "model-dir"),
+    synchronous=True,
+    events=("epoch",),
+)
 @scenario(crashes.interrupted)
 def test_a_restart_resumes_the_interrupted_epoch(outcome):
     restart.resumes_interrupted_epoch(outcome.run)
@@ -72,6 +77,8 @@ def test_a_restart_resumes_the_interrupted_epoch(outcome):
 )
 @pytest.mark.cases(
     flags=("order",),
+    synchronous=True,
+    events=("epoch",),
     controls=("epochs", "steps-per-epoch", "model-dir"),
     deterministic=True,
 )
@@ -79,6 +86,63 @@ def test_a_restart_resumes_the_interrupted_epoch(outcome):
 def test_the_partial_epoch_leaves_no_trace(outcome):
     restart.partial_epoch_leaves_no_trace(outcome.run, outcome.reference)
     restart.final_weights_equal_uninterrupted(outcome.run, outcome.reference)
+
+
+RESTARTS = (
+    "mwms/restart-resumes",
+    "mwms/loop-resumes",
+    "mirrored/restart-resumes",
+    "single/restart-resumes",
+    "dtensor/restart-resumes",
+    "estimator/resumes",
+)
+
+
+@pytest.mark.claim(*RESTARTS)
+@pytest.mark.cases(
+    of_user=True, synchronous=True, events=("step", "checkpoint_saved"), level="observed"
+)
+@scenario(crashes.restarted_after_save)
+def test_restart_restores_the_latest_save(outcome):
+    restart.latest_save_is_restored(outcome.run)
+
+
+@pytest.mark.claim(*RESTARTS)
+@pytest.mark.cases(
+    of_user=True,
+    synchronous=True,
+    events=("step", "checkpoint_saved"),
+    controls=("epochs", "steps-per-epoch"),
+)
+@scenario(crashes.restarted_after_save)
+def test_restarted_run_ends_at_its_last_step(outcome):
+    restart.restarted_run_ends_as_usual(outcome.run, outcome.reference)
+
+
+@pytest.mark.claim(*RESTARTS)
+@pytest.mark.cases(
+    of_user=True,
+    synchronous=True,
+    events=("step", "checkpoint_saved", "weights"),
+    controls=("seed",),
+    deterministic=True,
+)
+@scenario(crashes.restarted_after_save)
+def test_restarted_run_ends_with_its_usual_weights(outcome):
+    restart.final_weights_equal_uninterrupted(outcome.run, outcome.reference)
+
+
+@pytest.mark.claim("mwms/replicas-agree")
+@pytest.mark.cases(
+    of_user=True,
+    distributed=True,
+    synchronous=True,
+    events=("weights", "checkpoint_saved"),
+    level="observed",
+)
+@scenario(crashes.restarted_after_save)
+def test_restarted_workers_agree_on_weights(outcome):
+    restart.restarted_workers_agree(outcome.run)
 
 
 @pytest.mark.claim(
@@ -127,28 +191,28 @@ def test_the_backup_is_removed_at_the_end(outcome):
 
 
 @pytest.mark.claim("ps1/worker-loss", "ps2/worker-loss-transparent")
-@pytest.mark.cases(families=("ps1", "ps2"), aggregates=False, events=("step",))
+@pytest.mark.cases(families=("ps1", "ps2"), aggregates=False, events=("step",), level="observed")
 @scenario(crashes.asynchronous_worker_lost)
 def test_survivors_keep_training_without_a_worker(outcome):
     parameter_servers.survivors_keep_training(outcome)
 
 
 @pytest.mark.claim("ps1/worker-loss", "ps2/worker-loss-transparent")
-@pytest.mark.cases(families=("ps1", "ps2"), aggregates=False, events=("step",))
+@pytest.mark.cases(families=("ps1", "ps2"), aggregates=False, events=("step",), level="observed")
 @scenario(crashes.asynchronous_worker_lost)
 def test_lost_worker_returns(outcome):
     parameter_servers.lost_worker_returns(outcome)
 
 
 @pytest.mark.claim("ps2/worker-loss-transparent")
-@pytest.mark.cases(families=("ps2",), fit=True)
+@pytest.mark.cases(families=("ps2",), fit=True, events=("epoch",), level="observed")
 @scenario(crashes.fit_worker_lost)
 def test_fit_continues_after_worker_loss_and_return(outcome):
     coordinator.coordinator_continues(outcome)
 
 
 @pytest.mark.claim("ps1/sync-worker-loss")
-@pytest.mark.cases(families=("ps1",), aggregates=True)
+@pytest.mark.cases(families=("ps1",), aggregates=True, events=("step",), level="observed")
 @scenario(crashes.aggregated_worker_lost)
 def test_peers_block_until_lost_worker_returns(outcome):
     supervisor.peers_block_without_worker(outcome)
@@ -156,7 +220,7 @@ def test_peers_block_until_lost_worker_returns(outcome):
 
 
 @pytest.mark.claim("ps2/at-least-once")
-@pytest.mark.cases(events=("scheduled",))
+@pytest.mark.cases(events=("scheduled", "checkpoint_saved"), level="observed")
 @scenario(crashes.asynchronous_worker_lost)
 def test_functions_of_a_lost_worker_run_at_least_once(outcome):
     coordinator.functions_run_at_least_once(outcome)

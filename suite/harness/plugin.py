@@ -35,11 +35,10 @@ from suite.harness.pytest_plugin.fixtures import (
 )
 from suite.harness.pytest_plugin.interrupts import Interrupts
 from suite.harness.pytest_plugin.options import is_parallel, is_worker
-from suite.harness.pytest_plugin.parametrization import Needs, select
+from suite.harness.pytest_plugin.parametrization import Needs, is_about_tensorflow, select
 from suite.harness.pytest_plugin.progress import Progress
 from suite.harness.pytest_plugin.run_directory_plugin import Controller
 from suite.harness.pytest_plugin.run_record import Recorder
-from suite.harness.scenarios import published_runs, reproductions, small_programs
 from suite.harness.session import setup
 from suite.harness.session.session import NOT_EXAMINED, SESSION, Session
 
@@ -54,10 +53,6 @@ MARKERS = (
     "timing: measures; left out when several processes of pytest share the machine",
     "paired: measures against --base; left out without it",
     *(f"{m}: left out without {row.flag}: {row.help}" for m, row in TAKEN_IN_BY.items()),
-)
-# Scenarios of programs of the suite, which show what TensorFlow does: no other program is in them.
-ABOUT_TENSORFLOW = tuple(
-    module.__name__ for module in (small_programs, published_runs, reproductions)
 )
 # pytest's own options that run no test.
 LISTING = ("collectonly", "showfixtures", "show_fixtures_per_test", "setupplan", "cacheshow")
@@ -225,7 +220,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def note_not_examined(metafunc: pytest.Metafunc, needs: Needs, session: Session) -> None:
     """Note the programs of users that this test is about but cannot examine, with the reason."""
     scenario = metafunc.definition.get_closest_marker("scenario")
-    if scenario and scenario.args[0].__module__ in ABOUT_TENSORFLOW:
+    if scenario and is_about_tensorflow(scenario.args[0]):
         return
     for program in session.programs:
         row = program.row

@@ -402,6 +402,39 @@ def terminated(launch: FakeCase) -> Compared:
     return Compared(replace(run, events=quick), run)
 
 
+def restarted(launch: FakeCase) -> Compared:
+    """Return a run of two workers that were restarted from a save, and one that was not."""
+    defect = launch.defect
+
+    def last(task: str, step: int) -> list[tuple[str, str, Mapping[str, Any]]]:
+        digest = task if defect == "begins_with_other_weights" else "b"
+        return [
+            (task, "weights", state("final", step, digest)),
+            (task, "finished", {"steps": step, "global_step": step}),
+            (task, "exited", {"code": 0}),
+        ]
+
+    first, second = [], []
+    for task in TASKS:
+        first += [
+            (task, "step", {"step": 1, "global_step": 2}),
+            (task, "checkpoint_saved", {"path": f"/{task}/2", "global_step": 2}),
+            (task, "step", {"step": 2, "global_step": 3}),
+            (task, "exited", {"code": 1}),
+        ]
+        step = 1 if defect == "restores_an_older_step" and task != TASKS[0] else 2
+        second += [
+            (task, "restored", {"path": "/worker/0/2", "global_step": step}),
+            (task, "weights", state("initial", step, "a")),
+            (task, "step", {"step": 1, "global_step": step + 1}),
+            *last(task, 5 if defect == "repeats_an_epoch" else 4),
+        ]
+    run = history(*first, *second)
+    events = [replace(e, attempt=int(i >= len(first))) for i, e in enumerate(run.events)]
+    usual = history(*(event for task in TASKS for event in last(task, 4)))
+    return Compared(replace(run, events=tuple(events)), usual)
+
+
 def observed(launch: FakeCase) -> Compared:
     """Return a run as an observer sees it, and the same run as it reports itself."""
     defect = launch.defect
@@ -480,4 +513,7 @@ MADE_UP: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "strategy_as_recognized": (strategies, "makes_another"),
     "signal_ends_in_time": (terminated, "ignores_sigterm"),
     "tensors_are_packed": (packed, "heeds_no_options"),
+    "latest_save_is_restored": (restarted, "restores_an_older_step"),
+    "restarted_workers_agree": (restarted, "begins_with_other_weights"),
+    "restarted_run_ends_as_usual": (restarted, "repeats_an_epoch"),
 }

@@ -12,6 +12,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from suite.doctor import (
     addresses,
     command,
     machine,
+    program,
     readers,
     tensorflow_probe,
     tf_config,
@@ -47,6 +50,7 @@ from suite.doctor.tf_config import Config
 from suite.harness.cluster.addresses import LEASED_PORTS, NAMESPACE, Network
 from suite.harness.core.errors import BadInput
 from suite.harness.environment.interpreter import Interpreter
+from suite.harness.tables import programs
 from suite.harness.tables.expectations import Expectations, Row
 
 OLD, NEW = "2.15.1", "2.21.0"
@@ -576,7 +580,7 @@ def test_exit_code_and_output_follow_the_findings(
     section = Section("Title", (("label", "value"),), (Finding(level, "What", "Right"),))
     subject(None, monkeypatch)
     monkeypatch.setattr(command, "SECTIONS", {"one": lambda _: section})
-    assert command.run(argparse.Namespace(python=None, json=as_json)) == code
+    assert command.run(argparse.Namespace(python=None, trainer=None, json=as_json)) == code
     printed = capsys.readouterr().out
     if as_json:
         found = json.loads(printed)
@@ -587,6 +591,47 @@ def test_exit_code_and_output_follow_the_findings(
     else:
         assert f"{level}: What\n  Right\n" in printed
         assert ("Training will fail" in printed) == bool(code)
+
+
+@pytest.mark.parametrize(
+    ("toml", "level", "lacks"),
+    [
+        ("observe = false", "0 (black box)", "let an observer watch the program"),
+        ("", "1 (observed)", "give the program arguments with {epochs}"),
+        ("args = ['{epochs}']", "2 (declared)", "let the program write the events"),
+    ],
+)
+def test_section_of_a_program_says_what_is_examined_at_its_level(
+    tmp_path: Path, toml: str, level: str, lacks: str, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "train.py").write_text("s = tf.distribute.MultiWorkerMirroredStrategy()\n")
+    (tmp_path / "mine.toml").write_text(f'program = "train.py"\n{toml}\n')
+    subject(None, monkeypatch)
+    examined = command.Subject(None, {}, str(tmp_path / "mine.toml"))
+    section = command.program_section(examined)
+    assert section is not None
+    facts = dict(section.facts)
+    assert (facts["Level"], facts["Approach"].split(",")[0]) == (level, "mwms")
+    remedies = dict(section.listings[0].entries)
+    assert any(lacks in remedy for remedy in remedies)
+    concerned = {row.trainer for row in unsupported_rows(examined)}
+    assert concerned <= {"*", "custom_loop_multi_worker_mirrored"}
+    assert command.program_section(command.Subject(None, {})) is None
+
+
+def unsupported_rows(examined: command.Subject) -> list[SimpleNamespace]:
+    section = command.unsupported_section(examined)
+    return [SimpleNamespace(**row) for row in section.data["rows"]]
+
+
+def test_level_decides_how_many_tests_examine_a_program(tmp_path: Path):
+    (tmp_path / "train.py").write_text("s = tf.distribute.MultiWorkerMirroredStrategy()\n")
+    counts = []
+    for toml in ("observe = false", "", "args = ['{epochs}', '{steps_per_epoch}']"):
+        programs.read.cache_clear()
+        (tmp_path / "mine.toml").write_text(f'program = "train.py"\n{toml}\n')
+        counts.append(program.examine(programs.read(tmp_path / "mine.toml")).examined)
+    assert 0 < counts[0] < counts[1] < counts[2]
 
 
 def test_without_tensorflow_the_other_sections_remain(monkeypatch: pytest.MonkeyPatch):

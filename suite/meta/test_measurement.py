@@ -33,7 +33,9 @@ TOGETHER = BY_NAME["keras_multi_worker_mirrored"]
 EACH_ON_ITS_OWN = BY_NAME["supervisor_parameter_server"]
 
 
-def made_up(times_s: Mapping[str, Sequence[float]], trainer=TOGETHER, examples: int = 64) -> Run:
+def made_up(
+    times_s: Mapping[str, Sequence[float]], trainer=TOGETHER, examples: int | None = 64
+) -> Run:
     """Return a run of workers whose steps ended at these times."""
     events = [
         Event("step", time_s, worker, 0, {"step": i, "examples": examples})
@@ -51,6 +53,15 @@ def test_synchronous_workers_make_each_step_once():
     assert steps.steps_per_s == pytest.approx(2.0)
     assert steps.examples_per_s == pytest.approx(2.0 * 64 * 2)
     assert steps.times_s == pytest.approx([0.5] * len(steps.times_s))
+
+
+def test_examples_that_no_one_reports_are_the_requested_batch_or_unknown():
+    ends = {"worker/0": [0.0, 1.0, 2.0, 3.0, 4.0], "worker/1": [0.0, 1.0, 2.0, 3.0, 4.0]}
+    run = made_up(ends, examples=None)
+    unknown, known = timed_steps(run), timed_steps(replace(run, flags={"batch-size": 8}))
+    assert unknown.examples_per_s is None
+    assert "throughput_examples_per_s" not in [name for name, *_ in unknown.measurements()]
+    assert known.examples_per_s == pytest.approx(16.0)
 
 
 def test_one_process_is_a_cluster_of_one():
@@ -393,7 +404,7 @@ def test_backends_of_a_trainer_are_interleaved(monkeypatch, tmp_path):
         measured.append(launch.case)
         return SimpleNamespace(run=SimpleNamespace(collective="ring"))
 
-    monkeypatch.setattr(test_throughput, "measured", measure)
+    monkeypatch.setattr(test_throughput, "train", measure)
     monkeypatch.setattr(test_throughput, "passes", lambda most, _: range(most - 1))
     tests = [item(case) for case in (others[0], *own, others[1])]
     elsewhere = [item(own[0], "test_of_something_else"), item(own[0], path=Path(__file__))]

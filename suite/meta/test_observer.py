@@ -12,11 +12,13 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from suite.harness.core.paths import ROOT, TASK_SIDE
+from suite.harness.task_side.training_observer import checkpoints, hooks
 
 OBSERVE = str(TASK_SIDE / "observe.py")
 
@@ -520,14 +522,14 @@ def test_a_restore_is_reported_with_the_state_before_the_next_step(programs: Pro
     """
     train(programs, body)
     (restored,) = programs.of("restored")
-    assert (restored["path"], restored["global_step"]) == ("model-7", 7)
+    assert (restored["path"], restored["global_step"]) == (str(programs.directory / "model-7"), 7)
     assert steps(programs) == [(1, 1), (2, 8)]
 
 
 def test_saves_are_reported_once(programs: Programs):
     train(programs, "step(1); tf.Checkpoint().save('model')")
     (saved,) = programs.of("checkpoint_saved")
-    assert (saved["path"], saved["global_step"]) == ("model-1", 1)
+    assert (saved["path"], saved["global_step"]) == (str(programs.directory / "model-1"), 1)
 
 
 def test_programs_that_train_see_hooked_functions_as_they_are(programs: Programs):
@@ -604,6 +606,37 @@ def test_the_role_comes_from_tf_config_without_a_strategy(programs: Programs):
     (joined,) = programs.of("joined")
     assert (joined["cluster"], joined["workers"]) == (config["cluster"], 2)
     assert joined["chief"] is False
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("model/ckpt-1", "{}/model/ckpt-1"), (b"/m/ckpt-1", "/m/ckpt-1"), ("gs://b/c", "gs://b/c")],
+)
+def test_path_of_a_save_is_absolute(
+    given: str | bytes, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert checkpoints.path_text(given) == expected.format(tmp_path)
+
+
+class UnavailableError(Exception):
+    """An error by the name of TensorFlow's."""
+
+
+@pytest.mark.parametrize(("error", "failed"), [(UnavailableError, 0), (KeyError, 1)])
+def test_hook_that_meets_a_lost_peer_has_not_failed(error: type[Exception], failed: int):
+    def before(*_: object) -> None:
+        raise error("lost")
+
+    failures: list[str] = []
+    observer = SimpleNamespace(
+        local=SimpleNamespace(is_inside=False),
+        watches=lambda: True,
+        report_failure=lambda hook, _: failures.append(hook),
+    )
+    guarded = hooks.Guarded(observer, hooks.Hook("run", (), before=before))
+    assert guarded.wrap(lambda: 7)() == 7
+    assert (len(failures), guarded.off) == (failed, bool(failed))
 
 
 # --- reports of the program, and changes to a trainer --------------------------------------------

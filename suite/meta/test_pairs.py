@@ -17,10 +17,12 @@ import pytest
 from reference_trainers import BY_NAME, TRAINERS
 from suite.harness.ab import interleaved, sides
 from suite.harness.ab.interleaved import Pair
+from suite.harness.cluster.launch_spec import Plan
 from suite.harness.cluster.launcher import MALLOC
 from suite.harness.core.case import Case
 from suite.harness.core.errors import BadInput, HarnessError, TrainerFailed
 from suite.harness.core.paths import ROOT
+from suite.harness.core.topology import Topology
 from suite.harness.environment.interpreter import Interpreter
 from suite.harness.pytest_plugin import parametrization as cases
 from suite.harness.scenarios import base as staging
@@ -242,6 +244,8 @@ def options(**given) -> SimpleNamespace:
         ("ring", "nccl", {"backend": ["nccl"]}),
         ("single_process", "keras_mirrored", {"trainer": ["keras_mirrored"]}),
         ("tf_keras", "keras3", {"keras": ["keras3"]}),
+        ("old/train.py", "new/train.toml", {"trainer": ["new/train.toml"]}),
+        ("single_process", "train.py", {"trainer": ["train.py"]}),
         (sys.executable, sys.executable, {"python": sys.executable}),
     ],
 )
@@ -258,9 +262,10 @@ def test_the_new_side_is_chosen_by_the_option_of_its_kind(base, new, sets):
             "rign",
             None,
             {},
-            "--base rign: no interpreter, and none of same, documented, single_process",
+            "--base rign: no interpreter, no program, and none of same, documented, single_process",
         ),
         ("ring", "nccl", {"backend": ["auto"]}, "--new nccl: --backend is given as well"),
+        ("old.py", "ring", {}, "--base old.py --new ring: one is a trainer, the other is not"),
     ],
 )
 def test_what_cannot_be_compared_is_one_line(base, new, given, says):
@@ -277,6 +282,42 @@ def test_the_base_differs_in_that_one_thing():
     other = sides.base_of("single_process", ALONE, HERE)
     assert other.case.trainer.name == "single_process"
     assert other.versions["keras"] == "tf_keras 2.21.0"
+
+
+def test_program_of_a_user_is_a_side_and_takes_turns(tmp_path):
+    (tmp_path / "train.py").write_text("import tensorflow as tf\nmodel.fit(x)\n")
+    text = 'program = "train.py"\nargs = ["--epochs={epochs}"]\n'
+    (tmp_path / "mine.toml").write_text(text)
+    base = str(tmp_path / "mine.toml")
+    sides.check(base, 1.0)
+    with pytest.raises(BadInput, match="no such file"):
+        sides.check(str(tmp_path / "gone.py"), 1.0)
+    side = sides.base_of(base, ALONE, HERE)
+    assert (side.trainer, side.case.trainer.of_user) == ("mine", True)
+
+    planned: list[Any] = []
+
+    class Launching(SimpleNamespace):
+        def __call__(self, trainer, *, workers, flags):
+            assert workers is None
+            plan = Plan(
+                trainer, Topology(), {}, "none", "tf_keras", flags, {}, {}, "python",
+                tmp_path, tmp_path, "",
+            )  # fmt: skip
+            planned.append(SimpleNamespace(plan=plan, drivers=("worker/0",)))
+            return planned[-1]
+
+    engine = SimpleNamespace(
+        defaults={"data": str(data_file(tmp_path, 4))}, topology=lambda _: Topology()
+    )
+    launch = Launching(case=side.case, engine=engine, directory=tmp_path)
+    cluster = interleaved.cluster_of(launch, {"turns": "/t"}, {"count": 3})  # type: ignore[arg-type]
+    arguments = cluster.plan.arguments("worker/0")
+    assert arguments[:2] == ["--task", "worker/0"]
+    assert Path(arguments[2]).name == "paired_trainer.py"
+    assert arguments[3:7] == ["--turns", "/t", "--count", "3"]
+    assert arguments[-2:] == ["--", f"--epochs={staging.NEVER}"]
+    assert cluster.plan.trainer.spawn == "exec"
 
 
 def test_keras_2_is_the_counterpart_of_tf_keras(monkeypatch):

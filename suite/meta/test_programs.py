@@ -17,16 +17,24 @@ from reference_trainers import BY_NAME, TRAINERS, Trainer
 from suite.harness.checks import accounting, checkpoints, restart, startup
 from suite.harness.cluster.launch_spec import OBSERVE, STARTUP, Plan
 from suite.harness.cluster.launcher import Engine
-from suite.harness.core.errors import BadInput, CheckFailed, HarnessError, NotExamined
-from suite.harness.core.history import Event
+from suite.harness.core.errors import (
+    BadInput,
+    CheckFailed,
+    HarnessError,
+    NotExamined,
+    TrainerFailed,
+)
+from suite.harness.core.history import Event, Run
 from suite.harness.core.paths import TASK_SIDE
 from suite.harness.core.settings import Settings
 from suite.harness.core.topology import Topology
 from suite.harness.environment.interpreter import Interpreter
+from suite.harness.faults import injection, matrix
 from suite.harness.pytest_plugin import fixtures
 from suite.harness.pytest_plugin.parametrization import Needs, select
-from suite.harness.scenarios import base, fault_free
+from suite.harness.scenarios import base, crashes, fault_free
 from suite.harness.tables import programs
+from suite.meta.fakes import data_file
 from suite.meta.histories import history
 
 STRATEGY = "import tensorflow as tf\nstrategy = tf.distribute.{}()\n"
@@ -166,6 +174,7 @@ def test_two_programs_of_one_name_are_refused(tmp_path: Path):
         (ARGS.format("[]"), "observed"),
         (ARGS.format("['--epochs={epochs}']"), "declared"),
         (ARGS.format("[]") + "deterministic = true", "declared"),
+        (ARGS.format("[]") + "equivalent = true", "declared"),
         (ARGS.format("[]") + "observe = false", "black box"),
         (ARGS.format("[]") + "events = ['step']", "reporting"),
     ],
@@ -187,6 +196,8 @@ def test_level_follows_from_what_is_declared(tmp_path: Path, toml: str, level: s
         (Needs(controls=("length",)), [], "{epochs} or {steps_per_epoch}"),
         (Needs(controls=("length",)), ["{steps_per_epoch}"], ""),
         (Needs(deterministic=True), ["{epochs}"], "deterministic = true"),
+        (Needs(equivalent=True), ["{epochs}"], "equivalent = true"),
+        (Needs(controls=("batch-size",)), ["{global_batch_size}"], ""),
         (Needs(of_user=True, level="black box"), [], ""),
     ],
 )
@@ -309,6 +320,95 @@ def test_strategies_are_named_as_the_observer_names_them():
     source = (TASK_SIDE / "training_observer" / "strategies.py").read_text()
     for name in filter(None, programs.STRATEGIES):
         assert f'"{name}"' in source
+
+
+@pytest.mark.parametrize(("workers", "batch"), [(1, "64"), (2, "128")])
+def test_global_batch_grows_with_the_workers(tmp_path: Path, workers: int, batch: str):
+    row = row_of(tmp_path, ARGS.format("['{batch_size}', '{global_batch_size}']"))
+    plan = replace(plan_of(row, **{"batch-size": 64}), topology=Topology((("worker", workers),)))
+    assert plan.arguments("worker/0")[-2:] == ["64", batch]
+
+
+def test_short_program_is_not_examined_and_a_failed_one_is(tmp_path: Path):
+    row = row_of(tmp_path, ARGS.format("[]"))
+
+    class Ended(SimpleNamespace):
+        def wait_for(self, *_: object, **__: object) -> None:
+            raise TrainerFailed("ended before `step`")
+
+        def run(self) -> Run:
+            ends = [("worker/0", "finished", {"steps": 3})]
+            return history(*ends, ("worker/0", "exited", {"code": self.code}))
+
+    for code, error in ((0, NotExamined), (1, TrainerFailed)):
+        cluster = Ended(plan=SimpleNamespace(trainer=row), code=code, drivers=("worker/0",))
+        with pytest.raises(error) as refused:
+            base.wait_training(cluster, "step", "worker/0")  # type: ignore[arg-type]
+        assert ("{epochs}" in str(refused.value)) == (error is NotExamined)
+        assert ("after 3 steps" in str(refused.value)) == (error is NotExamined)
+    trainer = replace(row, arguments=None)
+    cluster = Ended(plan=SimpleNamespace(trainer=trainer), code=0, drivers=("worker/0",))
+    with pytest.raises(TrainerFailed):
+        base.wait_training(cluster, "step", "worker/0")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("saved", "right"), [(1, True), (0, False)])
+def test_program_must_save_before_its_last_step_to_be_restarted(
+    tmp_path: Path, saved: int, right: bool
+):
+    step = {"path": "/1", "global_step": saved or 4}
+    usual = history(
+        ("worker/0", "checkpoint_saved", step), ("worker/0", "finished", {"global_step": 4})
+    )
+    usual = replace(usual, trainer=row_of(tmp_path, ARGS.format("[]")))
+
+    class Started(Exception):
+        pass
+
+    class Launch(SimpleNamespace):
+        def outcome(self, _: object) -> Run:
+            return usual
+
+        def __call__(self, **_: object) -> None:
+            raise Started
+
+    launch = Launch(case=SimpleNamespace(trainer=usual.trainer), directory=tmp_path)
+    launch.engine = SimpleNamespace(
+        defaults={"data": str(data_file(tmp_path, 4))}, topology=lambda row: Topology(row.jobs)
+    )
+    with pytest.raises(Started if right else NotExamined):
+        crashes.restarted_after_save(launch)  # type: ignore[arg-type]
+
+
+def test_endless_work_of_a_program_keeps_its_epochs_short(tmp_path: Path):
+    launch = SimpleNamespace(directory=tmp_path)
+    launch.engine = SimpleNamespace(
+        defaults={"data": str(data_file(tmp_path, 4))}, topology=lambda row: Topology(row.jobs)
+    )
+    for args, expected in (
+        ("['{epochs}', '{steps_per_epoch}']", {"epochs": base.NEVER, "steps-per-epoch": 7}),
+        ("['{epochs}']", {"epochs": base.NEVER}),
+        ("['{steps_per_epoch}']", {"steps-per-epoch": base.NEVER}),
+    ):
+        programs.read.cache_clear()
+        launch.case = SimpleNamespace(trainer=row_of(tmp_path, ARGS.format(args)))
+        assert base.endless_work(launch, 7) == expected  # type: ignore[arg-type]
+
+
+def test_fault_of_a_program_is_injected_by_the_program_that_runs_it(tmp_path: Path):
+    row = row_of(tmp_path, ARGS.format("['--epochs={epochs}']"))
+    launch = SimpleNamespace(case=SimpleNamespace(trainer=row))
+    launch.engine = SimpleNamespace(
+        topology=lambda *_: Topology(row.jobs), deadlines=SimpleNamespace()
+    )
+    scene = injection._Scenario(launch, matrix.Row("exit", "worker", "mid-epoch"))  # type: ignore[arg-type]
+    how = {"flags": {"epochs": 3, "steps-per-epoch": 4}, "model_dir": tmp_path}
+    program = scene._program(how)
+    assert how["flags"] == {"epochs": 3, "steps-per-epoch": 4}
+    arguments = plan_of(program, **how["flags"]).arguments("worker/1")
+    assert arguments[:3] == ["--task", "worker/1", program.path]
+    assert arguments[-2:] == ["--", "--epochs=3"]
+    assert arguments[3:5] == ["--program", str(tmp_path / "train.py")]
 
 
 class Item(SimpleNamespace):

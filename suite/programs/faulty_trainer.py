@@ -118,9 +118,13 @@ def main():
     parser.add_argument(
         "--at-step", type=int, required=True, help="global step after which it does"
     )
-    args, rest = parser.parse_known_args()
-    model_dir = rest[rest.index("--model-dir") + 1] if "--model-dir" in rest else ""
-    fault = ProgramFault(args, model_dir)
+    parser.add_argument("--model-dir", default="", help="where a save is to be seen")
+    given, theirs = wrapped.split(sys.argv[1:])
+    args, rest = parser.parse_known_args(given)
+    if args.model_dir and not theirs:
+        rest += ["--model-dir", args.model_dir]  # the trainer takes it too
+    rest += theirs
+    fault = ProgramFault(args, args.model_dir)
     EventWriter.write_soon = fault.wrap(EventWriter.write_soon)  # type: ignore[method-assign]
     EventWriter.write = fault.wrap(EventWriter.write)  # type: ignore[method-assign]
     wrapped.run(args.program, rest)

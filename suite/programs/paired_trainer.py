@@ -141,11 +141,12 @@ def main():
     parser.add_argument("--turn", type=float, default=0.0, help="seconds of each, about")
     parser.add_argument("--tick", default="step", help="its event at the end of a step")
     parser.add_argument("--slow-down", type=float, default=0.0, help="of each step, as a share")
-    args, rest = parser.parse_known_args()
+    given, theirs = wrapped.split(sys.argv[1:])
+    args, rest = parser.parse_known_args(given)
     if args.turns:
         turns = Turns(args.turns, args.first)
         listen(Lead(turns, args.count, args.least, args.turn, args.slow_down), args.tick)
-    wrapped.run(args.program, rest)
+    wrapped.run(args.program, rest + theirs)
 
 
 if __name__ == "__main__":

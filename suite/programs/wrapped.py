@@ -1,14 +1,26 @@
-"""Run a trainer within another program, which watches it or disturbs it."""
+"""Run a trainer within another program, which watches it or disturbs it.
+
+The arguments are those of the program around it, then "--", then those of a user's program. A
+trainer of the suite needs no "--": it and the program around it know all flags between them.
+"""
 
 import os
 import runpy
 import sys
 
 
+def split(arguments):
+    """Return the arguments before and after the first "--"; the latter are of a user's program."""
+    if "--" not in arguments:
+        return arguments, []
+    at = arguments.index("--")
+    return arguments[:at], arguments[at + 1 :]
+
+
 def run(program, arguments):
     """Run the program as `python PROGRAM ARGUMENTS` does; an observer makes its changes to it."""
     sys.argv = [program] + arguments
-    sys.path.insert(0, os.path.dirname(os.path.abspath(program)))
+    sys.path.insert(0, os.path.dirname(os.path.realpath(program)))
     observed = sys.modules.get("training_observer.program")
     if observed:
         observed.run_file(program)

@@ -26,6 +26,7 @@ from suite.harness.core.deadlines import wait_until
 from suite.harness.core.errors import HarnessError
 from suite.harness.core.history import Run
 from suite.harness.metrics.interference import Watch
+from suite.harness.scenarios import small_programs
 from suite.harness.scenarios.base import (
     EPOCH_STEPS,
     Launch,
@@ -33,6 +34,7 @@ from suite.harness.scenarios.base import (
     endless_work,
     program,
     wait_all_step,
+    wait_training,
 )
 from suite.harness.session.session import Launch as SessionLaunch
 
@@ -99,13 +101,18 @@ def launches(launch: SessionLaunch, sides: Sequence[Side]) -> Iterator[list[Sess
 def cluster_of(launch: Launch, own: dict[str, Any], how: dict[str, Any]) -> Cluster:
     """Return a cluster that trains endlessly; its leader has the flags `own` and takes turns."""
     row = launch.case.trainer
-    timed = program(launch, "paired_trainer", flags=row.flags, plain=row.plain)
-    flags = {**_endless(launch), "program": row.program}
+    theirs = {**how, "program": row.program, "tick": row.tick}
+    if row.of_user:
+        timed = small_programs.around(launch, "paired_trainer", theirs, spawn="exec")
+        flags = _endless(launch)
+    else:
+        timed = program(launch, "paired_trainer", flags=row.flags, plain=row.plain)
+        flags = {**_endless(launch), **theirs}
     if row.path == AS_DOCUMENTED:
         flags["approach"] = row.name
     # Asynchronous workers would each need their own turns. A single worker runs the same code.
     workers = None if row.synchronous or coordinated(row) else 1
-    cluster = launch(timed, workers=workers, flags={**flags, **how, "tick": row.tick})
+    cluster = launch(timed, workers=workers, flags=flags)
     cluster.plan = replace(cluster.plan, task_flags={cluster.drivers[0]: own})
     return cluster
 
@@ -190,7 +197,7 @@ def _wait_for_turns(clusters: Sequence[Cluster]) -> None:
         wait_until("all turns", over, clusters[0].deadlines.run_s, LOOK_S)
     ended_first = sorted(clusters, key=lambda cluster: cluster.drivers[0] in cluster.alive())
     for cluster in ended_first:
-        cluster.wait_for("timed", cluster.drivers[0], where=lambda event: event["last"])
+        wait_training(cluster, "timed", cluster.drivers[0], where=lambda event: event["last"])
 
 
 def measure(launches: Sequence[Launch], budget_s: float, slow_down: float = 0.0) -> Iterator[Pair]:

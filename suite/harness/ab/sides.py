@@ -18,6 +18,7 @@ from suite.harness.core.errors import BadInput, HarnessError
 from suite.harness.core.paths import ROOT
 from suite.harness.core.versions import FLAVORS, NO_KERAS
 from suite.harness.environment.interpreter import Interpreter, describe
+from suite.harness.tables import programs
 
 if TYPE_CHECKING:
     from suite.harness.core.case import Case
@@ -53,12 +54,17 @@ KINDS = (
 def kind_of(option: str, name: str) -> Kind:
     """Return the row of KINDS to which a name belongs. Raise BadInput if there is none."""
     for kind in KINDS:
-        if name in kind.known:
+        if name in kind.known or (kind.name == "trainer" and is_program(name)):
             return kind
     if shutil.which(name) is None:
         names = ", ".join(name for kind in KINDS for name in kind.known)
-        raise BadInput(f"{option} {name}: no interpreter, and none of {names}")
+        raise BadInput(f"{option} {name}: no interpreter, no program, and none of {names}")
     return KINDS[-1]
+
+
+def is_program(name: str) -> bool:
+    """Return True for a file of a user's program; an interpreter has no such ending."""
+    return name.endswith((".py", ".toml", ".sh"))
 
 
 def chosen(base: str | None, new: str | None, options: Any) -> dict[str, Any]:
@@ -83,9 +89,14 @@ def chosen(base: str | None, new: str | None, options: Any) -> dict[str, Any]:
 
 
 def check(base: str | None, scale: float) -> None:
-    """Raise BadInput for an interpreter without TensorFlow, before any measurement."""
-    if base is not None and kind_of("--base", base).name == "python":
+    """Raise BadInput for a base that cannot be measured, before any measurement."""
+    if base is None:
+        return
+    kind = kind_of("--base", base)
+    if kind.name == "python":
         describe(base, scale)
+    elif kind.name == "trainer":
+        _trainer(base)
 
 
 @dataclass(frozen=True)
@@ -137,7 +148,7 @@ def base_of(base: str, case: Case, interpreter: Interpreter) -> Side:
         raise HarnessError(f"{row.name} does without Keras, so it has no {base} to compare with")
     changes: dict[str, Any] = {
         "document": lambda: {"trainer": replace(row, path=AS_DOCUMENTED, plain=False)},
-        "trainer": lambda: _another(BY_NAME[base], case, interpreter),
+        "trainer": lambda: _another(_trainer(base), case, interpreter),
         "backend": lambda: {"backend": base},
         "keras": lambda: {"keras": base},
         "python": lambda: {"keras": _counterpart(case.keras, interpreter)},
@@ -163,6 +174,10 @@ def comparable(
         else:
             found.append(case)
     return found, reasons
+
+
+def _trainer(name: str) -> Trainer:
+    return programs.read(Path(name)).row if is_program(name) else BY_NAME[name]
 
 
 def _another(row: Trainer, case: Case, interpreter: Interpreter) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from suite.harness.checks.assertions import (
     check,
     equal,
@@ -13,6 +15,7 @@ from suite.harness.checks.assertions import (
     weights,
 )
 from suite.harness.checks.parameter_servers import GOING_ON
+from suite.harness.checks.restart import last_weights
 from suite.harness.core.history import Event, Run
 from suite.harness.metrics import recovery
 
@@ -86,7 +89,11 @@ def no_premature_success(run: Run) -> None:
         if not by_itself or exited["code"] != 0 or (exited.task, exited.attempt) == target:
             continue
         done = run.of("finished", exited.task, exited.attempt)
-        steps = done[-1]["global_step"] if done else 0
+        if (
+            run.trainer.observed
+        ):  # of one that restores its last step and makes none, no step is seen
+            done += [e for e in run.of("step", exited.task) if e.time_s < exited.time_s]
+        steps = max((e["global_step"] for e in done), default=0)
         require(
             steps >= requested_steps(run),
             f"{exited.task} ended with exit code 0 after step {steps} of {requested_steps(run)}",
@@ -114,13 +121,23 @@ def loses_at_most_one_save_interval(run: Run) -> None:
     """Require that the last save is restored: at most one save interval is repeated."""
     attempt = last_attempt(run, run.drivers[0])
     require(attempt, f"{run.drivers[0]} was never started again")
-    interval = run.flags.get("save-every") or run.flags["steps-per-epoch"]
+    interval = run.flags.get("save-every") or _save_interval(run)
     reported = recovery.steps_reported(run)
     lost = recovery.steps_lost(run)
     require(
         0 <= lost <= interval,
         f"{lost} of {reported} reported steps were lost, with a save every {interval} steps",
     )
+
+
+def _save_interval(run: Run) -> int:
+    """Return the steps of an epoch; of a user's program, its longest distance between saves."""
+    epoch = int(run.flags["steps-per-epoch"])
+    if not run.trainer.of_user:
+        return epoch
+    saves = run.of("checkpoint_saved", run.drivers[0])
+    steps = sorted({0, *(e["global_step"] for e in some("save", saves))})
+    return max(epoch, *(later - earlier for earlier, later in pairwise(steps)))
 
 
 @check
@@ -137,7 +154,7 @@ def damage_is_detected(run: Run, reference: Run) -> None:
         if exited["code"] != 0:
             continue
         found = only(f"final weights of {task}", weights(run, "final", task, second))
-        wanted = some(f"epoch of the reference's {task}", weights(reference, "epoch", task))[-1]
+        wanted = last_weights(reference, task)
         equal(f"weights of {task}, which said nothing of the damage", *_digests(found, wanted))
 
 

@@ -105,6 +105,54 @@ def restarted_cluster_waits(run: Run) -> None:
 
 
 @check
+def latest_save_is_restored(run: Run) -> None:
+    """Require that each driver restores the latest save of the chief and continues from its step.
+
+    Of a program of a user, which may save to several directories: the latest save of any of them.
+    """
+    leader = run.drivers[0]
+    attempt = last_attempt(run, leader)
+    saves = [e for e in run.of("checkpoint_saved", leader) if e.attempt < attempt]
+    latest = max(e["global_step"] for e in some(f"save of {leader}", saves))
+    for task in run.drivers:
+        restored = some(
+            f"`restored` of {task} after the restart", run.of("restored", task, attempt)
+        )
+        equal(f"global step that {task} restored", restored[-1]["global_step"], latest)
+        first = some(f"step of {task} after", run.of("step", task, attempt))[0]["global_step"]
+        equal(f"first step of {task} after step {latest} was restored", first, latest + 1)
+
+
+@check
+def restarted_workers_agree(run: Run) -> None:
+    """Require that all workers of a restarted cluster begin and end with the same weights."""
+    sides = {
+        task: [
+            (e["when"], e["global_step"], e["digest"])
+            for e in some(f"weights of {task}", run.of("weights", task, last_attempt(run, task)))
+            if e["when"] in ("initial", "final")
+        ]
+        for task in run.workers
+    }
+    same("first and last weights after the restart (when, global step, digest)", sides)
+
+
+@check
+def restarted_run_ends_as_usual(run: Run, reference: Run) -> None:
+    """Require that each driver exits with 0 at the global step at which the reference ended."""
+    for task in run.drivers:
+        attempt = last_attempt(run, task)
+        exited = only(f"end of {task}", run.of("exited", task, attempt))
+        equal(f"exit code of {task}", exited["code"], 0)
+        ends = [
+            only(f"`finished` of {task}", side.of("finished", task, last_attempt(side, task)))
+            for side in (run, reference)
+        ]
+        found, wanted = (end["global_step"] for end in ends)
+        equal(f"last global step of the restarted {task}", found, wanted)
+
+
+@check
 def resumes_interrupted_epoch(run: Run) -> None:
     """Require that training resumes from the start of the interrupted epoch.
 
@@ -203,6 +251,16 @@ def partial_epoch_leaves_no_trace(run: Run, reference: Run) -> None:
         equal(f"metrics of {task}'s epoch {again['epoch']}", again["metrics"], wanted["metrics"])
 
 
+def last_weights(reference: Run, task: str) -> Event:
+    """Return the weights of the last epoch; of a loop whose epochs are not visible, the final ones.
+
+    The reference may be ended before it reports final ones.
+    """
+    whens = ("epoch", "final") if reference.trainer.of_user else ("epoch",)
+    reports = [e for when in whens for e in weights(reference, when, task)]
+    return some(f"epoch of the reference's {task}", reports)[-1]
+
+
 @check
 def final_weights_equal_uninterrupted(run: Run, reference: Run) -> None:
     """Require final weights equal to the reference's, bit for bit.
@@ -212,7 +270,7 @@ def final_weights_equal_uninterrupted(run: Run, reference: Run) -> None:
     for task in run.workers:
         attempt = last_attempt(run, task)
         found = only(f"final weights of {task}", weights(run, "final", task, attempt))
-        wanted = some(f"epoch of the reference's {task}", weights(reference, "epoch", task))[-1]
+        wanted = last_weights(reference, task)
         start = some(f"initial weights of {task}", weights(reference, "initial", task))[0]
         require(wanted["digest"] != start["digest"], f"{task} has not learned anything")
         for key in STATE:

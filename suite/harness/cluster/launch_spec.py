@@ -93,7 +93,12 @@ class Plan:
         if self.trainer.arguments is None:
             own = as_flags(given)
         else:
-            own = fill_in(self.trainer.arguments, given)
+            if "batch-size" in given:
+                workers = len(self.topology.workers)
+                given["global-batch-size"] = given["batch-size"] * workers
+            named = self.trainer.flags  # other flags are of a program around the user's
+            around = {k: v for k, v in self.task_flags.get(task, {}).items() if k not in named}
+            own = [*as_flags(around), *fill_in(self.trainer.arguments, given)]
         if self._is_wrapped:
             observed = [self.trainer.program]
             if self.trainer.module:

@@ -33,7 +33,11 @@ THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 # What pytest's own environment happens to hold must not reach a task.
 NOT_INHERITED = (
     *ROLE_VARIABLES,
-    *(f"{who}_{what}" for who in ("TRAINER", "OBSERVER") for what in ("EVENTS", "ATTEMPT", "HOLD")),
+    *(
+        f"{who}_{what}"
+        for who in ("TRAINER", "OBSERVER")
+        for what in ("EVENTS", "ATTEMPT", "HOLD", "DUMP")
+    ),
     "PYTEST_CURRENT_TEST",
 )
 

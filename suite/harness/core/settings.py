@@ -191,7 +191,7 @@ class Settings:
         number(int, 1, 64), "N",
     )  # fmt: skip
     base: str | None = option(
-        None, "--base", "an interpreter, a backend, a trainer, documented, same",
+        None, "--base", "an interpreter, backend, trainer, program, documented, same",
         as_given, "WHAT", reproduce=PAIRED,
     )  # fmt: skip
     new: str | None = option(

@@ -12,6 +12,7 @@ from typing import Any
 
 from suite.harness.cluster.cluster import Cluster
 from suite.harness.core.case import Case
+from suite.harness.core.errors import NotExamined
 from suite.harness.core.history import Run
 from suite.harness.faults.fault import Fault
 from suite.harness.faults.injection_points import INJECTION_POINTS
@@ -27,9 +28,9 @@ from suite.harness.faults.promises import (
     are_gone,
     make_steps,
 )
-from suite.harness.scenarios import crashes
+from suite.harness.scenarios import crashes, small_programs
 from suite.harness.scenarios.base import Launch, give_time, program, quiet_s, wait_started
-from suite.harness.scenarios.fault_free import chief_and_workers
+from suite.harness.scenarios.fault_free import chief_and_workers, healthy
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ class _Scenario:
         self.limits = launch.engine.deadlines
 
     def run(self) -> FaultOutcome:
+        self._must_show()
         how = self._work()
         with self.launch(self._program(how), **how) as cluster:
             if self.hold:
@@ -109,6 +111,12 @@ class _Scenario:
         if self.trainer.synchronous and not self.jobs:
             reference = self.launch.outcome(crashes.undisturbed)
         return FaultOutcome(run, self.row, self.promise, self.restarted, fewer, reference)
+
+    def _must_show(self) -> None:
+        """Raise NotExamined if a user's program does not show the injection point."""
+        event = INJECTION_POINTS[self.row.injection_point].event
+        if self.trainer.of_user and event and not self.launch.outcome(healthy).of(event):
+            raise NotExamined(f"its run without faults shows no event `{event}`")
 
     def _work(self) -> dict[str, Any]:
         """Return the launch arguments: flags, model directory, hosts, disk and jobs."""
@@ -142,6 +150,9 @@ class _Scenario:
             "target": self.target,
             "at-step": first,
         }
+        if self.trainer.of_user:
+            own["model-dir"] = how["model_dir"]
+            return small_programs.around(self.launch, "faulty_trainer", own)
         how["flags"] = {**how["flags"], **own}
         return program(
             self.launch,

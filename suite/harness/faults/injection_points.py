@@ -22,7 +22,7 @@ class InjectionPoint:
     `wait`: block until the task has reached the point. `hold`: the event and the step after which a
     synchronous target pauses until its fault is injected. `by_program`: the point is too short for
     the harness, so suite/programs/faulty_trainer.py injects the fault. `asynchronous`: the point
-    also applies to asynchronous workers.
+    also applies to asynchronous workers. `event`: of a run without faults that has such a point.
     """
 
     description: str
@@ -30,6 +30,7 @@ class InjectionPoint:
     by_program: bool = False
     asynchronous: bool = False
     hold: Callable[[Mapping[str, Any]], tuple[str, int]] | None = None
+    event: str = "step"
 
 
 def _stepped(cluster: Cluster, task: str) -> Event:
@@ -95,14 +96,19 @@ INJECTION_POINTS: Mapping[str, InjectionPoint] = MappingProxyType(
             "after an epoch, before the first step of the next",
             lambda cluster, task: cluster.wait_for("epoch", task),
             hold=_second_epoch,
+            event="epoch",
         ),
         "saving": InjectionPoint(
             "while a checkpoint is written; the program injects the fault itself",
             by_program=True,
             asynchronous=True,
+            event="checkpoint_saved",
         ),
         "restoring": InjectionPoint(
-            "in the second life, after the checkpoint is restored", _restoring, hold=_mid_epoch
+            "in the second life, after the checkpoint is restored",
+            _restoring,
+            hold=_mid_epoch,
+            event="checkpoint_saved",
         ),
         "evaluating": InjectionPoint(
             "after the last step of an epoch, while it evaluates", _evaluating, hold=_second_epoch

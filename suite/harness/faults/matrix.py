@@ -78,6 +78,8 @@ class Row:
         if not jobs:  # a single process has no peers: only its saved state counts
             stored = fault.ends or fault.at_restart or bool(fault.on_disk)
             return stored and self.target == "chief" and self.injection_point in MATTERS_ALONE
+        if trainer.of_user and self.injection_point == "evaluating":
+            return False  # it need not evaluate, and there would be no event of it
         if self.target == "evaluator":  # other approaches evaluate in a program of their own
             return "estimator" in trainer.families
         if self.target == "ps":

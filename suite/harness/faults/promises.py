@@ -128,7 +128,7 @@ def evaluator_resumes(outcome: FaultOutcome) -> None:
 
 
 def damage_is_detected(outcome: FaultOutcome) -> None:
-    if outcome.reference:
+    if outcome.reference and outcome.run.trainer.deterministic:
         fault_matrix.damage_is_detected(outcome.run, outcome.reference)
     fault_matrix.training_resumes(outcome.run)
 
@@ -230,12 +230,17 @@ def promise_of(row: Row, trainer: Trainer) -> Promise:
 # --- checks --------------------------------------------------------------------------------------
 
 
+def weights_as_uninterrupted(outcome: FaultOutcome) -> None:
+    if outcome.reference and outcome.run.trainer.deterministic:
+        restart.final_weights_equal_uninterrupted(outcome.run, outcome.reference)
+
+
 def result_after_full_restart(outcome: FaultOutcome) -> None:
     run = outcome.run
     if outcome.reference:
         accounting.finishes_requested_steps(run)
         fault_matrix.loses_at_most_one_save_interval(run)
-        restart.final_weights_equal_uninterrupted(run, outcome.reference)
+        weights_as_uninterrupted(outcome)
     else:
         parameter_servers.cluster_restores_the_latest(run)
 
@@ -244,7 +249,7 @@ def result_after_return(outcome: FaultOutcome) -> None:
     run = outcome.run
     if outcome.reference:
         accounting.finishes_requested_steps(run)
-        restart.final_weights_equal_uninterrupted(run, outcome.reference)
+        weights_as_uninterrupted(outcome)
     elif len(run.of("spawned", run.drivers[0])) > 1:  # the chief was the target
         parameter_servers.chief_restores_the_latest(run)
 

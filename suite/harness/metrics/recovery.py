@@ -101,9 +101,14 @@ def _seconds(events: Iterable[Event]) -> list[float]:
     return [e["seconds"] for e in events if e.get("seconds") is not None]
 
 
-def examples_of_a_step(run: Run) -> int:
-    """Return the examples of a global step: of all workers if they are synchronous, else of one."""
+def examples_of_a_step(run: Run) -> int | None:
+    """Return the examples of a global step: of all workers if they are synchronous, else of one.
+
+    None: an observer cannot see them.
+    """
     last = {e.task: e["examples"] for e in run.of("step")}
+    if None in last.values():
+        return None
     return sum(last.values()) if run.trainer.synchronous else max(last.values(), default=0)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from suite.harness.core.history import Run
+from suite.harness.core.history import Event, Run
 
 LEAST_STEPS, LEAST_ROUNDS = 4, 3  # that must remain after the warm-up
 
@@ -18,12 +19,13 @@ class Steps:
     """The timed steps of one run, without warm-up.
 
     `times_s`: of each step of each worker, in seconds, from the end of the step before.
-    `steps_per_s`, `examples_per_s`: of the whole cluster.
+    `steps_per_s`, `examples_per_s`: of the whole cluster; None if the examples of a step are not
+    known, as those of a user's program without {batch_size}.
     """
 
     times_s: tuple[float, ...]
     steps_per_s: float
-    examples_per_s: float
+    examples_per_s: float | None
 
     def quantile_s(self, percent: float) -> float:
         return float(np.percentile(self.times_s, percent))
@@ -31,7 +33,8 @@ class Steps:
     def measurements(self) -> Iterator[tuple[str, float, str, str]]:
         """Yield (metric, value, unit, better) of all reported numbers about steps."""
         yield "throughput_steps_per_s", self.steps_per_s, "1/s", "higher"
-        yield "throughput_examples_per_s", self.examples_per_s, "examples/s", "higher"
+        if self.examples_per_s is not None:
+            yield "throughput_examples_per_s", self.examples_per_s, "examples/s", "higher"
         for percent in (50, 90, 99):
             yield f"step_time_p{percent}_s", self.quantile_s(percent), "s", "lower"
 
@@ -72,10 +75,20 @@ def timed_steps(run: Run, concurrent: Sequence[Run] = ()) -> Steps:
         span_s = timed[-1].time_s - timed[0].time_s
         times += [b.time_s - a.time_s for a, b in pairwise(timed)]
         rates.append((len(timed) - 1) / span_s)
-        examples.append(sum(e["examples"] for e in timed[1:]) / span_s)
+        examples.append(sum(_examples_of(run, e) for e in timed[1:]) / span_s)
     together = run.trainer.synchronous or run.trainer.aggregates
     rate = np.mean(rates) if together else np.sum(rates)
-    return Steps(tuple(times), float(rate), float(np.sum(examples)))
+    return Steps(tuple(times), float(rate), _known(float(np.sum(examples))))
+
+
+def _examples_of(run: Run, step: Event) -> float:
+    """Return the examples of a step: as reported, or the requested batch, or NaN."""
+    reported = step.get("examples")
+    return run.flags.get("batch-size", math.nan) if reported is None else reported
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def _warm_window(runs: Sequence[Run]) -> tuple[float, float]:
@@ -116,6 +129,5 @@ def _timed_joins(run: Run) -> Steps:
     cold = warm_up(times, LEAST_ROUNDS)
     warm = rounds[cold:]
     rate = sum(e["steps"] for e in warm[1:]) / (warm[-1].time_s - warm[0].time_s)
-    sizes = [e["examples"] for e in run.of("step")] or [run.flags["batch-size"]]
-    examples = float(np.mean(sizes))
-    return Steps(tuple(times[cold:]), rate, rate * examples)
+    sizes = [_examples_of(run, e) for e in (run.of("step") or rounds)]
+    return Steps(tuple(times[cold:]), rate, _known(rate * float(np.mean(sizes))))

@@ -5,7 +5,7 @@ A test states its needs (`@pytest.mark.cases(...)`). Every row that meets them b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,6 +17,7 @@ from suite.harness.core.case import Case
 from suite.harness.core.settings import Settings
 from suite.harness.core.versions import NO_KERAS
 from suite.harness.pytest_plugin import vocabulary
+from suite.harness.scenarios import published_runs, reproductions, small_programs
 from suite.harness.tables.claims import Claims
 from suite.harness.tables.programs import BLACK_BOX, LENGTH, LENGTHS, REPORTING
 
@@ -25,6 +26,10 @@ from suite.harness.tables.programs import BLACK_BOX, LENGTH, LENGTHS, REPORTING
 # taking it as an argument.
 scenario = pytest.mark.scenario.with_args
 
+# Scenarios of programs of the suite, which show what TensorFlow does: no other program is in them.
+ABOUT_TENSORFLOW = tuple(
+    module.__name__ for module in (small_programs, published_runs, reproductions)
+)
 EITHER = {LENGTH: "{epochs} or {steps-per-epoch}"}
 REPORT_EVENTS = "let the program write the events of the suite (events = [...])"
 
@@ -49,6 +54,7 @@ class Needs:
     level: str = REPORTING  # the lowest that will do; controls imply the level "declared"
     controls: Sequence[str] = ()  # PLACEHOLDERS of programs.py, as flags, or LENGTH
     deterministic: bool = False  # the same seed gives the same weights
+    equivalent: bool = False  # N workers make the steps of one worker with N times the batch
     # Keras flavors: each; first, for tests of TensorFlow only; full: each in a benchmark run.
     flavors: str = "each"
 
@@ -68,7 +74,7 @@ class Needs:
         """
         if not row.of_user or row.level == REPORTING:
             return ""
-        declared = self.controls or self.deterministic
+        declared = self.controls or self.deterministic or self.equivalent
         if self.level == REPORTING and not declared:
             return REPORT_EVENTS
         if self.level != BLACK_BOX and row.level == BLACK_BOX:
@@ -79,6 +85,10 @@ class Needs:
             return f"give the program arguments with {names.replace('-', '_')}"
         if self.deterministic and not row.deterministic:
             return "say deterministic = true, if the same seed gives the same weights"
+        if self.equivalent and not row.equivalent:
+            return (
+                "say equivalent = true, if N workers make the steps of one with N times the batch"
+            )
         return ""
 
     def apply_to(self, row: Trainer) -> bool:
@@ -95,6 +105,11 @@ class Needs:
             and self.fit in (None, row.fit)
             and (not self.documented or document_of(row).exists())
         )
+
+
+def is_about_tensorflow(scene: Callable[..., Any]) -> bool:
+    """Return True for a scenario of a program of the suite, which shows what TensorFlow does."""
+    return scene.__module__ in ABOUT_TENSORFLOW
 
 
 def flavors_of(row: Trainer, wanted: Sequence[str], installed: Sequence[str]) -> Sequence[str]:

@@ -19,7 +19,8 @@ from suite.harness.cluster.cluster import Cluster
 from suite.harness.cluster.launcher import Engine
 from suite.harness.core.case import Case
 from suite.harness.core.deadlines import wait_until
-from suite.harness.core.history import Run
+from suite.harness.core.errors import DeadlineExceeded, NotExamined, TrainerFailed
+from suite.harness.core.history import Event, Run
 from suite.harness.core.paths import ROOT
 
 # Three epochs, at a rate at which every kind of workload reliably learns.
@@ -137,10 +138,11 @@ def quiet_s(launch: Launch) -> float:
 def endless_work(launch: Launch, epoch_steps: int = FEW, **flags: Any) -> dict[str, Any]:
     """Return work that does not end by itself, for scenarios that the harness ends.
 
-    `epoch_steps`: steps of each epoch, where the program reports epochs only.
+    `epoch_steps`: steps of each epoch, where the program reports epochs only, and of a user's
+    program, which may save, or report, at the end of an epoch only.
     """
     row = launch.case.trainer
-    by_epochs = row.of_user and "steps-per-epoch" not in row.flags
+    by_epochs = row.of_user and ("epochs" in row.flags or "steps-per-epoch" not in row.flags)
     if by_epochs or row.progress == "epoch":
         return work(launch, epochs=NEVER, steps_per_epoch=epoch_steps, **flags)
     return work(launch, epochs=1, steps_per_epoch=NEVER, **flags)
@@ -154,13 +156,40 @@ def wait_all_step(
     `event`: the event that reports them, by default the trainer's own.
     """
     for driver in cluster.drivers:
-        cluster.wait_for(
+        wait_training(
+            cluster,
             event or cluster.plan.trainer.progress,
             driver,
             attempt=attempt,
             at_least=FEW,
             where=lambda e: e.time_s > after_s,
         )
+
+
+def wait_training(cluster: Cluster, event: str, task: str | None = None, **how: Any) -> Event:
+    """Wait for an event of training. Raise NotExamined if a user's program has ended well before.
+
+    `task`: of which task; default: of any. `how`: as for `Cluster.wait_for`.
+    """
+    try:
+        return cluster.wait_for(event, task, **how)
+    except DeadlineExceeded:
+        raise
+    except TrainerFailed as error:
+        awaited = [task] if task else cluster.drivers
+        ends = [cluster.run().exit_of(one) for one in awaited]
+        if cluster.plan.trainer.of_user and all(end and end["code"] == 0 for end in ends):
+            raise NotExamined(too_short(cluster.run())) from error
+        raise
+
+
+def too_short(run: Run) -> str:
+    """Return why a run without enough steps examines nothing, and what would make it longer."""
+    steps = max((e["steps"] for e in run.of("finished")), default=0)
+    said = f"its run ends after {steps} steps, before the test has seen enough"
+    if {"epochs", "steps-per-epoch"} & set(run.trainer.flags):
+        return f"{said}; it was asked for more"
+    return f"{said}: give the program arguments with {{epochs}} or {{steps_per_epoch}}"
 
 
 def wait_started(cluster: Cluster, tasks: tuple[str, ...] | list[str], attempt: int = 0) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from reference_trainers import Trainer
 from suite.harness.cluster.cluster import Cluster
+from suite.harness.core.errors import NotExamined
 from suite.harness.core.history import Event, Run
 from suite.harness.core.outcomes import Compared
 from suite.harness.scenarios.base import (
@@ -20,11 +21,14 @@ from suite.harness.scenarios.base import (
     give_time_to_end,
     program,
     quiet_s,
+    too_short,
     trained,
     wait_all_step,
     wait_started,
+    wait_training,
     work,
 )
+from suite.harness.scenarios.fault_free import healthy
 
 # Steps per epoch of runs that are interrupted in the second epoch, and the step within it. The
 # target pauses at that step until its fault is injected; peers continue until they need the target.
@@ -153,6 +157,26 @@ def _interrupted(
         yield cluster
 
 
+def restarted_after_save(launch: Launch) -> Compared:
+    """Kill the last worker of a user's program after its first save; restart all tasks.
+
+    The reference is the run without faults, which shows after which step the chief saves first.
+    """
+    reference: Run = launch.outcome(healthy)
+    saves = [e["global_step"] for e in reference.of("checkpoint_saved", reference.drivers[0])]
+    last = min(e["global_step"] for e in reference.of("finished"))
+    step = min((s for s in saves if s), default=last) + 1
+    if step > last:
+        raise NotExamined("it saves no checkpoint before its last step")
+    with launch(flags=work(launch), model_dir=launch.directory / INTERRUPTED) as cluster:
+        *peers, lost = cluster.workers
+        start_until(cluster, lost, step)
+        kill(cluster, lost)
+        end_of_peers(launch, cluster, peers)
+        cluster.start()
+        return Compared(cluster.finish(), reference)
+
+
 def chief_lost(launch: Launch) -> Run:
     """Kill the chief while it trains, and record the reaction of its peers."""
     with launch(flags=endless_work(launch)) as cluster:
@@ -177,7 +201,7 @@ def start_until(cluster: Cluster, task: str, step: int) -> None:
     """Start all tasks and wait until `task` pauses after `step`."""
     cluster.hold(task, "step", step)
     cluster.start()
-    cluster.wait_for("step", task, where=lambda e: e["global_step"] >= step)
+    wait_training(cluster, "step", task, where=lambda e: e["global_step"] >= step)
 
 
 def kill(cluster: Cluster, task: str) -> None:
@@ -209,16 +233,16 @@ SAVE_EVERY, SAVE_EVERY_COORDINATED = 100, 40
 
 def saving(launch: Launch) -> Mapping[str, Any]:
     often = coordinated(launch.case.trainer)
-    flags = endless_work(launch, save_every=SAVE_EVERY_COORDINATED if often else SAVE_EVERY)
+    every = SAVE_EVERY_COORDINATED if often else SAVE_EVERY
+    flags = endless_work(launch, epoch_steps=every, save_every=every)
     return {"flags": flags, "model_dir": launch.directory / "model"}
 
 
 def asynchronous_worker_lost(launch: Launch) -> Run:
     """Kill a worker of parameter servers, and restart it after its peers have continued."""
     with launch(**saving(launch)) as cluster:
-        cluster.start()
         *survivors, lost = cluster.workers
-        wait_all_step(cluster)
+        start_and_train(launch, cluster)
         _kill_and_watch(launch, cluster, lost, survivors)
         back_s = _come_back(launch, cluster, lost)
         _give_time_to_save(launch, cluster, back_s)
@@ -228,11 +252,13 @@ def asynchronous_worker_lost(launch: Launch) -> Run:
 def fit_worker_lost(launch: Launch) -> Run:
     """Kill a worker of a coordinator that reports epochs only, and restart it."""
     with launch(flags=endless_work(launch)) as cluster:
-        cluster.start()
-        wait_all_step(cluster)
+        start_and_train(launch, cluster)
         lost = cluster.workers[-1]
         cluster.signal(lost, signal.SIGKILL, fault="sigkill")
-        _drivers_go_on(launch, cluster, cluster.wait_exit(lost)[lost].time_s)
+        died_s = cluster.wait_exit(lost)[lost].time_s
+        _let_all_go(cluster)
+        _drivers_go_on(launch, cluster, died_s)
+        _must_go_on(launch, cluster)
         cluster.start(lost)
         back = cluster.wait_for("started", lost, attempt=1)
         _drivers_go_on(launch, cluster, back.time_s)
@@ -256,10 +282,10 @@ def aggregated_worker_lost(launch: Launch) -> Run:
     it.
     """
     with launch(flags=endless_work(launch)) as cluster:
-        cluster.start()
         *survivors, lost = cluster.workers
-        wait_all_step(cluster)
+        start_and_train(launch, cluster)
         cluster.signal(lost, signal.SIGSTOP, fault="sigstop")
+        _let_all_go(cluster)
         _watch(launch, cluster, survivors, cluster.run().of("fault_started")[0].time_s)
         _kill_and_watch(launch, cluster, lost, survivors)
         _come_back(launch, cluster, lost)
@@ -269,10 +295,8 @@ def aggregated_worker_lost(launch: Launch) -> Run:
 def asynchronous_chief_lost(launch: Launch) -> Run:
     """Kill the chief of a parameter server cluster after it has saved, and restart it."""
     with launch(**saving(launch)) as cluster:
-        cluster.start()
         lost, *survivors = cluster.drivers
-        wait_all_step(cluster)
-        wait_saved(cluster)
+        start_and_train(launch, cluster, saved=True)
         _kill_and_watch(launch, cluster, lost, survivors)
         _come_back(launch, cluster, lost)
         return cluster.run()
@@ -281,11 +305,11 @@ def asynchronous_chief_lost(launch: Launch) -> Run:
 def server_lost(launch: Launch) -> Run:
     """Kill a parameter server after a save, let the drivers react, and restart all tasks."""
     with launch(**saving(launch)) as cluster:
-        cluster.start()
-        wait_saved(cluster)
+        start_and_train(launch, cluster, saved=True)
         lost = next(task for task in cluster.tasks if task.startswith("ps/"))
         cluster.signal(lost, signal.SIGKILL, fault="sigkill")
         cluster.wait_exit(lost)
+        _let_all_go(cluster)
         # The documents promise an error to a coordinator. Of the workers, some fail at once and
         # some wait forever.
         promised = coordinated(launch.case.trainer)
@@ -297,8 +321,48 @@ def server_lost(launch: Launch) -> Run:
         return cluster.run()
 
 
+def start_and_train(launch: Launch, cluster: Cluster, saved: bool = False) -> None:
+    """Start all tasks and wait until all drivers train, and, if `saved`, the chief has saved.
+
+    A user's program may be short, so its drivers pause there until `_let_all_go`.
+    """
+    if not launch.case.trainer.of_user:
+        cluster.start()
+        wait_all_step(cluster)
+        if saved:
+            wait_saved(cluster)
+        return
+    launch.outcome(healthy)  # now, because no task may wait for it later
+    progress = launch.case.trainer.progress
+    chief, *others = cluster.drivers
+    points: dict[str, tuple[str, int]] = dict.fromkeys(others, (progress, FEW))
+    points[chief] = ("checkpoint_saved", saving_step(cluster)) if saved else (progress, FEW)
+    for task, (event, step) in points.items():
+        cluster.hold(task, event, step)
+    cluster.start()
+    for task, (event, step) in points.items():
+        wait_training(cluster, event, task, where=lambda e, step=step: e["global_step"] >= step)
+
+
+def _let_all_go(cluster: Cluster) -> None:
+    for task in cluster.drivers:
+        cluster.let_go(task)
+
+
+def _must_go_on(launch: Launch, cluster: Cluster) -> None:
+    """Raise NotExamined if a driver of a user's program has made all steps of its usual run."""
+    if not launch.case.trainer.of_user:
+        return
+    run, usual = cluster.run(), launch.outcome(healthy)
+    for task in run.drivers:
+        whole = [e["global_step"] for e in usual.of("finished", task)]
+        if any([e["global_step"]] >= whole for e in run.of("finished", task)):
+            raise NotExamined(too_short(run))
+
+
 def _come_back(launch: Launch, cluster: Cluster, lost: str) -> float:
     """Restart the task and return the time of its start. A check judges whether it trains again."""
+    _must_go_on(launch, cluster)
     cluster.start(lost)
     back_s = cluster.wait_for("started", lost, attempt=1).time_s  # no verdict before that
 
@@ -320,13 +384,19 @@ def _give_time_to_save(launch: Launch, cluster: Cluster, after_s: float) -> None
 
 def wait_saved(cluster: Cluster) -> Event:
     """Wait for a save later than the one that the Supervisor makes at once."""
-    further = cluster.plan.flags.get("save-every", 1)  # with fit: the save of the first epoch
-    return cluster.wait_for("checkpoint_saved", where=lambda e: e["global_step"] >= further)
+    further = saving_step(cluster)
+    return wait_training(cluster, "checkpoint_saved", where=lambda e: e["global_step"] >= further)
+
+
+def saving_step(cluster: Cluster) -> int:
+    return cluster.plan.flags.get("save-every", 1)  # with fit: the save of the first epoch
 
 
 def _kill_and_watch(launch: Launch, cluster: Cluster, lost: str, survivors: list[str]) -> None:
     cluster.signal(lost, signal.SIGKILL, fault="sigkill")
-    _watch(launch, cluster, survivors, cluster.wait_exit(lost)[lost].time_s)
+    died_s = cluster.wait_exit(lost)[lost].time_s
+    _let_all_go(cluster)
+    _watch(launch, cluster, survivors, died_s)
 
 
 def _watch(launch: Launch, cluster: Cluster, survivors: list[str], since_s: float) -> None:

@@ -170,6 +170,18 @@ def large_batch(launch: Launch, replicas: int | None = None, **flags: Any) -> Co
     return Compared(run, reference(launch, **small, batch_size=together))
 
 
+# Lets the observer save the weights that it digests.
+DUMP = {"TRAINER_DUMP": "1", "OBSERVER_DUMP": "1"}
+
+
+def one_worker_on_the_large_batch(launch: Launch) -> Compared:
+    """Run some steps of a user's program in its cluster, and alone with the whole batch."""
+    flags = work(launch, epochs=1, steps_per_epoch=FEW)
+    run = complete(launch, flags=flags, env=DUMP)
+    flags["batch-size"] *= len(run.workers)
+    return Compared(run, complete(launch, jobs=(), flags=flags, env=DUMP))
+
+
 def compiled_gradients(launch: Launch) -> Compared:
     """Run `large_batch`, where XLA compiles the computation of each replica."""
     return large_batch(launch, jit="gradients")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from reference_trainers import Trainer
-from suite.harness.core.errors import HarnessError
+from suite.harness.cluster.launch_spec import as_flags
+from suite.harness.core.errors import HarnessError, NotExamined
 from suite.harness.core.history import Run
 from suite.harness.core.outcomes import Compared, Continued
 from suite.harness.scenarios.base import (
@@ -40,6 +42,19 @@ def alone(launch: Launch, name: str, **changes: Any) -> Trainer:
     """Return a program that is one process outside a cluster."""
     alone = {"jobs": (), "role": "none", "backends": ("none",), "services": ()}
     return program(launch, name, **alone, **changes)
+
+
+def around(launch: Launch, name: str, own: Mapping[str, Any], **changes: Any) -> Trainer:
+    """Return the case's user program, run by the program `name`, which takes the flags `own`.
+
+    Raise NotExamined for a module or a script, which no other program can run.
+    """
+    row = launch.case.trainer
+    if row.module or not row.python:
+        raise NotExamined("name the file of its Python program: program = ...")
+    escaped = [flag.replace("{", "{{").replace("}", "}}") for flag in as_flags(own)]
+    arguments = (*escaped, "--", *(row.arguments or ()))
+    return program(launch, name, flags=row.flags, arguments=arguments, **changes)
 
 
 def finished(launch: Launch, trainer: Trainer, **how: Any) -> Run:

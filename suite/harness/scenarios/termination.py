@@ -10,7 +10,7 @@ from suite.harness.core.errors import NotExamined
 from suite.harness.core.history import Run
 from suite.harness.core.outcomes import Compared
 from suite.harness.scenarios import crashes
-from suite.harness.scenarios.base import FEW, Launch, give_time, work
+from suite.harness.scenarios.base import Launch, give_time, work
 from suite.harness.scenarios.fault_free import healthy
 
 
@@ -27,8 +27,7 @@ def quarter_s(launch: Launch) -> float:
 def terminated(launch: Launch) -> Compared:
     """Send SIGTERM to all drivers in training, as a scheduler does; kill those that ignore it."""
     with launch(flags=work(launch)) as cluster:
-        held = cluster.drivers[-1]
-        crashes.start_until(cluster, held, FEW)
+        crashes.start_and_train(launch, cluster)
         return _end(launch, cluster)
 
 

@@ -40,12 +40,15 @@ PLACEHOLDERS = (
     "epochs",
     "steps_per_epoch",
     "batch_size",
+    "global_batch_size",
     "learning_rate",
     "seed",
     "backend",
 )
 # Events that no observer can write, since the program alone has the numbers.
 UNOBSERVABLE = ("input", "placed", "laid_out", "summary")
+# The batch of all workers, which follows from that of each.
+WHOLE = {"global_batch_size": "batch_size"}
 MAX_MODULES = 200  # local modules whose source is read to recognize the approach
 KEYS: Mapping[str, type] = {
     "program": str,
@@ -56,6 +59,7 @@ KEYS: Mapping[str, type] = {
     "backend": str,
     "env": dict,
     "deterministic": bool,
+    "equivalent": bool,
     "observe": bool,
     "spawn": str,
     "events": list,
@@ -202,7 +206,7 @@ def read(path: Path, spawn: str = "") -> Program:
     observe = values.get("observe", True) and not values.get("events")
     taken = sorted({name for argument in args for name in placeholders(argument)})
     level = REPORTING if values.get("events") else OBSERVED if observe else BLACK_BOX
-    if level == OBSERVED and (taken or values.get("deterministic")):
+    if level == OBSERVED and (taken or values.get("deterministic") or values.get("equivalent")):
         level = DECLARED
     jobs = _jobs(where, values, row)
     backend = values.get("backend", _backend(uses))
@@ -223,13 +227,14 @@ def read(path: Path, spawn: str = "") -> Program:
         learning_rate=0.0,
         portable=False,
         events=_events(row, values) if level != BLACK_BOX else (),
-        flags=flag_names(taken),
+        flags=flag_names(dict.fromkeys(WHOLE.get(name, name) for name in taken)),
         path=str(program),
         plain=False,
         arguments=args,
         observed=observe,
         level=level,
         deterministic=values.get("deterministic", False),
+        equivalent=values.get("equivalent", False),
         like=row.name,
         environment=_environment(where, values, root),
         spawn=values.get("spawn", spawn or "exec") if is_python else "exec",

@@ -1,5 +1,6 @@
 """Saves, restores and exports: the outermost call of a kind, which names the program's own path."""
 
+import os
 import time
 
 
@@ -53,10 +54,14 @@ def report_export(observer, path):
 
 
 def path_text(path):
-    """Return a path as text; TensorFlow takes bytes, tensors and os.PathLike as well."""
+    """Return a path as text; TensorFlow takes bytes, tensors and os.PathLike as well.
+
+    A relative path becomes absolute, because the reader of the events is in another directory.
+    """
     if hasattr(path, "numpy"):
         path = path.numpy()
-    return path.decode() if isinstance(path, bytes) else str(path)
+    path = path.decode() if isinstance(path, bytes) else str(path)
+    return path if "://" in path else os.path.abspath(path)
 
 
 def before_restore(observer, call):

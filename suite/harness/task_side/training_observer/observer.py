@@ -60,7 +60,7 @@ class Observer(object):
         self.counts_steps = True
         self.executed = coordinator.Executed()
         self.coordinator = None  # ParameterServerStrategy: a batch is scheduled, not executed
-        self.audits_input = self.dumps_weights = False
+        self.audits_input = False
         self.changes = Changes()
         self._joined = self._observing = False
         self._restores = []  # fields of restores whose state is not known yet
@@ -175,9 +175,9 @@ class Observer(object):
             copies = self.training.copies()
             if copies:
                 state["copies"] = copies
-            if self.dumps_weights:
-                state["npz"] = self.events.sibling("%s-%d.npz" % (when, self.global_step))
-                self.training.dump(state["npz"])
+            if self.events.dumps:
+                name = "%s-%d.npz" % (when, self.global_step)
+                state["npz"] = self.training.dump(self.events.sibling(name))
             self.write("weights", when=when, global_step=self.global_step, **state)
 
     def add_restore(self, path, seconds):

@@ -15,7 +15,8 @@ def run(args):
     set_command(args.program, args.arguments, args.module)
     writer = ClaimingWriter if args.of_script else ObserverWriter
     observer = start(writer(args.task), args.program)
-    observer.audits_input, observer.dumps_weights = args.audit_input, args.dump_weights
+    observer.audits_input = args.audit_input
+    observer.events.dumps = observer.events.dumps or args.dump_weights
     changes = observer.changes = Changes(args)
     if not changes.made:
         program.BEFORE_MAIN.append(changes.make)

@@ -248,7 +248,8 @@ def after_save(observer, call):
     seconds = time.monotonic() - call.kept
     graph = getattr(session, "graph", None)
     step = step_in(observer, graph, path)
-    observer.write("checkpoint_saved", path=str(path), global_step=step, seconds=seconds)
+    path = checkpoints.path_text(path)
+    observer.write("checkpoint_saved", path=path, global_step=step, seconds=seconds)
 
 
 def after_restore(observer, call):

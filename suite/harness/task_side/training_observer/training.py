@@ -44,10 +44,11 @@ class Training(object):
         return digests.state(counted if iterations is None else iterations, self.variables, slots)
 
     def dump(self, path):
-        """Save the weights as arrays `arr_0` etc."""
+        """Save the weights to a file, as arr_0, arr_1, ..., and return its path."""
         import numpy as np
 
         np.savez(path, *digests.values(self.variables))
+        return path
 
     def copies(self):
         """Return the digest of the weights on each local device; [] if there is one device."""

@@ -10,10 +10,12 @@ class ObserverWriter(EventWriter):
     """Write the events of this process, and remove the variables that configure the writer."""
 
     is_claimed = True  # this process is the one that is observed
-    settings = ("EVENTS", "ATTEMPT", "HOLD")  # see reference_trainers/events.py
+    settings = ("EVENTS", "ATTEMPT", "HOLD", "DUMP")  # see reference_trainers/events.py
 
     def __init__(self, task):
         super().__init__(task)
+        # Save the weights, not only a digest.
+        self.dumps = bool(os.environ.get(self.prefix + "DUMP"))
         if self.is_claimed:
             self._hide_settings()
         os.register_at_fork(after_in_child=self._forget)
