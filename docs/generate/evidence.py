@@ -115,10 +115,11 @@ def gate_durations() -> str:
     """Return pairs and minutes of the comparisons of the campaign `gate`, by processor."""
     with tempfile.TemporaryDirectory() as directory:
         printed(["suite.campaigns", "unpack", str(EVIDENCE / "gate.parquet"), directory])
-        by_cpu: dict[str, list[Path]] = {}
+        by_cpu: dict[str, list[frame.RunFrames]] = {}
         for path in sorted(Path(directory).iterdir()):
-            by_cpu.setdefault(frame.load(path).info["machine"]["cpu"], []).append(path)
-        rows = [[cell(cpu), *_gate_durations(paths)] for cpu, paths in sorted(by_cpu.items())]
+            run = frame.load(path)
+            by_cpu.setdefault(run.info["machine"]["cpu"], []).append(run)
+        rows = [[cell(cpu), *_gate_durations(runs)] for cpu, runs in sorted(by_cpu.items())]
     head = (
         "processor",
         "comparisons",
@@ -134,9 +135,10 @@ def gate_durations() -> str:
     return f"{fenced(chr(10).join(commands), 'console')}\n{table(head, rows)}"
 
 
-def _gate_durations(paths: Sequence[Path]) -> list[str]:
-    found = json.loads(printed(["reports", "ab", "--format", "json", *map(str, paths)]))
-    minutes = [frame.load(path).verdicts["duration_s"].sum() / 60 for path in paths]
+def _gate_durations(runs: Sequence[frame.RunFrames]) -> list[str]:
+    directories = [str(run.directory) for run in runs]
+    found = json.loads(printed(["reports", "ab", "--format", "json", *directories]))
+    minutes = [run.verdicts["duration_s"].sum() / 60 for run in runs]
     pairs = [one["pairs"] for one in found]
     timed = 2 * sum(one["timed_s"] for one in found)  # of both sides, in turns
     return [

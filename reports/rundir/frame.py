@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reports.core import text, verdicts
 from reports.rundir import renamed
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 STRING, INTEGER, NUMBER = pa.string(), pa.int64(), pa.float64()
 TIME = pa.timestamp("us", tz="UTC")
@@ -207,6 +209,8 @@ def table(schema: pa.Schema, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
 
 def data_frame(data: pa.Table) -> pd.DataFrame:
     """Convert an Arrow table to a DataFrame; integers stay integers if some are missing."""
+    import pandas as pd  # slow to import; pytest-xdist's workers only make rows
+
     return data.to_pandas(types_mapper={INTEGER: pd.Int64Dtype()}.get)
 
 
@@ -332,7 +336,7 @@ def _read_table(path: Path, schema: pa.Schema) -> pd.DataFrame:
             rows[name] = rows[name].fillna("")
     for name, present in RENAMED.items():
         if name in rows:
-            rows[name] = rows[name].map(present)
+            rows[name] = rows[name].map({value: present(value) for value in set(rows[name])})
     unknown = set(rows["verdict"] if schema is VERDICTS else ()) - set(verdicts.NAMES)
     if unknown:
         raise BadInput(f"{path} holds a verdict that is none of the six: {unknown.pop()!r}")
@@ -349,6 +353,8 @@ def tidy(runs: Iterable[RunFrames]) -> tuple[pd.DataFrame, pd.DataFrame]:
 
     Raise BadInput if two runs have the same id.
     """
+    import pandas as pd
+
     all_runs = list(runs)
     seen: dict[str, Path] = {}
     for run in all_runs:

@@ -12,7 +12,6 @@ import pytest
 from suite.harness.core.paths import ROOT
 from suite.meta.sessions import HANGS_S, Done
 
-pytest.importorskip("setuptools", "64")  # pip builds with it; not every environment has it
 PACKAGES = ("reference_trainers", "reports", "suite")
 BUILD = """
 from setuptools import Distribution
@@ -26,6 +25,7 @@ distribution.run_command("build_py")
 
 def build(project: Path, editable: bool) -> Done:
     """Build the packages as pip does, without the network."""
+    pytest.importorskip("setuptools", "64")  # not every environment has it
     for name in PACKAGES:
         (project / name).mkdir()
         (project / name / "__init__.py").touch()

@@ -7,7 +7,6 @@ import time
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from reports.stats.ratio_tests import (
     FLOOR,
@@ -76,6 +75,8 @@ def test_ignored_drift_makes_identical_code_look_changed():
 
 
 def test_p_value_equals_student_and_welch():
+    from scipy import stats  # slow to import
+
     rng = np.random.default_rng(2)
     turns = pairs(rng, 6)
     centres = stats.trim_mean(turns, 0.25, axis=1)

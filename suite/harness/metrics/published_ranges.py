@@ -12,8 +12,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from statistics import fmean, stdev
 
-from scipy import stats
+from scipy.special import stdtrit
 
 from suite.harness.core.paths import ROOT
 from suite.harness.tables.toml_schema import read_toml
@@ -85,10 +86,10 @@ def prediction_intervals(setup: str, own: Iterable[Draw]) -> Iterator[Range]:
     for quantity, values in _samples(setup, own):
         if len(values) < 3:
             raise ValueError(f"{setup}: {len(values)} seeds are too few for a range")
-        mean, spread = stats.tmean(values), stats.tstd(values)
-        wide = stats.t.ppf(1 - 0.5 / ONE_IN, len(values) - 1) * spread
+        mean = fmean(values)
+        wide = float(stdtrit(len(values) - 1, 1 - 0.5 / ONE_IN)) * stdev(values)
         wide *= math.sqrt(1 + 1 / len(values))
-        yield Range(quantity, float(mean - wide), float(mean + wide))
+        yield Range(quantity, mean - wide, mean + wide)
 
 
 def _samples(setup: str, own: Iterable[Draw]) -> Iterator[tuple[str, list[float]]]:
