@@ -34,6 +34,7 @@ PARTS: Mapping[str, Callable[..., str]] = {
     "readme": files.readme,
     "pages-in": files.pages_in,
     "findings": evidence.findings,
+    "mutants": evidence.found_mutants,
     "evidence": evidence.campaign,
     "fault-overview": evidence.fault_overview,
     "gate-durations": evidence.gate_durations,

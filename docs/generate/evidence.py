@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from reports.core.verdicts import PASSED
+from reports.render import markdown as render
 from reports.rundir import frame
 from reports.sections import fault_matrix
-from suite.campaigns import parquet_file
+from suite.campaigns import mutants, parquet_file
 from suite.harness.faults import matrix
 from suite.harness.tables.expectations import KNOWN_DEVIATION, UNSUPPORTED
 
@@ -194,6 +195,14 @@ def _fault_cell(row: Mapping[str, Any], numbers: Any) -> str:
         "" if lost is None else f"{lost:.0f}",
     ]
     return "; ".join(filter(None, parts))
+
+
+def found_mutants() -> str:
+    """Return the mutants with the tests that find them, from the recorded run."""
+    file = EVIDENCE / "mutants.parquet"
+    command = "$ python -m suite.campaigns mutants docs/evidence/mutants.parquet"
+    shown = render.one_table(mutants.table(parquet_file.load(file)), titled=False)
+    return f"{fenced(command, 'console')}\n{shown}"
 
 
 def findings() -> str:

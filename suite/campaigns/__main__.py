@@ -1,12 +1,14 @@
-"""Pack run directories into a campaign, unpack them, list campaigns, and try the gate on one.
+"""Pack run directories into a campaign, unpack them, list campaigns, try the gate, run mutants.
 
-Exit codes: 0 done; 1 the trials found false alarms or too few slowdowns; 2 invalid input.
+Exit codes: 0 done; 1 the trials found false alarms or too few slowdowns, or mutants are found by
+other tests than their rows say; 2 invalid input.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -17,9 +19,12 @@ from rich.console import Console
 from reports.compare import run_drift, run_groups
 from reports.core.table import Column, Row, Table
 from reports.render import markdown, terminal
+from reports.rundir import frame
 from reports.rundir.frame import BadInput
 from reports.stats import run_levels
-from suite.campaigns import gate_trials, parquet_file
+from suite.campaigns import gate_trials, mutants, parquet_file
+from suite.harness.core.paths import ROOT
+from suite.harness.core.settings import OPTIONS
 
 BAD_INPUT = 2
 EVIDENCE = Path(__file__).resolve().parents[2] / "docs" / "evidence"
@@ -32,6 +37,9 @@ COLUMNS = (
     Column("last end (UTC)"),
     Column("size, KiB", right=True),
 )
+# Options of pytest that run-mutants takes, too.
+PASSED_ON = ("--at-once", "--deadline-scale")
+OPTIONS_BY_FLAG = {row.flag: row for row in OPTIONS.values()}
 NOTE = "All cells but the size are from the run.json of the runs."
 
 
@@ -101,6 +109,42 @@ def trials(options: argparse.Namespace) -> int:
     return 0 if acceptable else 1
 
 
+def run_mutants(options: argparse.Namespace) -> int:
+    """Examine mutants and print which tests find them; return 1 if their rows say otherwise."""
+    names = options.only or mutants.BY_NAME
+    unknown = [name for name in names if name not in mutants.BY_NAME]
+    if unknown:
+        raise BadInput(f"no mutant {unknown[0]!r}; known: {', '.join(mutants.BY_NAME)}")
+    chosen = [mutants.BY_NAME[name] for name in names]
+    data = options.data.resolve()
+    files = mutants.write_programs(options.directory / "programs", data, chosen)
+    run_dir = options.directory / "run"
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    command += [str(ROOT / "suite" / name) for name in ("conformance", "faults")]
+    for path in files:
+        command += ["--trainer", str(path)]
+    command += ["--data", str(data), "--run-dir", str(run_dir)]
+    for name in PASSED_ON:
+        given = getattr(options, name[2:].replace("-", "_"))
+        command += [name, given] if given else []
+    done = subprocess.run(command, stdout=sys.stderr, check=False)
+    if done.returncode not in (0, 1) or not (run_dir / "run.json").exists():
+        raise BadInput(f"nothing was examined: pytest ended with exit code {done.returncode}")
+    return _print_mutants([frame.load(run_dir)])
+
+
+def show_mutants(options: argparse.Namespace) -> int:
+    """Print which tests find the mutants of a packed run; return 1 if their rows say otherwise."""
+    return _print_mutants(parquet_file.load(options.file, options.runs))
+
+
+def _print_mutants(runs: Sequence[frame.RunFrames]) -> int:
+    sys.stdout.write(markdown.one_table(mutants.table(runs), titled=False))
+    lines = mutants.deviations(runs)
+    print("\n".join(lines or ["All as the rows of MUTANTS say."]))
+    return 1 if lines else 0
+
+
 def whole(least: int) -> Callable[[str], int]:
     """Return a parser of a whole number from `least` on."""
 
@@ -146,6 +190,18 @@ def parser() -> argparse.ArgumentParser:
         help="resampled of identical code, and as many of each slowdown; default: 1600",
     )
     row.add_argument("--seed", type=whole(0), default=1, metavar="N", help="default: 1")
+    row = command("mutants", show_mutants, "print which tests find the mutants", "FILE")
+    row.set_defaults(runs=())
+    row = command("run-mutants", run_mutants, "examine the mutants, into a directory", "DIRECTORY")
+    row.add_argument(
+        "--data", type=Path, required=True, metavar="NPZ", help="images as Keras' mnist.npz"
+    )
+    for name in PASSED_ON:
+        given = OPTIONS_BY_FLAG[name]
+        row.add_argument(name, metavar=given.metavar, help=given.help)
+    row.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help="this mutant; repeatable"
+    )
     row = command("list", catalog, "print a table of campaigns as Markdown")
     row.add_argument("files", type=Path, metavar="FILE", nargs="*", help="default: docs/evidence")
     return top
