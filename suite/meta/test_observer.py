@@ -321,7 +321,9 @@ def test_of_several_programs_the_first_that_trains_is_observed(programs: Program
 
 
 def test_of_programs_that_train_at_once_one_is_observed(programs: Programs):
-    tensorflow(programs, "for _ in range(20): step(1)\nprint(len(__import__('os').environ))")
+    # One write of the whole line: an unbuffered `print` makes two, and four programs share a pipe.
+    body = "for _ in range(20): step(1)\nimport os\nos.write(1, b'%d\\n' % len(os.environ))"
+    tensorflow(programs, body)
     done = run_script(programs, *["python train.py &"] * 4, "wait")
     assert (len(done.stdout.split()), done.stderr) == (4, "")
     assert len(set(done.stdout.split())) == 1  # none has the settings
