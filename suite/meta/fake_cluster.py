@@ -11,6 +11,8 @@ import socket
 import threading
 
 RETRY_S = 0.005
+ENDLESS = 100_000  # epochs or steps of an epoch of a run that the harness ends
+ENDLESS_STEP_S = 0.002
 
 
 class PeerLost(Exception):
@@ -48,6 +50,12 @@ class Line:
 def pause(seconds):
     """Sleep, so that other threads and processes run."""
     select.select([], [], [], seconds)
+
+
+def pause_if_endless(options):
+    """Leave the processor to others after a step of a run that the harness ends."""
+    if max(options.epochs, options.steps_per_epoch) >= ENDLESS:
+        pause(ENDLESS_STEP_S)
 
 
 def listen(address):

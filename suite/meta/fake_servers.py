@@ -135,6 +135,7 @@ class AsynchronousWorker:
         self.events.write("step", loss=sums[-3] / sums[-1], examples=len(indices), **where)
         if self.options.audit_input:
             self.events.write("input", ids=indices, **where)
+        fake_cluster.pause_if_endless(self.options)
         return step
 
     def _apply(self, change):

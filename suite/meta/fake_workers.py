@@ -265,6 +265,7 @@ class Worker:
         last = self.index == self.workers - 1
         if where["global_step"] == self.lag_at and last:
             fake_cluster.pause(0.5)  # while the fault hits a peer, which waits
+        fake_cluster.pause_if_endless(self.options)
 
     def _hear(self, *_):
         self.preemption = True
