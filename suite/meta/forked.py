@@ -72,6 +72,9 @@ def preload(modules: Sequence[str]) -> None:
     """Import the modules. Exempt their objects from the collections of forked sessions."""
     for module in modules:
         import_module(module)
+    environment = import_module("reports.render.html")._environment()
+    for name in environment.list_templates():
+        environment.get_template(name)  # compiled once
     gc.collect()
     gc.freeze()
 
