@@ -7,6 +7,7 @@ the fakes under the names of the real trainers.
 """
 
 import os
+import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,3 +31,10 @@ if "FAKE_EXPECTATIONS" in os.environ:
     expectations.Expectations.load.__func__.__defaults__ = (expectations.PATH,)
 if "FAKE_TIMING_LOCK" in os.environ:
     timing_lock.NAME = os.environ["FAKE_TIMING_LOCK"]
+
+
+def pytest_configure() -> None:
+    """Limit the size of this session's files, in bytes; a forked session has imported this file."""
+    if "FAKE_FILE_LIMIT" in os.environ:
+        limit = int(os.environ["FAKE_FILE_LIMIT"])
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import resource
 import socket
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 from suite.harness.core.paths import ROOT
 from suite.meta.forked import Forker
@@ -266,16 +264,15 @@ def run_pytest(
     test: str = "test_verdicts.py",
     before: Sequence[str] = (),
     more_env: Mapping[str, str] | None = None,
-    **how: Any,
 ) -> Done:
     """Run pytest over the stage's tests in its own process, independent of any xdist worker.
 
-    It is a fork of a process that has the imports, unless `before` or `how` asks for a new one.
+    It is a fork of a process that has the imports, unless a command comes before it.
     """
     plugins = ["-p", "suite.meta.fake_rows", "-p", "suite.harness.plugin", "-p", "no:cacheprovider"]
     chosen = ["--rootdir", str(stage), *plugins, *test.split(), *arguments]
     env = {**environment(stage), **(more_env or {})}
-    if not before and not how:
+    if not before:
         output = stage / f"output-{next(NUMBERS)}"
         return forker(stage, "suite.meta.fake_rows").run(chosen, stage, env, output, HANGS_S)
     return subprocess.run(
@@ -286,7 +283,6 @@ def run_pytest(
         text=True,
         timeout=HANGS_S,
         check=False,
-        **how,
     )
 
 
@@ -352,7 +348,7 @@ def listed(stage: Path, name: str, arguments: Sequence[str]) -> list[tuple[str, 
     return [(test, line) for test, line in json.loads(file.read_text())]
 
 
-def without_private_networks(stage: Path, *arguments: str) -> Done:
+def without_private_networks(stage: Path) -> Done:
     """Run a session as if the kernel allowed no namespaces and no control of its firewall."""
     python = stage / "confined"
     python.write_text(
@@ -362,7 +358,7 @@ def without_private_networks(stage: Path, *arguments: str) -> Done:
     )
     python.chmod(0o755)
     lower = ["setpriv", "--bounding-set", "-net_admin", "--inh-caps", "-net_admin"]
-    chosen = ["--python", str(python), *ONE_CASE, "-k", "test_is_idle", *arguments]
+    chosen = ["--python", str(python), *ONE_CASE, "-k", "test_is_idle", "--run-dir", "open"]
     return run_pytest(stage, chosen, before=() if os.geteuid() else lower)
 
 
@@ -387,10 +383,6 @@ def during_another_run(stage: Path, arguments: Sequence[str]) -> Done:
         with contextlib.suppress(OSError):
             other.shutdown(socket.SHUT_RDWR)  # if the session never asked for the lock
     return done
-
-
-def small_files() -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, 4_000))
 
 
 def on_a_small_disk(stage: Path) -> Done:
@@ -431,7 +423,7 @@ def ahead(tests: str, *arguments: str) -> Callable[[Path], Done]:
 
 def two_sides(stage: Path) -> Done:
     """Run two paired comparisons of a fake with itself, bound to all processors but the first."""
-    chosen = ["--base", "same", "--budget", "1", "--times", "2", *ONE_CASE, "--format", "json"]
+    chosen = ["--base", "same", "--budget", "0.1", "--times", "2", *ONE_CASE, "--format", "json"]
     chosen += ["--cpus", ",".join(map(str, bound())), "--threads", "3", "--malloc", "default"]
     return run_module(stage, "reports", ["ab", *chosen, "--run-dir", str(stage / "ab")])
 
@@ -449,7 +441,7 @@ SESSIONS: Mapping[str, Callable[[Path], Done]] = {
     "small files": lambda stage: run_pytest(
         stage,
         ["-k", "test_is_idle and single", "--run-dir", "unwritten"],
-        preexec_fn=small_files,
+        more_env={"FAKE_FILE_LIMIT": "4000"},  # bytes
     ),
     "small disk": on_a_small_disk,
     "broken section": lambda stage: run_pytest(
@@ -473,10 +465,7 @@ SESSIONS: Mapping[str, Callable[[Path], Done]] = {
     "two sides": two_sides,
     # This one runs its phases sequentially.
     "interrupted": lambda stage: run_module(stage, "suite.meta.phases", [], 4 * HANGS_S),
-    "open ports": lambda stage: without_private_networks(stage, "--run-dir", "open"),
-    "closed ports": lambda stage: without_private_networks(
-        stage, "--run-dir", "unopened", "--closed-ports"
-    ),
+    "open ports": without_private_networks,
     "terminal": lambda stage: run_pytest(
         stage, ["-k", "test_holds", *ONE_CASE, "--run-dir", "drawn"], before=ON_A_TERMINAL
     ),

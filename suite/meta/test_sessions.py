@@ -16,7 +16,7 @@ import pytest
 from reports.rundir import frame
 from suite.harness import plugin
 from suite.harness.cluster import leaks
-from suite.harness.cluster.addresses import LEASED_PORTS, REMEDY
+from suite.harness.cluster.addresses import LEASED_PORTS, REMEDY, Network
 from suite.harness.core.errors import BadInput
 from suite.harness.core.history import read
 from suite.harness.core.paths import ROOT
@@ -352,7 +352,7 @@ WRONG = [
     ({"seed": "x"}, r"--seed x: must be a whole number"),
     ({"seed": "-1"}, r"--seed -1: must be a whole number from 0 to 2147483647$"),
     ({"new": "ring"}, r"--new ring: compared with what"),
-    ({"budget": "0"}, r"--budget 0: must be a number from 1 to 3600"),
+    ({"budget": "0"}, r"--budget 0: must be a number from 0.1 to 3600"),
     ({"slow_down": "-5"}, r"--slow-down -5: must be a number from 0 to 100"),
     ({"cpus": "0,9999"}, r"--cpus 0,9999: must be processors with commas between, of 0"),
     ({"cpus": "all"}, r"--cpus all: must be processors"),
@@ -452,14 +452,16 @@ def test_open_ports_warned_of_in_header_summary_and_record(plugin_stage, session
     assert "ports reachable from other hosts" in (plugin_stage / "open" / "report.md").read_text()
 
 
-def test_closed_ports_refused_where_nothing_closes_them(plugin_stage, sessions):
-    done = sessions["closed ports"].result()
-    assert done.returncode == 4, done.stdout
-    (line,) = done.stderr.strip().splitlines()
-    assert line.startswith("ERROR: --closed-ports: ")
-    assert line.endswith(REMEDY)
-    assert "unshare: not here" in line
-    assert not (plugin_stage / "unopened").exists()
+def test_closed_ports_refused_where_nothing_closes_them(monkeypatch, tmp_path):
+    monkeypatch.setattr(setup, "describe", lambda path, _: Interpreter(path, "3", "2.21"))
+    monkeypatch.setattr(setup.addresses, "probe", lambda _: Network(LEASED_PORTS, "unshare: no"))
+    monkeypatch.setattr(setup.addresses.firewall, "probe", lambda _: ("", "nftables: no"))
+    settings = options.read(options_with(closed_ports=True, run_dir=str(tmp_path / "run")))
+    with pytest.raises(BadInput) as caught:
+        setup.settle(settings)
+    because = f"nothing closes ports here (nftables: no) and unshare: no; {REMEDY}"
+    assert str(caught.value) == f"--closed-ports: {because}"
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_interpreter_without_tensorflow_is_bad_input(tmp_path):

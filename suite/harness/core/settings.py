@@ -199,7 +199,7 @@ class Settings:
     )
     budget_s: float = option(
         60.0, "--budget", "seconds of timed steps a side (default: 60)",
-        number(float, 1, 3600), "S", reproduce=PAIRED, text=general,
+        number(float, 0.1, 3600), "S", reproduce=PAIRED, text=general,
     )  # fmt: skip
     times: int = option(
         1, "--times", "do each comparison so often, for trials",
