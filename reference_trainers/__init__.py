@@ -37,6 +37,7 @@ class Trainer:
     services: Tuple[str, ...] = ()  # jobs that never exit by themselves
     path: str = ""  # path of a program outside this package: a user's, a fake or a patched copy
     observed: bool = False  # an observer watches the program from outside and writes its events
+    plain: bool = False  # one file, which imports no other; the observer takes OBSERVER_FLAGS
     # The rest is for programs of users, see suite/harness/tables/programs.py.
     arguments: Optional[Tuple[str, ...]] = None  # with placeholders: "--epochs={epochs}"
     level: str = "reporting"  # how much is known of the program, one of LEVELS
@@ -45,6 +46,7 @@ class Trainer:
     environment: Tuple[Tuple[str, str], ...] = ()  # variables with their values
     spawn: str = ""  # fork or exec; "": as the session
     python: bool = True  # False: a shell script or another executable file
+    module: str = ""  # name of the program for `python -m`; "": it is started by its path
     flavor: str = ""  # the Keras flavor that it imports; "": what `import keras` gives
 
     @property
@@ -79,6 +81,18 @@ class Trainer:
         """Return True if several replicas train together, as tasks or as devices of a task."""
         return bool(self.jobs) or self.devices > 1
 
+
+# Flags of a plain trainer that only the suite needs: options of suite/harness/task_side/observe.py.
+OBSERVER_FLAGS = (
+    "audit-input",
+    "dump-weights",
+    "model",
+    "precision",
+    "devices",
+    "order",
+    "autoshard",
+    "jit",
+)
 
 # Events of every trainer of a Keras model. Trainers that use fit also export the model.
 KERAS_EVENTS = (
@@ -168,6 +182,7 @@ TRAINERS: Tuple[Trainer, ...] = (
     ),
     Trainer(
         name="custom_loop_mirrored",
+        plain=True,
         document=DOCS + "/tutorials/distribute/custom_training",
         api="tf.distribute.MirroredStrategy and strategy.run in a loop of one's own",
         jobs=(),
@@ -181,7 +196,7 @@ TRAINERS: Tuple[Trainer, ...] = (
         families=("mirrored", "custom-mirrored"),
         synchronous=True,
         events=KERAS_EVENTS,
-        flags=KERAS_FLAGS + ("devices", "jit", "preemption"),
+        flags=KERAS_FLAGS + ("devices", "jit"),
     ),
     Trainer(
         name="keras_multi_worker_mirrored",
@@ -200,6 +215,7 @@ TRAINERS: Tuple[Trainer, ...] = (
     ),
     Trainer(
         name="custom_loop_multi_worker_mirrored",
+        plain=True,
         document=DOCS + "/tutorials/distribute/multi_worker_with_ctl",
         api="tf.distribute.MultiWorkerMirroredStrategy and strategy.run in a loop of one's own",
         jobs=(("worker", 2),),
@@ -211,7 +227,7 @@ TRAINERS: Tuple[Trainer, ...] = (
         families=("cluster", "mwms"),
         synchronous=True,
         events=KERAS_EVENTS + ("peer_lost",),
-        flags=KERAS_FLAGS + ("backend", "autoshard", "devices", "jit", "preemption"),
+        flags=KERAS_FLAGS + ("backend", "autoshard", "devices", "jit"),
     ),
     Trainer(
         name="estimator_multi_worker_mirrored",

@@ -1,107 +1,179 @@
-"""One process, several devices, in a custom training loop: MirroredStrategy with strategy.run.
+"""One process with several devices, in a custom training loop: MirroredStrategy with strategy.run.
 
-Implements https://www.tensorflow.org/tutorials/distribute/custom_training. A step is one
-tf.function. A replica divides its loss by the global batch size, and its regularization loss by the
-number of replicas, so that the sum of the gradients is the gradient of the mean. It differs from
-the document in two ways. It saves after every epoch; the document's program saves after every other
-epoch and so restores an older epoch than its last. An interrupted run resumes from the last save.
+Implements https://www.tensorflow.org/tutorials/distribute/custom_training. Unlike in the document,
+the program saves after every epoch, not after every other, so that it restores its last one.
 """
 
+import argparse
 import os
-import sys
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
+import numpy as np
 import tensorflow as tf
+import training_reports
 
-from reference_trainers import (
-    custom_loop,
-    keras_checkpoints,
-    keras_support,
-    workload,
-)
+FLAGS = argparse.ArgumentParser(usage="%(prog)s [flags] (see --help)")
+FLAGS.add_argument("--model-dir", default="", help="checkpoints; a restarted run resumes")
+FLAGS.add_argument("--data", default="~/.keras/datasets/mnist.npz", help="as Keras' mnist.npz")
+FLAGS.add_argument("--epochs", type=int, default=3)
+FLAGS.add_argument("--steps-per-epoch", type=int, default=70)
+FLAGS.add_argument("--batch-size", type=int, default=64, help="examples of a replica in a step")
+FLAGS.add_argument("--seed", type=int, default=1)
+FLAGS.add_argument("--optimizer", choices=("sgd", "momentum", "adam"), default="adam")
+FLAGS.add_argument("--learning-rate", type=float, default=0.001)
+FLAGS.add_argument("--evaluate", action="store_true", help="after each epoch, and at the end")
+FLAGS.add_argument("--save-every", type=int, default=0, help="steps between saves in an epoch")
+FLAGS.add_argument("--restore", default="", help="begin with this checkpoint's weights and slots")
 
-NAME = "custom_loop_mirrored"
+
+def load_mnist(path):
+    """Return images uint8 [n, 28, 28] and labels [n], of the training set and of the test set."""
+    try:
+        with np.load(os.path.expanduser(path)) as file:
+            return [file[name] for name in ("x_train", "y_train", "x_test", "y_test")]
+    except (OSError, ValueError, KeyError) as error:
+        FLAGS.error(f"--data: {path} is no mnist.npz: {error}")
+
+
+def training_rows(examples, args, batch, epoch, step):
+    """Return batches of rows, int64 [batch], from this step of this epoch to the end."""
+
+    def shuffled(number):
+        return np.random.default_rng([args.seed, number]).permutation(examples)
+
+    def of_epoch(number):
+        rows = tf.data.Dataset.from_tensor_slices(tf.numpy_function(shuffled, [number], tf.int64))
+        return rows.repeat().take(args.steps_per_epoch * batch)
+
+    epochs = tf.data.Dataset.range(epoch, args.epochs)
+    return epochs.flat_map(of_epoch).skip(step * batch).batch(batch)
+
+
+def build_model():
+    layers = tf.keras.layers
+    image = [tf.keras.Input(shape=(28, 28)), layers.Reshape((28, 28, 1))]
+    l2 = tf.keras.regularizers.L2(1e-5)
+    features = [
+        layers.Conv2D(32, 3, activation="relu", kernel_regularizer=l2),
+        layers.MaxPooling2D(),
+        layers.Conv2D(64, 3, activation="relu", kernel_regularizer=l2),
+        layers.MaxPooling2D(),
+        layers.Flatten(),
+        layers.Dense(64, activation="relu", kernel_regularizer=l2),
+    ]
+    return tf.keras.Sequential(image + features + [layers.Dense(10)])
+
+
+def restore(checkpoint, path):
+    try:
+        checkpoint.restore(path).assert_existing_objects_matched()
+    except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:
+        FLAGS.error(f"{path} cannot be restored: {' '.join(str(error).split())}")
 
 
 def main():
-    run(*keras_support.begin(NAME, __doc__))
-
-
-def run(args, events, data):
-    strategy = tf.distribute.MirroredStrategy(keras_support.logical_devices(args.devices))
-    replicas = strategy.num_replicas_in_sync
-    print("Number of devices: %d" % replicas, flush=True)
-    events.write("joined", cluster={}, workers=1, chief=True, backend="none", replicas=replicas)
-    global_batch = args.batch_size * replicas
+    args = FLAGS.parse_args()
+    x_train, y_train, x_test, y_test = load_mnist(args.data)
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    strategy = tf.distribute.MirroredStrategy([device.name for device in devices])
+    print(f"Number of devices: {strategy.num_replicas_in_sync}", flush=True)
+    global_batch = args.batch_size * strategy.num_replicas_in_sync
     tf.keras.utils.set_random_seed(args.seed)
     with strategy.scope():
-        model = keras_support.build_cnn_model(args)
-        optimizer = keras_support.build_optimizer(args, model)
+        model = build_model()
+        optimizers, rate = tf.keras.optimizers, args.learning_rate
+        sgd = optimizers.SGD(rate, momentum=0.9 if args.optimizer == "momentum" else 0.0)
+        optimizer = optimizers.Adam(rate) if args.optimizer == "adam" else sgd
+        optimizer.build(model.trainable_variables)  # so that a checkpoint restores its slots
         accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="train_accuracy")
-    train_step = custom_loop.make_train_step(
-        strategy, model, optimizer, accuracy, global_batch, args.jit
-    )
-    test, test_steps = keras_support.test_dataset(data, global_batch)
-    test_batches = iter(strategy.experimental_distribute_dataset(test.repeat()))
-    evaluate = custom_loop.make_evaluation(strategy, model, test_batches, test_steps)
+    # Not reduced: a replica does not know how many examples the other replicas have.
+    loss_of_each = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
 
-    keras_checkpoints.begin_with(args, events, model, optimizer)
-    epoch, step_in_epoch = custom_loop.progress()
-    checkpoint = tf.train.Checkpoint(
-        optimizer=optimizer, model=model, epoch=epoch, step_in_epoch=step_in_epoch
-    )
-    save = restore(args, events, checkpoint) if args.model_dir else lambda: None
-    before_step = custom_loop.watch_for_preemption(args, events, strategy, checkpoint, save)
-    reporter = custom_loop.EventReporter(events, args, strategy, model, optimizer)
-    reporter.weights("initial")
+    @tf.function
+    def gradients_of(images, labels):
+        with tf.GradientTape() as tape:
+            logits = model(images, training=True)
+            losses = loss_of_each(labels, logits)
+            extra = tf.add_n(model.losses or [tf.zeros([])])
+            # The sum of the replicas' gradients is the gradient of the mean over the global batch.
+            loss = tf.nn.compute_average_loss(losses, global_batch_size=global_batch)
+            loss += tf.nn.scale_regularization_loss(extra)
+        own_loss = tf.reduce_mean(losses) + extra
+        return tape.gradient(loss, model.trainable_variables), logits, loss, own_loss
 
-    first = custom_loop.position(args, epoch, step_in_epoch)
-    train = keras_support.training_dataset(data, args, global_batch, *first)
-    train_batches = iter(strategy.experimental_distribute_dataset(train))
-    while epoch.numpy() < args.epochs:
-        accuracy.reset_state()
-        total_loss, steps_before = 0.0, reporter.steps
-        for step in range(1 + int(step_in_epoch.numpy()), 1 + args.steps_per_epoch):
-            before_step(step - 1)
-            batch = next(train_batches)
-            loss, own = train_step(batch)
-            total_loss += loss
-            reporter.step(own, batch)
-            if custom_loop.is_due(args, step):
-                step_in_epoch.assign(step)
-                save()
-        steps = reporter.steps - steps_before
-        metrics = {"loss": float(total_loss) / steps, "accuracy": float(accuracy.result())}
-        if args.evaluate:
-            metrics.update({"val_" + name: value for name, value in evaluate().items()})
-        epoch.assign_add(1)
-        step_in_epoch.assign(0)
-        print("Epoch %d, %s" % (epoch.numpy(), metrics), flush=True)
-        reporter.epoch(int(epoch.numpy()), steps, metrics)
-        save()
+    def replica_step(images, labels, _):
+        gradients, logits, loss, own_loss = gradients_of(images, labels)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))  # noqa: B905
+        accuracy.update_state(labels, logits)
+        return loss, own_loss
 
-    reporter.weights("final")
-    if args.evaluate:
-        events.write("evaluated", global_step=reporter.global_step, metrics=evaluate())
-    events.write("finished", global_step=reporter.global_step, steps=reporter.steps)
+    @tf.function
+    def train_step(batch):
+        losses, own_losses = strategy.run(replica_step, args=batch)
+        loss = strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
+        return loss, strategy.experimental_local_results(own_losses)
 
+    def replica_test(images, labels, _):
+        logits = model(images, training=False)
+        right = tf.keras.metrics.sparse_categorical_accuracy(labels, logits)
+        return tf.stack([tf.reduce_sum(loss_of_each(labels, logits)), tf.reduce_sum(right)])
 
-def restore(args, events, checkpoint):
-    """Restore the last checkpoint, if there is one, and return a function that saves the next."""
-    model, optimizer = checkpoint.model, checkpoint.optimizer
-    keras_checkpoints.model_directory(args.model_dir)
-    keras_checkpoints.restore_and_report(args, checkpoint, events, model, optimizer)
-    manager = tf.train.CheckpointManager(
-        checkpoint, os.path.join(args.model_dir, "ckpt"), max_to_keep=1
-    )
+    @tf.function
+    def test_step(batch):
+        sums = strategy.run(replica_test, args=batch)
+        return strategy.reduce(tf.distribute.ReduceOp.SUM, sums, axis=None)
+
+    def evaluate():
+        sums = [test_step(next(test)).numpy() for _ in range(-(-len(x_test) // global_batch))]
+        loss, right = np.sum(sums, axis=0) / len(x_test)
+        return {"loss": float(loss), "accuracy": float(right)}
+
+    def distribute(rows, images, labels):
+        images, labels = tf.constant(images), tf.constant(labels)
+
+        def examples(row):
+            return tf.cast(tf.gather(images, row), tf.float32) / 255, tf.gather(labels, row), row
+
+        return iter(strategy.experimental_distribute_dataset(rows.map(examples)))
+
+    if args.restore:
+        restore(tf.train.Checkpoint(model=model, optimizer=optimizer), args.restore)
+    epoch, step = (tf.Variable(tf.constant(0, tf.int64)) for _ in range(2))  # of complete ones
+    checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, epoch=epoch, step=step)
+    directory = os.path.join(args.model_dir, "ckpt")
+    if args.model_dir and tf.train.latest_checkpoint(directory):
+        restore(checkpoint, tf.train.latest_checkpoint(directory))
+    manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=1)
 
     def save():
-        global_step = int(optimizer.iterations.numpy())
-        keras_checkpoints.save_and_report(manager, events, global_step)
+        if args.model_dir:
+            manager.save()
 
-    return save
+    passes = tf.data.Dataset.range(len(x_test)).batch(global_batch).repeat()
+    test = distribute(passes, x_test, y_test)
+    rows = training_rows(len(x_train), args, global_batch, int(epoch.numpy()), int(step.numpy()))
+    train = distribute(rows, x_train, y_train)
+    while epoch.numpy() < args.epochs:
+        accuracy.reset_state()
+        losses = []
+        for number in range(int(step.numpy()) + 1, args.steps_per_epoch + 1):
+            batch = next(train)
+            loss, own_losses = train_step(batch)
+            losses.append(loss)
+            training_reports.step(own_losses, ids=strategy.experimental_local_results(batch[2]))
+            if args.save_every and number % args.save_every == 0 and number < args.steps_per_epoch:
+                step.assign(number)
+                save()
+        metrics = {"loss": float(np.mean(losses)), "accuracy": float(accuracy.result())}
+        if args.evaluate:
+            metrics.update({f"val_{name}": value for name, value in evaluate().items()})
+        epoch.assign_add(1)
+        step.assign(0)
+        print(f"Epoch {epoch.numpy()}, {metrics}", flush=True)
+        training_reports.epoch(int(epoch.numpy()), metrics)
+        save()
+    if args.evaluate:
+        training_reports.evaluated(evaluate())
 
 
 if __name__ == "__main__":
-    workload.run(main, NAME)
+    main()

@@ -19,6 +19,7 @@ import time
 # event -> required fields, in addition to event, time_s, task and attempt
 SCHEMA = {
     "started": ("tensorflow", "keras", "python", "pid", "trainer", "seed"),
+    # also `strategy`, from the observer: name of what the program made, "" without a strategy
     "joined": ("cluster", "workers", "chief", "backend", "replicas"),
     "placed": ("variables", "ops"),
     "laid_out": ("weights", "batch", "gradients"),  # the components on each device
@@ -89,22 +90,20 @@ class EventWriter(object):
     events would invalidate every check.
     """
 
+    prefix = "TRAINER_"  # of the variables EVENTS, ATTEMPT and HOLD
+
     def __init__(self, task="worker/0"):
         self.task = task
-        self.attempt = int(os.environ.get("TRAINER_ATTEMPT", "0"))
-        self.path = os.environ.get("TRAINER_EVENTS", "")
+        self.attempt = int(os.environ.get(self.prefix + "ATTEMPT", "0"))
+        self.path = os.environ.get(self.prefix + "EVENTS", "")
         self.enabled = bool(self.path)
         self._file = -1
         self._waiting = collections.deque()  # (event, time_s, fields, later)
         self._writing = threading.RLock()  # reentrant: a signal handler may write as well
         self._written_s = 0.0
-        self._hold_at = self._hold_of(os.environ.get("TRAINER_HOLD", ""))
+        self._hold_at = self._hold_of(os.environ.get(self.prefix + "HOLD", ""))
         if self.enabled:
-            try:
-                flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-                self._file = os.open(self.path, flags, 0o644)
-            except OSError as error:
-                self._give_up(error.strerror)
+            self._open()
             atexit.register(self.flush)
 
     def write(self, event, **fields):
@@ -129,6 +128,13 @@ class EventWriter(object):
                 self.flush()
             self._hold(event, fields)
 
+    def _open(self):
+        try:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            self._file = os.open(self.path, flags, 0o644)
+        except OSError as error:
+            self._give_up(error.strerror)
+
     def _hold_of(self, setting):
         """Return (event, step, path of the lock) for a hold, or None without one."""
         if not (self.enabled and setting):
@@ -136,7 +142,8 @@ class EventWriter(object):
         event, step, path = (setting.split(":", 2) + ["", ""])[:3]
         if not (event in SCHEMA and step.isdigit() and os.path.isfile(path)):
             self._leave(
-                "TRAINER_HOLD is %r, not EVENT:STEP:FILE with a file that is there" % setting
+                "%sHOLD is %r, not EVENT:STEP:FILE with a file that is there"
+                % (self.prefix, setting)
             )
         return event, int(step), path
 

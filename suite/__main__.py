@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import TextIOWrapper
 
+from suite import new_trainer
 from suite.doctor import command as doctor
 from suite.harness.core.errors import BadInput
 
@@ -33,6 +34,13 @@ COMMANDS = (
         doctor.add_arguments,
         doctor.run,
         doctor.CODES,
+    ),
+    Command(
+        "new",
+        "write a trainer to begin with, and its description for --trainer",
+        new_trainer.add_arguments,
+        new_trainer.run,
+        new_trainer.CODES,
     ),
 )
 

@@ -7,6 +7,11 @@ from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import fault_free, small_programs
 
 
+@pytest.mark.cases(of_user=True, level="observed")
+def test_program_makes_the_strategy_of_its_approach(healthy):
+    startup.strategy_as_recognized(healthy)
+
+
 @pytest.mark.claim("cluster/tf-config")
 @pytest.mark.cases(distributed=True, level="observed")
 def test_every_task_reads_its_cluster_and_role(healthy):

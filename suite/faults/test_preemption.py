@@ -9,7 +9,7 @@ from suite.harness.scenarios import crashes, small_programs
 
 
 @pytest.mark.claim("mwms/preemption", "mwms/backup-preemption")
-@pytest.mark.cases(flags=("preemption",), flavors="first")
+@pytest.mark.cases(families=("mwms", "custom-mirrored"), flavors="first")
 @scenario(crashes.preempted)
 def test_preemption_saves_and_resumes(outcome, record):
     restart.leaves_after_saving(outcome.run)

@@ -27,7 +27,7 @@ PROGRAM = str(Path(__file__).with_name("fake_trainer.py"))
 
 def fake(name: str, of: str) -> Trainer:
     """Return a fake in the role of a reference trainer: the same row with another program."""
-    return replace(BY_NAME[of], name=name, path=PROGRAM, keras=False)
+    return replace(BY_NAME[of], name=name, path=PROGRAM, keras=False, plain=False)
 
 
 def bare(program: Path, jobs: tuple[tuple[str, int], ...] = ()) -> Trainer:

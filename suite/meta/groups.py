@@ -24,7 +24,7 @@ from suite.harness.faults import injection, matrix
 from suite.harness.scenarios import crashes, fault_free
 from suite.harness.scenarios.base import Launch
 from suite.meta import coordinated, histories
-from suite.meta.fakes import AGGREGATES, LOOP, MIRRORED, SERVERS, SINGLE, WORKERS, FakeCase
+from suite.meta.fakes import AGGREGATES, MIRRORED, SERVERS, SINGLE, WORKERS, FakeCase
 
 for _module in pkgutil.iter_modules(checks.__path__, f"{checks.__name__}."):
     import_module(_module.name)  # importing a module registers its checks
@@ -291,7 +291,7 @@ GROUPS = (
     ),
     Group(
         "preempted",
-        LOOP,
+        WORKERS,
         crashes.preempted,
         ("leaves_after_saving", "final_weights_equal_uninterrupted"),
     ),

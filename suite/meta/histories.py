@@ -442,6 +442,15 @@ def observed(launch: FakeCase) -> Compared:
     return Compared(one("/observed", wrong=True), one("/reported", wrong=False))
 
 
+def strategies(launch: FakeCase) -> Run:
+    """Return a run of a program of the approach mwms, with a task that makes no strategy of it."""
+    made = dict.fromkeys(TASKS, "MultiWorkerMirroredStrategy")
+    if launch.defect == "makes_another":
+        made[TASKS[1]] = "MirroredStrategy"
+    run = history(*((task, "joined", {"strategy": name}) for task, name in made.items()))
+    return replace(run, trainer=replace(WORKERS, like="keras_multi_worker_mirrored"))
+
+
 # check -> the history that it reads, and the defect with which the check fails.
 MADE_UP: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "files_sharded": (files, "reads_a_peers_file"),
@@ -468,6 +477,7 @@ MADE_UP: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "api_present_or_removed": (removed, "is_still_there"),
     "collective_results_are_right": (collectives, "halves_one_value"),
     "every_task_exits_with_success": (ends, "exits_with_an_error"),
+    "strategy_as_recognized": (strategies, "makes_another"),
     "signal_ends_in_time": (terminated, "ignores_sigterm"),
     "tensors_are_packed": (packed, "heeds_no_options"),
 }

@@ -14,11 +14,13 @@ WORKER_SIDE = (
     "reference_trainers/**/*.py",
     "suite/programs/**/*.py",
     "suite/harness/task_side/tmpfs_disk.py",
+    "suite/harness/task_side/private_tmp.py",
     "suite/harness/task_side/cluster_init.py",
     "suite/harness/task_side/log_limits.py",
     "suite/harness/task_side/zygote.py",
     "suite/harness/task_side/namespaces.py",
     "suite/harness/task_side/observe.py",
+    "suite/harness/task_side/startup/sitecustomize.py",
     "suite/harness/task_side/training_observer/**/*.py",
 )
 # Fakes replace trainers, so the trainers' rules also apply to them.

@@ -153,7 +153,8 @@ def tox_environments() -> set[str]:
 @cache
 def known_options() -> set[str]:
     """Return all options of the suite, its reports, its campaigns, trainers and findings."""
-    commands = [ROOT / "suite" / name for name in ("campaigns/__main__.py", "doctor/command.py")]
+    names = ("campaigns/__main__.py", "doctor/command.py", "new_trainer.py")
+    commands = [ROOT / "suite" / name for name in names]
     programs = [*commands, *(DOCS / "findings").glob("*.py")]
     of_reports = {name for row in COMMANDS for names, _ in row.options for name in names}
     texts = [workload.parser(row.name, "", row.flags).format_help() for row in TRAINERS]

@@ -175,6 +175,219 @@ def test_without_an_event_file_the_program_runs_all_the_same(programs: Programs)
     assert (done.stdout, done.stderr, done.returncode) == ("ran\n", "", 0)
 
 
+# --- programs that a script starts ---------------------------------------------------------------
+
+STARTUP = str(TASK_SIDE / "startup")
+
+
+def run_script(programs: Programs, *lines: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a shell script as the harness does, with the interpreter of the tests as `python`."""
+    directory = str(Path(sys.executable).parent)
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("TRAINER_", "OBSERVER_"))}
+    settings = {
+        "OBSERVER_TASK": "worker/1",
+        "OBSERVER_EVENTS": str(programs.events),
+        "OBSERVER_ATTEMPT": "1",
+        "PATH": os.pathsep.join([directory, os.environ["PATH"]]),
+        "PYTHONPATH": STARTUP,
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    script = programs.write("launch.sh", "#!/bin/bash\n" + "\n".join(lines) + "\n")
+    script.chmod(0o755)
+    return subprocess.run(
+        [str(script)],
+        capture_output=True,
+        text=True,
+        cwd=programs.directory,
+        env={**inherited, **settings, **env},
+    )
+
+
+def events(programs: Programs) -> list[str]:
+    """Return the names of the events; none without an event file."""
+    return [e["event"] for e in programs.history()] if programs.events.exists() else []
+
+
+def tensorflow(programs: Programs, body: str = "step(1)", name: str = "train.py") -> Path:
+    """Write a program that trains with the modules that have TensorFlow's shape."""
+    for module, text in TENSORFLOW.items():
+        programs.write(module, text)
+    return programs.write(name, textwrap.dedent(TRAIN) + textwrap.dedent(body))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python train.py --x",
+        "exec python -u train.py --x",
+        "python -W ignore -X dev -m train --x",
+        "python -Wignore -umtrain --x",
+        "./tool --x",
+        "python -bb -- train.py --x",
+        'python wrapper.py "$@" --x',
+    ],
+)
+def test_a_program_of_a_script_is_observed(programs: Programs, line: str):
+    tensorflow(programs, "step(1)\nimport sys\nprint(sys.argv[1:])")
+    tool = programs.write("tool", f"#!{sys.executable}\nimport train")
+    tool.chmod(0o755)
+    call = "import subprocess, sys\nsys.exit(subprocess.call([sys.executable, 'train.py', '--x']))"
+    programs.write("wrapper.py", call)
+    done = run_script(programs, line)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "['--x']\n")
+    names = ["started", "observing", "joined", "weights", "step", "weights", "finished"]
+    assert events(programs) == names
+    assert {(e["task"], e["attempt"]) for e in programs.history()} == {("worker/1", 1)}
+
+
+SHOW_IN_SCRIPT = """
+    import os, sys
+    print(sys.argv, sys.orig_argv[1:], sys.path, __file__, "sitecustomize" in sys.modules)
+    print(sys.flags, sys.warnoptions, __spec__ and __spec__.name)
+"""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python show.py a ''",
+        "python -O -Wignore show.py",
+        "python -m show b",
+        "python -m pip --version",
+    ],
+)
+def test_a_program_of_a_script_sees_what_it_sees_alone(programs: Programs, line: str):
+    programs.write("show.py", SHOW_IN_SCRIPT)
+    alone = run_script(programs, line, PYTHONPATH="")
+    observed = run_script(programs, line)
+    assert observed.stdout == alone.stdout
+    assert alone.returncode == 0
+    assert not events(programs)
+
+
+@pytest.mark.parametrize("body", ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize("call", ["exec python", "python"], ids=["exec", "child"])
+def test_a_program_of_a_script_ends_as_it_does_alone(programs: Programs, call: str, body: str):
+    tensorflow(programs, f"step(1)\n{body}")
+    if body == ENDS["syntax"]:  # nothing of it runs
+        programs.write("train.py", body)
+    alone = run_script(programs, f"{call} train.py", PYTHONPATH="")
+    observed = run_script(programs, f"{call} train.py")
+    assert (observed.returncode, observed.stdout) == (alone.returncode, alone.stdout)
+    assert observed.stderr == alone.stderr
+    own = events(programs)
+    assert bool(own) == (body != ENDS["syntax"])
+    assert own.count("finished") == (alone.returncode == 0)
+    assert own.count("weights") == bool(own) + own.count("finished")  # initial and final
+
+
+def test_a_lost_peer_is_reported_by_a_program_of_a_script(programs: Programs):
+    lost = "class UnavailableError(Exception): pass"
+    tensorflow(programs, f"step(1)\n{lost}\nraise UnavailableError('Socket closed')")
+    assert run_script(programs, "python train.py").returncode == 1
+    assert [e["error"] for e in programs.of("peer_lost")] == ["UnavailableError: Socket closed"]
+
+
+def test_sigterm_ends_a_program_of_a_script(programs: Programs):
+    tensorflow(programs, "step(1)\nimport os, signal\nos.kill(os.getpid(), signal.SIGTERM)")
+    assert run_script(programs, "exec python train.py").returncode == -signal.SIGTERM
+    assert events(programs)[:3] == ["started", "observing", "joined"]
+    assert "finished" not in events(programs)
+
+
+def test_the_start_of_a_program_is_reported_before_it_waits_for_others(programs: Programs):
+    """As a strategy waits for the other tasks: the harness starts these when this one is up."""
+    body = "import os, signal\ntf.Function(lambda: os.kill(os.getpid(), signal.SIGKILL))()"
+    tensorflow(programs, body)
+    assert run_script(programs, "exec python train.py").returncode == -signal.SIGKILL
+    assert events(programs) == ["started"]
+
+
+def test_of_several_programs_the_first_that_trains_is_observed(programs: Programs):
+    """Before it, one imports TensorFlow; after it, another trains."""
+    tensorflow(programs)
+    programs.write("look.py", "import tensorflow; print('looked')")
+    done = run_script(
+        programs,
+        "python -c 'import tensorflow'",
+        "python look.py",
+        "python train.py",
+        "python train.py",
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "looked\n", "")
+    assert events(programs).count("started") == events(programs).count("finished") == 1
+
+
+def test_of_programs_that_train_at_once_one_is_observed(programs: Programs):
+    # One write of the whole line: an unbuffered `print` makes two, and four programs share a pipe.
+    body = "for _ in range(20): step(1)\nimport os\nos.write(1, b'%d\\n' % len(os.environ))"
+    tensorflow(programs, body)
+    done = run_script(programs, *["python train.py &"] * 4, "wait")
+    assert (len(done.stdout.split()), done.stderr) == (4, "")
+    assert len(set(done.stdout.split())) == 1  # none has the settings
+    assert events(programs).count("started") == events(programs).count("finished") == 1
+    assert [n for n, _ in steps(programs)] == list(range(1, 21))
+
+
+def test_children_of_the_observed_program_are_not_observed(programs: Programs):
+    body = """
+        step(1)
+        import os, subprocess, sys
+        print(sorted(n for n in os.environ if n.startswith(("OBSERVER", "PYTHONPATH"))))
+        subprocess.run([sys.executable, "child.py"], check=True)
+        if os.fork() == 0:
+            step(1)
+            sys.exit(0)
+        os.wait()
+    """
+    tensorflow(programs, body)
+    programs.write("child.py", textwrap.dedent(TRAIN) + "step(1)")
+    done = run_script(programs, "python train.py")
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+    assert len(programs.of("step")) == 1
+
+
+def test_a_script_keeps_its_own_python_path(programs: Programs):
+    tensorflow(programs, "step(1)\nimport own, os\nprint(os.environ['PYTHONPATH'])")
+    programs.write("lib/own.py", "")
+    own = str(programs.directory / "lib")
+    done = run_script(programs, f"export PYTHONPATH={own}:$PYTHONPATH", "python train.py")
+    assert (done.stdout, done.stderr) == (own + "\n", "")
+    assert "finished" in events(programs)
+
+
+@pytest.mark.parametrize("settings", [{}, {"OBSERVER_EVENTS": ""}], ids=["observed", "alone"])
+def test_a_shadowed_sitecustomize_runs_once(programs: Programs, settings: dict[str, str]):
+    """Also without the observer: the directory is on PYTHONPATH of all Pythons of a script."""
+    tensorflow(programs, "step(1)\nimport sitecustomize\nprint(sitecustomize.own)")
+    programs.write("lib/sitecustomize.py", "print('customized')\nown = __name__, __file__")
+    own = programs.directory / "lib" / "sitecustomize.py"
+    path = f"{STARTUP}:{own.parent}"
+    line = "env -u OBSERVER_EVENTS python train.py" if settings else "python train.py"
+    done = run_script(programs, line, PYTHONPATH=path)
+    assert done.stdout == f"customized\n{('sitecustomize', str(own))}\n"
+    assert done.stderr == ""
+    assert ("finished" in events(programs)) == (not settings)
+
+
+def test_an_error_of_a_shadowed_sitecustomize_is_reported_as_alone(programs: Programs):
+    programs.write("lib/sitecustomize.py", "1 / 0")
+    programs.write("program.py", "print('ran')")
+    own = str(programs.directory / "lib")
+    alone = run_script(programs, "python program.py", PYTHONPATH=own)
+    observed = run_script(programs, "python program.py", PYTHONPATH=f"{STARTUP}:{own}")
+    assert (observed.stdout, observed.stderr) == (alone.stdout, alone.stderr)
+    assert "ZeroDivisionError" in alone.stderr
+
+
+@pytest.mark.parametrize("line", ["python -c 'print(1)'", "python - < program.py", "python -V"])
+def test_python_without_a_file_or_a_module_stays_as_it_is(programs: Programs, line: str):
+    programs.write("program.py", "print(1)")
+    done = run_script(programs, line)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not events(programs)
+
+
 # --- hooks ---------------------------------------------------------------------------------------
 
 # A package with TensorFlow's shape: a function that may be traced, an optimizer, a strategy.
@@ -393,3 +606,116 @@ def test_the_role_comes_from_tf_config_without_a_strategy(programs: Programs):
     (joined,) = programs.of("joined")
     assert (joined["cluster"], joined["workers"]) == (config["cluster"], 2)
     assert joined["chief"] is False
+
+
+# --- reports of the program, and changes to a trainer --------------------------------------------
+
+REPORTED = """
+    import sys
+    sys.path.insert(0, %r)
+    import training_reports
+"""
+TRAINER = """
+    def build_model():
+        return "own"
+    def training_rows(examples, args, batch, epoch, step):
+        return "own order"
+    def main():
+        print(build_model(), training_rows(9, None, 3, 0, 0))
+    if __name__ == "__main__":
+        main()
+"""
+
+
+def reporting(body: str) -> str:
+    """Return a program that imports the module of reports."""
+    where = str(ROOT / "reference_trainers")
+    return textwrap.dedent(REPORTED) % where + textwrap.dedent(body)
+
+
+def test_reports_are_added_to_the_steps_that_the_observer_counts(programs: Programs):
+    body = """
+        for loss in (3.0, 2.0):
+            step(1)
+            training_reports.step([loss, loss + 1.0], ids=[[7, 8, 9], [4]])
+        training_reports.epoch(1, {"loss": 2.5})
+        step(1)
+        training_reports.evaluated({"accuracy": 0.5})
+        training_reports.preempted()
+    """
+    done = train(programs, reporting(body))
+    assert done.returncode == 0, done.stderr
+    assert steps(programs) == [(1, 1), (2, 2), (3, 3)]
+    losses = [(e["loss"], e["examples"]) for e in programs.of("step")]
+    assert losses == [(3.25, 4), (2.25, 4), (None, None)]
+    (epoch,) = programs.of("epoch")
+    assert (epoch["epoch"], epoch["steps"], epoch["global_step"]) == (1, 2, 2)
+    assert epoch["metrics"] == {"loss": 2.5}
+    assert [e["when"] for e in programs.of("weights")] == ["initial", "epoch", "final"]
+    (evaluated,) = programs.of("evaluated")
+    assert (evaluated["metrics"], evaluated["global_step"]) == ({"accuracy": 0.5}, 3)
+    assert [e["global_step"] for e in programs.of("preempted")] == [3]
+    order = [e["event"] for e in programs.history() if e["event"] in ("step", "evaluated")]
+    assert order == ["step"] * 3 + ["evaluated"]
+    assert not programs.of("input")
+
+
+def test_reported_steps_count_where_no_hook_sees_any(programs: Programs):
+    done = train(
+        programs, reporting("training_reports.step(1.5, 2)\ntraining_reports.step(0.5, 2)")
+    )
+    assert done.returncode == 0, done.stderr
+    assert steps(programs) == [(1, 1), (2, 2)]
+    assert [(e["loss"], e["examples"]) for e in programs.of("step")] == [(1.5, 2), (0.5, 2)]
+
+
+def test_a_report_that_cannot_be_read_is_a_failed_hook(programs: Programs):
+    done = train(programs, reporting("step(1)\ntraining_reports.epoch('first', {})"))
+    assert done.returncode == 0
+    assert [e["hook"] for e in programs.of("hook_failed")] == ["training_reports.epoch"]
+
+
+def test_input_is_audited_on_request(programs: Programs):
+    for name, text in TENSORFLOW.items():
+        programs.write(name, text)
+    body = reporting("step(1)\ntraining_reports.step(1.0, ids=[3, 1])")
+    program = programs.write("train.py", textwrap.dedent(TRAIN) + body)
+    done = programs.observe("--audit-input", str(program))
+    assert done.returncode == 0, done.stderr
+    (audited,) = programs.of("input")
+    assert (audited["ids"], audited["global_step"]) == ([3, 1], 1)
+
+
+def test_without_an_observer_reports_do_nothing(programs: Programs):
+    program = programs.write("train.py", reporting("print(training_reports.step(1.0))"))
+    done = programs.run(str(program), TRAINER_EVENTS=str(programs.events))
+    assert (done.returncode, done.stdout) == (0, "None\n")
+    assert not programs.events.exists()
+
+
+def test_a_change_replaces_a_function_before_main_runs(programs: Programs):
+    programs.write("tensorflow/__init__.py", "")
+    program = programs.write("train.py", "import tensorflow" + textwrap.dedent(TRAINER))
+    assert programs.observe(str(program)).stdout == "own own order\n"
+    other = textwrap.dedent("""
+        class Data:
+            range = staticmethod(lambda n: Data())
+            shuffle = lambda self, n, seed: self
+            repeat = lambda self: self
+            batch = lambda self, n: f"batches of {n}"
+        class data:
+            Dataset = Data
+    """)
+    programs.write("tensorflow/__init__.py", other)
+    changed = TRAINER.replace("None, 3", "type('Args', (), {'seed': 1}), 3")
+    program = programs.write("train.py", "import tensorflow" + textwrap.dedent(changed))
+    done = programs.observe("--order", "document", str(program))
+    assert (done.stdout, done.returncode) == ("own batches of 3\n", 0), done.stderr
+
+
+def test_a_change_that_finds_no_function_is_a_failed_hook(programs: Programs):
+    program = programs.write("train.py", "print('trained')\n")
+    done = programs.observe("--model", "mlp", str(program))
+    assert (done.stdout, done.returncode) == ("trained\n", 0)
+    (failed,) = programs.of("hook_failed")
+    assert failed["hook"] == "build_model"

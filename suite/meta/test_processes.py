@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import json
 import math
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -34,6 +38,7 @@ from suite.harness.core.history import HARNESS_EVENTS, Run, Tail, read
 from suite.harness.core.paths import ROOT, TASK_SIDE
 from suite.harness.pytest_plugin.progress import Progress
 from suite.harness.scenarios.base import give_time
+from suite.harness.tables import programs
 from suite.meta import fakes
 from suite.meta.calls import calls
 from suite.meta.closed_ports import rules
@@ -114,6 +119,123 @@ def test_a_traceback_is_the_program_s_alone(engine, program):
         run = cluster.finish()
     frames = re.findall(r'File "(.*)", line', run.log("worker/0"))
     assert frames == [run.trainer.program] * 2
+
+
+SHOW_MODULE = """
+    import os, sys
+    from . import sibling
+    print(sys.argv[1:], sys.orig_argv[1:3], __package__, __spec__.name, sibling.__name__)
+    print(os.path.samefile(sys.path[0], os.getcwd()), sorted(set(globals()) - {"sibling", "sys"}))
+"""
+
+
+@pytest.mark.parametrize("observe", ["true", "false"])
+def test_a_module_runs_as_by_python_m(engine, tmp_path, observe):
+    """Its package is next to the TOML file, and the tasks run in another directory."""
+    (tmp_path / "pkg").mkdir()
+    for name, text in (("__init__", ""), ("sibling", ""), ("show", textwrap.dedent(SHOW_MODULE))):
+        (tmp_path / "pkg" / f"{name}.py").write_text(text)
+    toml = tmp_path / "described.toml"
+    lines = ('module = "pkg.show"', 'args = ["--x", "{seed}"]', f"observe = {observe}")
+    toml.write_text("\n".join(lines))
+    row = replace(programs.read(toml).row, spawn="")  # as the engine starts tasks
+    with launch(engine, row, directory=tmp_path, flags={"seed": 7}) as cluster:
+        cluster.start()
+        run = cluster.complete() if row.observed else cluster.finish()
+    names = ["__annotations__", "__builtins__", "__cached__", "__doc__", "__file__", "__loader__"]
+    names += ["__name__", "__package__", "__spec__", "os"]
+    said = "['--x', '7'] ['-m', 'pkg.show'] pkg pkg.show pkg.sibling\n"
+    assert run.exit_of("worker/0")["code"] == 0, run.log("worker/0")
+    assert run.log("worker/0").startswith(said + "True "), run.log("worker/0")
+    found = set(ast.literal_eval(run.log("worker/0").splitlines()[1].partition(" ")[2]))
+    assert found <= set(names)
+    # The command of the report starts the same program, from any directory.
+    alone = subprocess.run(run.commands["worker/0"], shell=True, capture_output=True, text=True)
+    assert alone.stdout.startswith("['--x', '7'] ['-m', 'pkg.show']"), alone.stderr
+
+
+def test_a_signal_reaches_the_program_that_a_script_waits_for(engine, program, tmp_path):
+    """The script itself ignores it; SIGKILL, which nothing ignores, must not spare the program."""
+    waits = program(
+        """
+        def leave(*_):
+            say("peer_lost", error="asked to leave")
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, leave)
+        say("step", step=1)
+        signal.pause()
+        """
+    )
+    script = tmp_path / "launch"
+    script.write_text(f"#!/bin/sh\ntrap '' TERM\n{sys.executable} {waits.path}\nexit 5\n")
+    script.chmod(0o755)
+    row = replace(fakes.bare(script), python=False, spawn="exec")
+    with launch(engine, row) as cluster:
+        cluster.start()
+        cluster.wait_for("step")
+        cluster.signal("worker/0", signal.SIGTERM)
+        assert cluster.wait_exit("worker/0")["worker/0"]["code"] == 5
+        assert cluster.run().of("peer_lost")
+
+
+@pytest.fixture
+def of_user(engine, tmp_path):
+    """Return `of_user(body)`, a cluster of a user's program; tests of namespaces are elsewhere."""
+    if engine.network.kind != addresses.NAMESPACE:
+        pytest.skip("without namespaces a program uses the real /tmp")
+
+    def start(body: str):
+        path = tmp_path / "program_of_user.py"
+        path.write_text(SAY + textwrap.dedent(body))
+        row = replace(programs.read(path).row, observed=False, spawn="")
+        return launch(engine, row, directory=tmp_path)
+
+    return start
+
+
+SAVE_IN_TMP = """
+    path = "/tmp/own-checkpoint-of-meta"
+    before = os.path.exists(path)
+    open(path, "w").close()
+    say("checkpoint_saved", path=path, global_step=int(before), seconds=0.0)
+    say("checkpoint_saved", path=__file__, global_step=int(os.path.exists(__file__)), seconds=0.0)
+"""
+
+
+def test_each_cluster_of_a_users_program_has_its_own_tmp(of_user):
+    """Its files are seen by a restart, not by another cluster; what was there is there."""
+    for _ in range(2):
+        with of_user(SAVE_IN_TMP) as cluster:
+            for _ in range(2):
+                cluster.start()
+                cluster.wait_exit("worker/0")
+            run = cluster.run()
+        assert not os.path.exists("/tmp/own-checkpoint-of-meta")
+        own = [e for e in run.of("checkpoint_saved") if e["path"].endswith("of-meta")]
+        assert [e["global_step"] for e in own] == [0, 1], run.log("worker/0")
+        assert all(Path(e["path"]).exists() for e in own)
+        others = [e for e in run.of("checkpoint_saved") if e not in own]
+        assert {e["path"] for e in others} == {run.trainer.path}
+        assert all(e["global_step"] for e in others)
+
+
+def test_shared_entries_of_tmp_are_the_real_ones(of_user):
+    """Of all kinds: a file, a directory, a link to it, one that leads nowhere."""
+    with contextlib.ExitStack() as at_end:
+        kept = Path(tempfile.mkdtemp(prefix="meta-tmp-", dir="/tmp"))
+        at_end.callback(shutil.rmtree, kept)
+        links = [Path(f"{kept}-{name}") for name in ("link", "nowhere")]
+        for link, to in zip(links, (kept, "/no/such/place"), strict=True):
+            link.symlink_to(to)
+            at_end.callback(link.unlink)
+        body = f"""
+            open({str(links[0] / "made")!r}, "w").close()
+            assert os.path.islink({str(links[1])!r})
+        """
+        with of_user(body) as cluster:
+            cluster.start()
+            cluster.complete()
+        assert (kept / "made").exists()
 
 
 LIMITS = """

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from reference_trainers import TRAINERS, Trainer
-from suite.harness.checks import accounting, checkpoints, restart
-from suite.harness.cluster.launch_spec import OBSERVE, Plan
+from reference_trainers import BY_NAME, TRAINERS, Trainer
+from suite.harness.checks import accounting, checkpoints, restart, startup
+from suite.harness.cluster.launch_spec import OBSERVE, STARTUP, Plan
 from suite.harness.cluster.launcher import Engine
 from suite.harness.core.errors import BadInput, CheckFailed, HarnessError, NotExamined
 from suite.harness.core.history import Event
+from suite.harness.core.paths import TASK_SIDE
 from suite.harness.core.settings import Settings
 from suite.harness.core.topology import Topology
+from suite.harness.environment.interpreter import Interpreter
 from suite.harness.pytest_plugin import fixtures
 from suite.harness.pytest_plugin.parametrization import Needs, select
-from suite.harness.scenarios import fault_free
+from suite.harness.scenarios import base, fault_free
 from suite.harness.tables import programs
 from suite.meta.histories import history
 
@@ -235,6 +239,78 @@ def test_program_is_started_by_the_observer_with_its_own_arguments(tmp_path: Pat
     assert unobserved.arguments("worker/1") == arguments[3:]
 
 
+def package(directory: Path, source: str = "from .. import made\n", **more: str) -> Path:
+    """Write a package whose module `train` makes its strategy in another one; return its TOML."""
+    (directory / "pkg" / "sub").mkdir(parents=True)
+    for name in ("pkg/__init__.py", "pkg/sub/__init__.py"):
+        written(directory, name, "")
+    written(directory, "pkg/made.py", STRATEGY.format("MultiWorkerMirroredStrategy"))
+    written(directory, "pkg/sub/train.py", source)
+    lines = [f"{name} = {value}" for name, value in more.items()]
+    return written(directory, "described.toml", "\n".join(['module = "pkg.sub.train"', *lines]))
+
+
+@pytest.mark.parametrize(
+    "source", ["from .. import made\n", "from ..made import strategy\n", "from pkg import made\n"]
+)
+def test_module_s_relative_and_absolute_imports_are_followed(tmp_path: Path, source: str):
+    program = programs.read(package(tmp_path, source))
+    assert program.reason == "since line 2 of made.py uses MultiWorkerMirroredStrategy"
+    assert program.row.program == str(tmp_path / "pkg" / "sub" / "train.py")
+
+
+def test_module_is_started_by_its_name(tmp_path: Path):
+    toml = package(tmp_path, env='{PYTHONPATH = "/own"}', args='["--x"]')
+    row = programs.read(toml).row
+    plan = replace(plan_of(row), env={"PYTHONPATH": "/session"})
+    assert plan.arguments("worker/1") == ["--task", "worker/1", "--module", "pkg.sub.train", "--x"]
+    assert plan.environment("worker/1", 0)["PYTHONPATH"] == f"{tmp_path}:/own:/session"
+    unobserved = replace(plan, trainer=replace(row, observed=False))
+    assert (unobserved.program, unobserved.is_module) == ("pkg.sub.train", True)
+    assert not plan.is_module
+    ended = f"PYTHONPATH={tmp_path}:/own TF_CONFIG="
+    assert unobserved.command("worker/1").startswith(ended)
+    assert unobserved.command("worker/1").endswith("python -m pkg.sub.train --x")
+    assert plan.command("worker/1").startswith(ended)
+
+
+@pytest.mark.parametrize(
+    ("taken_for", "made", "message"),
+    [
+        ("MultiWorkerMirroredStrategy", "MultiWorkerMirroredStrategy", ""),
+        ("MultiWorkerMirroredStrategy", None, ""),  # reported by the program itself
+        (
+            "MultiWorkerMirroredStrategy",
+            "MirroredStrategy",
+            'but worker/1 made MirroredStrategy; say approach = "mirrored" in the TOML file',
+        ),
+        ("MirroredStrategy", "", 'worker/1 made no strategy; say approach = "single"'),
+        ("", "ParameterServerStrategy", "taken for single (no strategy), but worker/1 made Par"),
+        ("", "", ""),
+        ("create_mesh", "Mesh", ""),
+        ("Supervisor", "", ""),
+        ("train_and_evaluate", "MirroredStrategy", ""),
+    ],
+)
+def test_made_strategy_is_compared_with_the_approach(
+    tmp_path: Path, taken_for: str, made: str | None, message: str
+):
+    row = programs.read(written(tmp_path, "train.py", f"import tf\ntf.{taken_for or 'x'}()")).row
+    own = {} if made is None else {"strategy": made}
+    run = replace(history(("worker/0", "joined", {}), ("worker/1", "joined", own)), trainer=row)
+    if not message:
+        return startup.strategy_as_recognized(run)
+    with pytest.raises(CheckFailed, match=re.escape(message)):
+        startup.strategy_as_recognized(run)
+    return None
+
+
+def test_strategies_are_named_as_the_observer_names_them():
+    source = (TASK_SIDE / "training_observer" / "strategies.py").read_text()
+    for name in filter(None, programs.STRATEGIES):
+        assert f'"{name}"' in source
+
+
 class Item(SimpleNamespace):
     """A test that needs these events."""
 
@@ -285,9 +361,82 @@ def test_shell_script_is_started_without_an_interpreter(tmp_path: Path):
     path.chmod(0o755)
     programs.read.cache_clear()
     row = programs.read(path).row
-    assert (row.level, row.spawn, row.python) == ("black box", "exec", False)
+    assert (row.level, row.spawn, row.python) == ("observed", "exec", False)
     plan = plan_of(row)
     assert plan.command(plan.topology.tasks[0]) == str(path)
+
+
+def test_observer_gets_into_a_script_by_variables(tmp_path: Path):
+    path = written(tmp_path, "launch.sh", "#!/bin/sh\n")
+    path.chmod(0o755)
+    row = replace(programs.read(path).row, environment=(("PYTHONPATH", "/own"),))
+    plan = replace(plan_of(row), env={"PYTHONPATH": "/session"})
+    (task,) = plan.topology.tasks
+    found = plan.environment(task, 1)
+    assert found["PYTHONPATH"].split(os.pathsep) == [str(STARTUP), "/own", "/session"]
+    assert found["OBSERVER_TASK"] == task
+    assert found["OBSERVER_EVENTS"] == str(plan.event_file(task, 1))
+    assert found["OBSERVER_ATTEMPT"] == "1"
+    assert "TRAINER_EVENTS" not in found
+    alone = replace(plan, trainer=replace(row, observed=False)).environment(task, 1)
+    assert alone["PYTHONPATH"].split(os.pathsep) == ["/own", "/session"]
+    assert "OBSERVER_EVENTS" not in alone
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "python"),
+    [
+        ("tool", "#!/venv/bin/python\nimport pkg", False),
+        ("tool", "import pkg", True),
+        ("tool.py", "#!/usr/bin/env python3\nimport pkg", True),
+        ("tool", "#!/bin/sh\nexec tool2", False),
+    ],
+)
+def test_first_line_starts_a_console_script(tmp_path: Path, name: str, text: str, python: bool):
+    path = written(tmp_path, name, text)
+    path.chmod(0o755)
+    assert programs.read(path).row.python is python
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "exec python train.py --x",
+        'python "$(dirname "$0")/train.py"',
+        'python $HERE/sub/train.py "$@"',
+        "python -u -m sub.train",
+        "python  -m sub --x",
+    ],
+)
+def test_approach_follows_from_the_program_that_a_shell_script_names(tmp_path: Path, line: str):
+    (tmp_path / "sub").mkdir()
+    for name in ("train.py", "sub/train.py", "sub/__main__.py"):
+        written(tmp_path, name, STRATEGY.format("MultiWorkerMirroredStrategy"))
+    path = written(tmp_path, "launch.sh", f"#!/bin/bash\nset -e\n{line}\n")
+    path.chmod(0o755)
+    assert programs.read(path).approach == "mwms"
+
+
+def test_script_of_which_no_program_was_observed_is_not_examined(tmp_path: Path):
+    path = written(tmp_path, "launch.sh", "#!/bin/sh\n")
+    path.chmod(0o755)
+    run = replace(history(("worker/0", "exited", {"code": 0})), trainer=programs.read(path).row)
+    with pytest.raises(NotExamined, match=r"let it keep PYTHONPATH .* or say observe = false"):
+        fixtures.must_be_observable(Item(events=()), run)  # type: ignore[arg-type]
+    started = history(("worker/0", "started", {}))
+    fixtures.must_be_observable(Item(events=()), replace(run, events=started.events))  # type: ignore[arg-type]
+
+
+def test_other_interpreter_than_the_one_under_test_is_a_harness_error(tmp_path: Path):
+    path = written(tmp_path, "launch.sh", "#!/bin/sh\n")
+    path.chmod(0o755)
+    versions = {"python": "3.11.7", "tensorflow": "2.15.1"}
+    run = history(("worker/0", "started", versions))
+    run = replace(run, trainer=programs.read(path).row)
+    same, other = (Interpreter("python", "3.11.7", version) for version in ("2.15.1", "2.21.0"))
+    fixtures.must_use_interpreter(run, same)
+    with pytest.raises(HarnessError, match=r"TensorFlow 2\.15\.1 in worker/0, but .* 2\.21\.0 is"):
+        fixtures.must_use_interpreter(run, other)
 
 
 def test_program_may_remove_its_backup_but_not_keep_a_save_of_another_worker(tmp_path: Path):
@@ -326,3 +475,15 @@ def test_program_that_makes_all_steps_has_ignored_sigterm(steps: int, ignored: b
     whole = history(("worker/0", "finished", {"steps": 20}))
     with pytest.raises(CheckFailed, match="to its end") if ignored else contextlib.nullcontext():
         restart.signal_ends_in_time(run, whole, 30.0)
+
+
+def test_flags_that_only_the_suite_needs_go_to_the_observer():
+    plain = BY_NAME["custom_loop_multi_worker_mirrored"]
+    plan = plan_of(plain, model="mlp", order="document", epochs=3, **{"audit-input": True})
+    arguments = plan.arguments("worker/1")
+    place = arguments.index(plain.program)
+    own = ["--task", "worker/1", "--audit-input", "--model", "mlp", "--order", "document"]
+    assert sorted(arguments[:place]) == sorted(own)
+    assert arguments[place + 1 :] == ["--epochs", "3"]
+    launch: Any = SimpleNamespace(case=SimpleNamespace(trainer=plain))
+    assert not base.program(launch, "autoshard_file").plain  # it writes its own events

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from reference_trainers import TRAINERS
 from suite.meta.sources import (
     FAKES,
     PYTEST_SIDE,
@@ -28,6 +29,8 @@ WORKERS_MAY_IMPORT = {*EXAMINED, "numpy", "reference_trainers", *sys.stdlib_modu
 LATER_GENERICS = {"dict", "frozenset", "list", "set", "tuple", "type"}  # subscripted since 3.9
 
 Rule = Callable[[Path], object]  # returns a true value if the file breaks it
+
+PLAIN_LINES = 200  # at most, of a plain trainer
 
 
 def newer_than_3_8(path: Path) -> str:
@@ -72,6 +75,15 @@ def says_nothing(path: Path) -> bool:
     return bool(tree(path).body) and not ast.get_docstring(tree(path))
 
 
+def imports_more_than_a_plain_trainer(path: Path) -> set[str]:
+    own = {"tensorflow", "numpy", "training_reports"}
+    return imports(path) - own - sys.stdlib_module_names
+
+
+def is_long(path: Path) -> bool:
+    return len(path.read_text("utf-8").splitlines()) > PLAIN_LINES
+
+
 def broken(rule: Rule, *patterns: str, without: tuple[str, ...] = ()) -> dict[str, object]:
     found = {name(path): rule(path) for path in files(*patterns, without=without)}
     return {path: how for path, how in found.items() if how}
@@ -83,6 +95,13 @@ def test_worker_side_files_are_python_3_8():
 
 def test_worker_side_files_import_nothing_that_a_task_may_lack():
     assert broken(imports_what_a_task_may_lack, *WORKER_SIDE, *FAKES) == {}
+
+
+@pytest.mark.parametrize("rule", [imports_more_than_a_plain_trainer, is_long])
+def test_plain_trainers_are_one_short_file_each(rule: Rule):
+    plain = [f"reference_trainers/{row.name}.py" for row in TRAINERS if row.plain]
+    assert plain
+    assert broken(rule, *plain, "reference_trainers/training_reports.py") == {}
 
 
 def test_the_pytest_side_never_imports_tensorflow():
@@ -125,6 +144,8 @@ def test_what_forks_tasks_runs_without_any_package():
         (newer_than_3_8, "x: 'int' | None = 1"),
         (imports_what_a_task_may_lack, "import suite.harness.core.history"),
         (imports_what_a_task_may_lack, "def f():\n    from pandas import DataFrame"),
+        (imports_more_than_a_plain_trainer, "from reference_trainers import workload"),
+        (is_long, "\n" * (PLAIN_LINES + 1)),
         (imports_tensorflow, "def f():\n    import tensorflow.python as tf"),
         (imports_tensorflow, "from tf_keras import layers"),
         (imports_the_suite, "from suite.harness.core import history"),

@@ -8,12 +8,14 @@ task injects no fault.
 import argparse
 import ctypes
 import os
-import runpy
 import signal
 import sys
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import wrapped
 
 from reference_trainers.events import EventWriter
 
@@ -22,7 +24,9 @@ IN_CREATE = 0x100  # linux/inotify.h
 
 
 def fail():
-    raise RuntimeError("injected: this step fails")
+    error = RuntimeError("injected: this step fails")
+    error.of_program = True  # type: ignore[attr-defined]  # so that an observer passes it on
+    raise error
 
 
 def leave():
@@ -119,8 +123,7 @@ def main():
     fault = ProgramFault(args, model_dir)
     EventWriter.write_soon = fault.wrap(EventWriter.write_soon)  # type: ignore[method-assign]
     EventWriter.write = fault.wrap(EventWriter.write)  # type: ignore[method-assign]
-    sys.argv = [args.program] + rest
-    runpy.run_path(args.program, run_name="__main__")
+    wrapped.run(args.program, rest)
 
 
 if __name__ == "__main__":

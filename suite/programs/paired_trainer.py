@@ -9,7 +9,6 @@ slowdown can be injected.
 
 import argparse
 import os
-import runpy
 import sys
 import threading
 import time
@@ -18,6 +17,7 @@ from statistics import median
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import wrapped
 from turns import Turns
 
 from reference_trainers.events import EventWriter
@@ -145,8 +145,7 @@ def main():
     if args.turns:
         turns = Turns(args.turns, args.first)
         listen(Lead(turns, args.count, args.least, args.turn, args.slow_down), args.tick)
-    sys.argv = [args.program] + rest
-    runpy.run_path(args.program, run_name="__main__")
+    wrapped.run(args.program, rest)
 
 
 if __name__ == "__main__":

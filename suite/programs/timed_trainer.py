@@ -8,7 +8,6 @@ stretch each.
 
 import argparse
 import os
-import runpy
 import sys
 import time
 
@@ -16,6 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import tensorflow as tf
+import wrapped
 from turns import Turns
 
 from reference_trainers import supervisor_support
@@ -98,8 +98,7 @@ def main():
         time_supervisor(stretches, args.stretch)
     if args.silent:
         del os.environ["TRAINER_EVENTS"]
-    sys.argv = [args.program] + rest
-    runpy.run_path(args.program, run_name="__main__")
+    wrapped.run(args.program, rest)
 
 
 if __name__ == "__main__":

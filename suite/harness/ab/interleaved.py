@@ -26,12 +26,12 @@ from suite.harness.core.deadlines import wait_until
 from suite.harness.core.errors import HarnessError
 from suite.harness.core.history import Run
 from suite.harness.metrics.interference import Watch
-from suite.harness.scenarios import small_programs
 from suite.harness.scenarios.base import (
     EPOCH_STEPS,
     Launch,
     coordinated,
     endless_work,
+    program,
     wait_all_step,
 )
 from suite.harness.session.session import Launch as SessionLaunch
@@ -99,7 +99,7 @@ def launches(launch: SessionLaunch, sides: Sequence[Side]) -> Iterator[list[Sess
 def cluster_of(launch: Launch, own: dict[str, Any], how: dict[str, Any]) -> Cluster:
     """Return a cluster that trains endlessly; its leader has the flags `own` and takes turns."""
     row = launch.case.trainer
-    timed = small_programs.program(launch, "paired_trainer", flags=row.flags)
+    timed = program(launch, "paired_trainer", flags=row.flags, plain=row.plain)
     flags = {**_endless(launch), "program": row.program}
     if row.path == AS_DOCUMENTED:
         flags["approach"] = row.name
@@ -120,7 +120,7 @@ def documented(launch: Launch) -> Run:
 
     A coordinator makes a few epochs, or rounds of as many steps as it schedules at once.
     """
-    row = replace(launch.case.trainer, path=AS_DOCUMENTED)
+    row = replace(launch.case.trainer, path=AS_DOCUMENTED, plain=False)
     flags = {**_endless(launch), "approach": row.name}
     with launch(row, flags=flags) as cluster:
         cluster.start()

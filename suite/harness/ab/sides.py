@@ -136,7 +136,7 @@ def base_of(base: str, case: Case, interpreter: Interpreter) -> Side:
     if kind.name == "keras" and not row.keras:
         raise HarnessError(f"{row.name} does without Keras, so it has no {base} to compare with")
     changes: dict[str, Any] = {
-        "document": lambda: {"trainer": replace(row, path=AS_DOCUMENTED)},
+        "document": lambda: {"trainer": replace(row, path=AS_DOCUMENTED, plain=False)},
         "trainer": lambda: _another(BY_NAME[base], case, interpreter),
         "backend": lambda: {"backend": base},
         "keras": lambda: {"keras": base},

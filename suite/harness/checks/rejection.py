@@ -16,12 +16,12 @@ BAD_INPUT = 2
 @check
 def refused_in_one_line(run: Run) -> None:
     """Require that every task exits with 2 and one line with the reason, without a traceback."""
-    name = f"{run.trainer.name}: "
+    names = (f"{run.trainer.name}: ", f"{run.trainer.name}.py: ")
     for task in some("task", run.tasks):
         exited = some(f"end of {task}", run.of("exited", task))[-1]
         equal(f"exit code of {task}", exited["code"], BAD_INPUT)
         log = run.log(task)
-        said = [line for line in log.splitlines() if line.startswith(name)]
+        said = [line for line in log.splitlines() if line.startswith(names)]
         equal(f"number of lines in which {task} says why", len(said), 1)
         require("Traceback" not in log, f"{task} explains {said[0]!r} with a traceback")
 

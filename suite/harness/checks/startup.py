@@ -6,6 +6,7 @@ from collections import Counter
 
 from suite.harness.checks.assertions import check, equal, only, require, same, some
 from suite.harness.core.history import Run
+from suite.harness.tables.programs import APPROACHES, BY_TRAINER
 
 
 @check
@@ -45,6 +46,29 @@ def cluster_as_given(run: Run) -> None:
     equal("tasks of each job", found, dict(Counter(job for job in jobs if job != "evaluator")))
     workers = same("number of workers", {e.task: e["workers"] for e in joined})
     equal("number of workers", workers, len(run.workers))
+
+
+@check
+def strategy_as_recognized(run: Run) -> None:
+    """Require that a user's program makes the strategy of the approach for which it was taken.
+
+    Otherwise it was examined for promises of another one. What the program itself reports of its
+    cluster does not have the strategy.
+    """
+    joined = [some(f"joined event of {task}", run.of("joined", task)) for task in run.drivers]
+    approach = BY_TRAINER[run.trainer.like]
+    for event in (e for events in joined for e in events):
+        made = event.get("strategy")
+        if made is None or not approach.makes or made in approach.makes:
+            continue
+        wanted = " or ".join(filter(None, approach.makes)) or "no strategy"
+        # Without a strategy the last row, one process, is the likeliest.
+        fitting = next((other.name for other in reversed(APPROACHES) if made in other.makes), "")
+        require(
+            False,
+            f"taken for {approach.name} ({wanted}), but {event.task} made {made or 'no strategy'}; "
+            f'say approach = "{fitting}" in the TOML file of --trainer',
+        )
 
 
 @check

@@ -11,10 +11,11 @@ from __future__ import annotations
 import bisect
 import contextlib
 import fcntl
+import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -76,7 +77,9 @@ class Cluster:
     hosts: Hosts | None = None
     holds: dict[str, Hold] = field(default_factory=dict)
     signals: int = 0  # requested, not yet sent
-    disk_said: str | None = None  # error ("" for none) in the init process's answer
+    # error ("" for none) in the init process's answer to the operations disk and tmp
+    said: dict[str, str] = field(default_factory=dict)
+    shared: frozenset[str] = frozenset()  # names in the private /tmp that are those of the real one
     garbage: set[tuple[str, int]] = field(default_factory=set)  # attempts with bad event files
 
     def __enter__(self) -> Cluster:
@@ -94,6 +97,8 @@ class Cluster:
                     self.cluster_init, self.plan.addresses, self.deadlines, self.plan.env
                 )
                 at_end.callback(self.hosts.close)
+            if self.plan.private_tmp:
+                self._make_tmp(self.plan.private_tmp)
             if self.plan.on_disk:
                 self.disk("whole", self.plan.on_disk)
             self.at_end = at_end.pop_all()
@@ -135,8 +140,8 @@ class Cluster:
             environment = self.plan.environment(task, attempt)
             hold = self.holds.get(task)
             if hold and hold.attempt == attempt:
-                environment["TRAINER_HOLD"] = hold.setting
-            self.tails[task, attempt] = Tail(Path(environment["TRAINER_EVENTS"]))
+                environment[self.plan.prefix + "HOLD"] = hold.setting
+            self.tails[task, attempt] = Tail(self.plan.event_file(task, attempt))
             self.logs[task, attempt] = self.plan.log(task, attempt)
             self.cluster_init.send(
                 op="start",
@@ -148,6 +153,7 @@ class Cluster:
                 cwd=str(self.plan.cwd),
                 spawn=self.plan.spawn,
                 python=self.plan.trainer.python,
+                module=self.plan.is_module,
                 log=str(self.logs[task, attempt]),
                 host=self.hosts.pids[task] if self.hosts else 0,
             )
@@ -205,18 +211,29 @@ class Cluster:
     def disk(self, state: str, size: str = "") -> None:
         """Put the disk of the model directory into a state, or create one of the given size."""
         directory = self.plan.flags["model-dir"]
-        self.cluster_init.send(op="disk", path=str(directory), state=state, size=size)
-
-        def answered() -> bool:
-            self._look()
-            return self.disk_said is not None
-
-        self._wait("the disk of the cluster", answered, self.deadlines.exit_s)
-        error, self.disk_said = self.disk_said, None
+        error = self._ask("disk", path=str(directory), state=state, size=size)
         if error and size:
             raise Unsupported(f"a disk of its own: {error}")
         if error:
             raise HarnessError(f"disk {state}: {error}")
+
+    def _make_tmp(self, directory: Path) -> None:
+        """Let a directory be /tmp for the tasks, apart from what is there already."""
+        error = self._ask("tmp", path=str(directory))
+        if error:
+            raise HarnessError(f"a /tmp of its own for the cluster: {error}")
+        self.shared = frozenset(os.listdir(directory))
+
+    def _ask(self, operation: str, **request: str) -> str:
+        """Let the init process do something; return its error, or ""."""
+        self.cluster_init.send(op=operation, **request)
+
+        def answered() -> bool:
+            self._look()
+            return operation in self.said
+
+        self._wait(f"the {operation} of the cluster", answered, self.deadlines.exit_s)
+        return self.said.pop(operation)
 
     def record(self, event: str, task: str, **data: Any) -> None:
         """Record an action or observation of the harness in the history."""
@@ -380,8 +397,8 @@ class Cluster:
             self._take(tail.read())
         for message in messages:
             kind = message.pop("op")
-            if kind == "disk":
-                self.disk_said = message["error"]
+            if kind in ("disk", "tmp"):
+                self.said[kind] = message["error"]
                 continue
             if kind == "signalled":
                 self.signals -= 1
@@ -416,9 +433,20 @@ class Cluster:
 
     def _take(self, events: Iterable[Event]) -> None:
         """Add events of tasks to the history; the event files already hold them."""
-        for event in events:
+        for event in map(self._seen_from_here, events):
             self.history.append(event)
             self.progress(self.plan.label, event)
+
+    def _seen_from_here(self, event: Event) -> Event:
+        """Return the event with the real path of a file in the cluster's own /tmp."""
+        path = event.get("path")
+        if self.plan.private_tmp is None or not isinstance(path, str):
+            return event
+        parts = Path(path).parts
+        if parts[:2] != ("/", "tmp") or parts[2:3] == () or parts[2] in self.shared:
+            return event
+        real = self.plan.private_tmp.joinpath(*parts[2:])
+        return replace(event, data={**event.data, "path": str(real)})
 
     def _add(self, event: Event) -> None:
         """Add an event to the history and to its file at once, in case the harness dies next."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,12 +10,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from reference_trainers import Trainer
+from reference_trainers import OBSERVER_FLAGS, Trainer
 from suite.harness.core.paths import TASK_SIDE
 from suite.harness.core.placeholders import fill_in
 from suite.harness.core.topology import Topology
 
 OBSERVE = TASK_SIDE / "observe.py"
+STARTUP = TASK_SIDE / "startup"  # has sitecustomize.py
+PYTHONPATH = "PYTHONPATH"
 
 
 def as_flags(given: Mapping[str, Any]) -> list[str]:
@@ -49,39 +52,82 @@ class Plan:
     on_disk: str = ""  # size of the model directory's own disk, see tmpfs_disk.py
     spawn: str = "fork"
     working_directory: Path | None = None  # of all tasks; None: the directory of the event files
+    private_tmp: Path | None = (
+        None  # an empty directory that is /tmp to the tasks; None: the real one
+    )
 
     @property
     def program(self) -> str:
-        """Return the path of the Python program to start: the trainer, or its observer."""
-        return str(OBSERVE) if self.trainer.observed else self.trainer.program
+        """Return what to start: the observer's path, or the module or the path of the trainer."""
+        if self._is_wrapped:
+            return str(OBSERVE)
+        return self.trainer.module or self.trainer.program
+
+    @property
+    def is_module(self) -> bool:
+        """Return True if `program` is the name of a module."""
+        return bool(self.trainer.module) and not self.is_observed
+
+    @property
+    def _is_wrapped(self) -> bool:
+        """Return True if the observer runs the program; it gets into what a script starts."""
+        return self.is_observed and self.trainer.python
+
+    @property
+    def prefix(self) -> str:
+        """Return the first part of the names of variables that configure the writer of events."""
+        is_script = self.is_observed and not self.trainer.python
+        return "OBSERVER_" if is_script else "TRAINER_"
+
+    @property
+    def is_observed(self) -> bool:
+        return self.trainer.observed or self.trainer.plain
 
     def arguments(self, task: str) -> list[str]:
         """Return the command-line arguments of a task: its role, then its flags."""
         role = self.topology.arguments(self.trainer.role, task, self.addresses)
         given = {**self.flags, **self.task_flags.get(task, {})}
+        of_observer = {}
+        if self.trainer.plain:
+            of_observer = {name: given.pop(name) for name in OBSERVER_FLAGS if name in given}
         if self.trainer.arguments is None:
             own = as_flags(given)
         else:
             own = fill_in(self.trainer.arguments, given)
-        if self.trainer.observed:
-            return ["--task", task, self.trainer.program, *role, *own]
+        if self._is_wrapped:
+            observed = [self.trainer.program]
+            if self.trainer.module:
+                observed = ["--module", self.trainer.module]
+            return ["--task", task, *as_flags(of_observer), *observed, *role, *own]
         return [*role, *own]
 
     def environment(self, task: str, attempt: int) -> dict[str, str]:
+        own = dict(self.trainer.environment)
+        paths = [own.get(PYTHONPATH, ""), self.env.get(PYTHONPATH, "")]
+        if self.prefix == "OBSERVER_":
+            paths.insert(0, str(STARTUP))
+            own["OBSERVER_TASK"] = task
+        own[PYTHONPATH] = os.pathsep.join(filter(None, paths))
         return {
             **self.env,
-            **dict(self.trainer.environment),
+            **own,
             **self.topology.environment(self.trainer.role, task, self.addresses),
             **self.task_env.get(task, {}),
-            "TRAINER_EVENTS": str(self.events / f"{task.replace('/', '-')}.{attempt}.jsonl"),
-            "TRAINER_ATTEMPT": str(attempt),
+            self.prefix + "EVENTS": str(self.event_file(task, attempt)),
+            self.prefix + "ATTEMPT": str(attempt),
         }
+
+    def event_file(self, task: str, attempt: int) -> Path:
+        """Return the path of the event file of an attempt."""
+        return self.events / f"{task.replace('/', '-')}.{attempt}.jsonl"
 
     def command(self, task: str) -> str:
         """Return a shell command that starts this task alone."""
         role = self.topology.environment(self.trainer.role, task, self.addresses)
-        settings = [f"{name}={shlex.quote(value)}" for name, value in role.items()]
+        given = {**dict(self.trainer.environment), **role}
+        settings = [f"{name}={shlex.quote(value)}" for name, value in given.items()]
         interpreter = [self.python] if self.trainer.python else []
+        interpreter += ["-m"] if self.is_module else []
         return " ".join(
             [*settings, shlex.join([*interpreter, self.program, *self.arguments(task)])]
         )

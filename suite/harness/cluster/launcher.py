@@ -33,9 +33,7 @@ THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 # What pytest's own environment happens to hold must not reach a task.
 NOT_INHERITED = (
     *ROLE_VARIABLES,
-    "TRAINER_EVENTS",
-    "TRAINER_ATTEMPT",
-    "TRAINER_HOLD",
+    *(f"{who}_{what}" for who in ("TRAINER", "OBSERVER") for what in ("EVENTS", "ATTEMPT", "HOLD")),
     "PYTEST_CURRENT_TEST",
 )
 
@@ -197,11 +195,15 @@ class Engine:
         )
         numbered = f"{self.prefix}{next(self.clusters):03d}-{name}"
         given.update(flags or {})
-        working_directory = None
+        working_directory = private_tmp = None
         if trainer.of_user:
             assert directory, "a program of a user needs a directory to run in"
             working_directory = directory / f"work-{numbered}"
             working_directory.mkdir()
+            if self.network.kind == NAMESPACE:
+                private_tmp = directory / f"tmp-{numbered}"
+                private_tmp.mkdir()
+                private_tmp.chmod(0o1777)
             given.setdefault("model-dir", working_directory / "model")
             given = {name: value for name, value in given.items() if name in trainer.flags}
             env = {**self.activated(), **(env or {})}
@@ -223,6 +225,7 @@ class Engine:
             on_disk=on_disk,
             spawn=trainer.spawn or self.spawn,
             working_directory=working_directory,
+            private_tmp=private_tmp,
         )
         return Cluster(
             plan,

@@ -27,8 +27,8 @@ from suite.harness.faults.promises import (
     are_gone,
     make_steps,
 )
-from suite.harness.scenarios import crashes, small_programs
-from suite.harness.scenarios.base import Launch, give_time, quiet_s, wait_started
+from suite.harness.scenarios import crashes
+from suite.harness.scenarios.base import Launch, give_time, program, quiet_s, wait_started
 from suite.harness.scenarios.fault_free import chief_and_workers
 
 
@@ -143,8 +143,11 @@ class _Scenario:
             "at-step": first,
         }
         how["flags"] = {**how["flags"], **own}
-        return small_programs.program(
-            self.launch, "faulty_trainer", flags=(*self.trainer.flags, *own)
+        return program(
+            self.launch,
+            "faulty_trainer",
+            flags=(*self.trainer.flags, *own),
+            plain=self.trainer.plain,
         )
 
     def _explain(self, cluster: Cluster) -> None:

@@ -16,11 +16,16 @@ from suite.harness.core.deadlines import Deadlines
 from suite.harness.core.errors import HarnessError, NotExamined
 from suite.harness.core.history import Run
 from suite.harness.environment.dataset import Dataset
+from suite.harness.environment.interpreter import Interpreter
 from suite.harness.metrics import interference
 from suite.harness.pytest_plugin.options import is_parallel
 from suite.harness.scenarios import fault_free
 from suite.harness.session.session import ALL_TESTS, SESSION, Launch, Scenario, Session
 
+NOT_OBSERVED = (
+    "no Python program of the script was observed: let it keep PYTHONPATH (add to it, start no "
+    "`python -E` or `-I`) and train in a program with a file, or say observe = false"
+)
 MEASURED = pytest.StashKey[list[dict[str, Any]]]()
 WATCHED = pytest.StashKey[interference.Watch]()  # if not measured around the test call
 RUNS = pytest.StashKey[list[Run]]()
@@ -132,7 +137,9 @@ def outcome_for(item: pytest.Item, session: Session, case: Case, scene: Scenario
     """Return the scenario's outcome, and keep its runs for the diagnosis of a failing test."""
     settle(item, session, case)
     if case.trainer.of_user:
-        must_be_observable(item, _outcome(item, session, case, fault_free.healthy))
+        run = _outcome(item, session, case, fault_free.healthy)
+        must_use_interpreter(run, session.interpreter)
+        must_be_observable(item, run)
     came = _outcome(item, session, case, scene)
     item.stash.setdefault(RUNS, []).extend(outcomes.runs_of(came))
     for run in outcomes.runs_of(came):
@@ -147,10 +154,30 @@ def needed_events(item: pytest.Item) -> tuple[str, ...]:
 
 
 def must_be_observable(item: pytest.Item, run: Run) -> None:
-    """Raise NotExamined if a fault-free run of a user's program has no event of a needed kind."""
+    """Raise NotExamined if a fault-free run of a user's program has no event of a needed kind.
+
+    Or none at all: the observer did not get into a Python program that a script started.
+    """
+    if run.trainer.observed and not run.of("started"):
+        raise NotExamined(NOT_OBSERVED)
     for event in needed_events(item):
         if event != "restored" and not run.of(event):  # that one takes a second run
             raise NotExamined(f"its run without faults shows no event `{event}`")
+
+
+def must_use_interpreter(run: Run, interpreter: Interpreter) -> None:
+    """Raise HarnessError if a script has started another Python, or another TensorFlow.
+
+    Verdicts would be recorded for the wrong versions.
+    """
+    for started in run.of("started") if not run.trainer.python else ():
+        found = f"Python {started['python']} with TensorFlow {started['tensorflow']}"
+        wanted = f"Python {interpreter.python_version} with TensorFlow {interpreter.tensorflow}"
+        if found != wanted:
+            raise HarnessError(
+                f"the script started {found} in {started.task}, but {wanted} is under test: let it "
+                "call `python`, which is that one, or name the other by --python"
+            )
 
 
 def must_be_observed(item: pytest.Item, run: Run) -> None:

@@ -72,7 +72,7 @@ class Needs:
         if self.level == REPORTING and not declared:
             return REPORT_EVENTS
         if self.level != BLACK_BOX and row.level == BLACK_BOX:
-            return "let an observer watch the program: it must be Python, without observe = false"
+            return "let an observer watch the program: leave out observe = false"
         missing = [name for name in self.controls if not _takes(row, name)]
         if missing:
             names = " and ".join(EITHER.get(name) or f"{{{name}}}" for name in missing)

@@ -20,6 +20,7 @@ from suite.harness.cluster.launcher import Engine
 from suite.harness.core.case import Case
 from suite.harness.core.deadlines import wait_until
 from suite.harness.core.history import Run
+from suite.harness.core.paths import ROOT
 
 # Three epochs, at a rate at which every kind of workload reliably learns.
 WORK = {"epochs": 3, "steps-per-epoch": 15, "batch-size": 64, "learning-rate": 0.005}
@@ -38,6 +39,7 @@ NEVER = 100_000  # steps per epoch of a run that the harness ends
 FEW = 5  # this many steps show that a worker trains
 # Steps of a timed epoch, where the program reports epochs only: the number in its document.
 EPOCH_STEPS = 20
+PROGRAMS = ROOT / "suite" / "programs"
 
 
 class Launch(Protocol):
@@ -205,3 +207,12 @@ def single(trainer: Trainer) -> Trainer:
     alone = {"jobs": (), "role": "none", "backends": ("none",), "devices": 1}
     flags = tuple(flag for flag in trainer.flags if flag != "backend")
     return replace(trainer, flags=flags, **alone)
+
+
+def program(launch: Launch, name: str, **changes: Any) -> Trainer:
+    """Return the case's row with another program, which takes no optional trainer flags.
+
+    It writes its events itself, unless `changes` says that it runs a plain trainer.
+    """
+    own: dict[str, Any] = {"flags": (), "plain": False, **changes}
+    return replace(launch.case.trainer, name=name, path=str(PROGRAMS / f"{name}.py"), **own)

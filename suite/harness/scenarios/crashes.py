@@ -18,6 +18,7 @@ from suite.harness.scenarios.base import (
     endless_work,
     give_time,
     give_time_to_end,
+    program,
     quiet_s,
     trained,
     wait_all_step,
@@ -88,8 +89,14 @@ interrupted_while_saving.means = lambda case: case.keras == "keras3"  # type: ig
 
 
 def preempted(launch: Launch) -> Compared:
-    """Send SIGTERM to a worker within an epoch. Restart all tasks after all have exited."""
-    return preemption(launch, launch.case.trainer)
+    """Send SIGTERM to a worker within an epoch. Restart all tasks after all have exited.
+
+    A custom loop that does so is another program than the trainer of its document.
+    """
+    row = launch.case.trainer
+    return preemption(
+        launch, row if row.fit else program(launch, "preemptible_loop", flags=row.flags)
+    )
 
 
 def preemption(launch: Launch, trainer: Trainer) -> Compared:

@@ -1,26 +1,52 @@
-"""Run programs under the observer, with their own reports off, next to runs that report."""
+"""Run programs under the observer, with their own reports off, next to runs that report.
+
+Plain trainers have no reports of their own. A program that trains as they do takes their place.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from reference_trainers import Trainer
 from suite.harness.core.history import Run
-from suite.harness.core.outcomes import Compared
+from suite.harness.core.outcomes import Compared, Continued
 from suite.harness.scenarios import fault_free
-from suite.harness.scenarios.base import Launch, complete
+from suite.harness.scenarios.base import Launch, complete, program, work
+
+# Flags of suite/programs/preemptible_loop.py.
+FLAGS = ("backend", "devices", "model", "precision", "order", "optimizer", "learning-rate")
+
+
+def reporting(launch: Launch) -> Trainer:
+    """Return the case's trainer, or in place of a plain one a program that reports the same."""
+    row = launch.case.trainer
+    own = tuple(flag for flag in FLAGS if flag in row.flags)
+    return program(launch, "preemptible_loop", flags=own) if row.plain else row
 
 
 def healthy(launch: Launch) -> Compared:
     """Observe the work of `fault_free.healthy`."""
-    reported: Run = launch.outcome(fault_free.healthy)
+    if launch.case.trainer.plain:
+        reported = _until(launch, epochs=3)
+    else:
+        reported = launch.outcome(fault_free.healthy)
     return Compared(_again(launch, reported), reported)
 
 
 def continued(launch: Launch) -> Compared:
     """Observe the work of `fault_free.continued`; return the run that restores."""
-    reported = launch.outcome(fault_free.continued)
+    if launch.case.trainer.plain:
+        reported = Continued(_until(launch, epochs=1), _until(launch, epochs=2))
+    else:
+        reported = launch.outcome(fault_free.continued)
     _again(launch, reported.run)
     return Compared(_again(launch, reported.then), reported.then)
+
+
+def _until(launch: Launch, epochs: int) -> Run:
+    trainer = reporting(launch)
+    flags = work(launch, trainer, epochs=epochs)
+    return complete(launch, trainer, flags=flags, model_dir=launch.directory / "reported")
 
 
 def _again(launch: Launch, reported: Run) -> Run:
@@ -29,5 +55,5 @@ def _again(launch: Launch, reported: Run) -> Run:
     if "export" in flags:
         flags["export"] = launch.directory / "export" / "saved"
     del flags["model-dir"]
-    trainer = replace(launch.case.trainer, observed=True)
+    trainer = replace(reporting(launch), observed=True)
     return complete(launch, trainer, flags=flags, model_dir=launch.directory / "model")

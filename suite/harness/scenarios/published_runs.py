@@ -14,8 +14,7 @@ from reference_trainers import BY_NAME
 from suite.harness.core.errors import Unsupported
 from suite.harness.core.history import Run
 from suite.harness.environment.dataset import Dataset
-from suite.harness.scenarios import small_programs
-from suite.harness.scenarios.base import complete, part_of_data, trained
+from suite.harness.scenarios.base import complete, part_of_data, program, trained
 from suite.harness.session.session import Launch
 
 # Not a seed of the runs in published_seeds.csv, and fixed, so that reruns repeat the same draw.
@@ -128,9 +127,7 @@ def run_of(launch: Launch, setup: Setup, **flags: object) -> Run:
     if setup.examples:
         how["flags"]["data"] = part_of_data(launch, *setup.examples)
     if setup.program:
-        return setup.until(
-            launch, small_programs.program(launch, setup.program, flags=("devices",)), **how
-        )
+        return setup.until(launch, program(launch, setup.program, flags=("devices",)), **how)
     if setup.until is complete:  # a complete run also saves, as in the document
         how["model_dir"] = launch.directory / "model"
     return setup.until(launch, **how)

@@ -10,15 +10,16 @@ from reference_trainers import Trainer
 from suite.harness.core.errors import HarnessError
 from suite.harness.core.history import Run
 from suite.harness.core.outcomes import Compared, Continued
-from suite.harness.core.paths import ROOT
 from suite.harness.scenarios.base import (
     FEW,
+    PROGRAMS,
     TEST,
     TRAIN,
     Launch,
     complete,
     model_of,
     part_of_data,
+    program,
     single,
     work,
 )
@@ -31,15 +32,8 @@ from suite.harness.scenarios.fault_free import (
     start_of,
 )
 
-PROGRAMS = ROOT / "suite" / "programs"
 # Flags that every trainer gets and that a program with its own parser does not know.
 NOT_TAKEN = {"data": None, "seed": None}
-
-
-def program(launch: Launch, name: str, **changes: Any) -> Trainer:
-    """Return the case's row with another program, which takes no optional trainer flags."""
-    row = launch.case.trainer
-    return replace(row, name=name, path=str(PROGRAMS / f"{name}.py"), **{"flags": (), **changes})
 
 
 def alone(launch: Launch, name: str, **changes: Any) -> Trainer:

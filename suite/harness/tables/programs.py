@@ -67,17 +67,27 @@ class Approach:
     """An approach and the names in a source by which it is recognized.
 
     `fit` and `loop` name the reference trainers of programs that call `Model.fit`, and of others.
+    `makes`: what such a program makes, of STRATEGIES; empty if it may be any of them.
     """
 
     name: str
     names: tuple[str, ...]
     loop: str
     fit: str = ""
+    makes: tuple[str, ...] = ()
 
     def row(self, uses_fit: bool) -> Trainer:
         return BY_NAME[self.fit if uses_fit and self.fit else self.loop]
 
 
+# The field `strategy` of the observer's event `joined`.
+STRATEGIES = (
+    NONE := "",
+    MULTI_WORKER := "MultiWorkerMirroredStrategy",
+    MIRRORED := "MirroredStrategy",
+    PARAMETER_SERVER := "ParameterServerStrategy",
+    MESH := "Mesh",
+)
 # The first row of which a name occurs. An Estimator is given a strategy, so it precedes strategies.
 APPROACHES = (
     Approach("estimator", ("train_and_evaluate",), "estimator_multi_worker_mirrored"),
@@ -86,28 +96,39 @@ APPROACHES = (
         ("ParameterServerStrategy", "ParameterServerStrategyV2", "ClusterCoordinator"),
         "coordinator_parameter_server",
         "keras_parameter_server",
+        (PARAMETER_SERVER,),
     ),
     Approach(
         "mwms",
         ("MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy"),
         "custom_loop_multi_worker_mirrored",
         "keras_multi_worker_mirrored",
+        (MULTI_WORKER,),
     ),
-    Approach("ps1-sync", ("SyncReplicasOptimizer",), "sync_replicas_parameter_server"),
+    Approach(
+        "ps1-sync", ("SyncReplicasOptimizer",), "sync_replicas_parameter_server", makes=(NONE,)
+    ),
     Approach(
         "ps1",
         ("replica_device_setter", "Supervisor", "MonitoredTrainingSession"),
         "supervisor_parameter_server",
+        makes=(NONE,),
     ),
     Approach(
         "dtensor",
         ("DVariable", "create_mesh", "create_distributed_mesh"),
         "dtensor_data_parallel",
+        makes=(MESH, NONE),  # a Mesh that the program assembles itself is not seen
     ),
-    Approach("mirrored", ("MirroredStrategy",), "custom_loop_mirrored", "keras_mirrored"),
-    Approach("single", (), "single_process"),
+    Approach(
+        "mirrored", ("MirroredStrategy",), "custom_loop_mirrored", "keras_mirrored", (MIRRORED,)
+    ),
+    Approach("single", (), "single_process", makes=(NONE,)),
 )
 BY_APPROACH = {approach.name: approach for approach in APPROACHES}
+
+# By the names of reference trainers, see `Trainer.like`.
+BY_TRAINER = {name: approach for approach in APPROACHES for name in (approach.loop, approach.fit)}
 FIT = "fit"
 LEGACY_KERAS, TF_KERAS = "TF_USE_LEGACY_KERAS", "tf_keras"
 PS_FLAGS = "ps_hosts"  # a program with this flag takes the cluster as host lists
@@ -165,15 +186,20 @@ def read(path: Path, spawn: str = "") -> Program:
     if ("program" in values) == ("module" in values):
         raise BadInput(f"{where}: name either a program or a module")
     program = _file(where, path, values)
+    module = values.get("module", "")
     args = tuple(map(str, values.get("args", ())))
     _check_arguments(where, args)
-    uses = list(_uses(program))
+    root = path.parent.resolve() if module else program.parent
+    uses = list(_uses(program, root))
     approach, reason = _approach(where, values, uses)
     row = approach.row(any(use.name == FIT for use in uses))
-    is_python = bool(uses) or program.suffix == ".py"
-    if not is_python and not os.access(program, os.X_OK):
+    is_python = program.suffix == ".py" or any(use.path == program for use in uses)
+    is_executable = os.access(program, os.X_OK)
+    if not is_python and not is_executable:
         raise BadInput(f"{where}: {program} is neither Python nor executable (chmod +x)")
-    observe = values.get("observe", is_python) and not values.get("events")
+    if program.suffix != ".py" and is_executable and _names_interpreter(program):
+        is_python = False  # that interpreter runs it: of a console script, the one of its venv
+    observe = values.get("observe", True) and not values.get("events")
     taken = sorted({name for argument in args for name in placeholders(argument)})
     level = REPORTING if values.get("events") else OBSERVED if observe else BLACK_BOX
     if level == OBSERVED and (taken or values.get("deterministic")):
@@ -199,14 +225,16 @@ def read(path: Path, spawn: str = "") -> Program:
         events=_events(row, values) if level != BLACK_BOX else (),
         flags=flag_names(taken),
         path=str(program),
+        plain=False,
         arguments=args,
         observed=observe,
         level=level,
         deterministic=values.get("deterministic", False),
         like=row.name,
-        environment=_environment(where, values),
+        environment=_environment(where, values, root),
         spawn=values.get("spawn", spawn or "exec") if is_python else "exec",
         python=is_python,
+        module=module,
     )
     return Program(new, path, approach.name, reason)
 
@@ -239,22 +267,55 @@ def _check_arguments(where: str, args: Iterable[str]) -> None:
                 raise BadInput(f"{where}: args, {argument!r}: no placeholder {{{name}}}{near}")
 
 
-def _uses(program: Path) -> Iterator[Use]:
-    """Yield the names that a Python program and the local modules that it imports use."""
+def _uses(program: Path, root: Path) -> Iterator[Use]:
+    """Yield the names that a Python program and the local modules that it imports use.
+
+    Of a shell script, the names in the Python programs that it starts. `root`: the directory in
+    which the program finds its modules.
+    """
     queue, seen = [program], {program}
     while queue and len(seen) <= MAX_MODULES:
         path = queue.pop(0)
         try:
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-        except (OSError, SyntaxError, ValueError):
-            continue  # a shell script, or a file that Python itself will refuse
-        for node in ast.walk(tree):
-            for name in _names(node):
-                yield Use(name, path, getattr(node, "lineno", 1))
-            for module in _imported(node, path, program.parent):
-                if module not in seen:
-                    seen.add(module)
-                    queue.append(module)
+            text = path.read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            continue  # no text
+        tree = _parse(text)
+        if tree is None:
+            found = _started(text, path.parent)
+        else:
+            nodes = list(ast.walk(tree))
+            found = (module for node in nodes for module in _imported(node, path, root))
+            for node in nodes:
+                yield from (Use(n, path, getattr(node, "lineno", 1)) for n in _names(node))
+        for file in found:
+            if file.is_file() and (own := file.resolve()) not in seen:
+                seen.add(own)
+                queue.append(own)
+
+
+def _parse(text: str) -> ast.AST | None:
+    """Return the syntax tree of a Python program; None for a shell script, or wrong Python."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _names_interpreter(program: Path) -> bool:
+    """Return True if the first line of a script says what runs it."""
+    with program.open("rb") as file:
+        return file.read(2) == b"#!"
+
+
+def _started(text: str, directory: Path) -> Iterator[Path]:
+    """Yield files that a shell script may start with Python: its words that end in .py, and -m."""
+    text = re.sub(r"\$\{?\w+\}?/", "", text)  # the script's directory in a variable
+    for name in re.findall(r"[\w.-][\w./-]*\.py\b", text):
+        yield directory / name
+    for name in re.findall(r"\s-m\s+([\w.]+)", text):
+        module = directory / name.replace(".", "/")
+        yield from (module.with_suffix(".py"), module / "__main__.py")
 
 
 def _names(node: ast.AST) -> Iterator[str]:
@@ -270,18 +331,20 @@ def _names(node: ast.AST) -> Iterator[str]:
 
 
 def _imported(node: ast.AST, path: Path, root: Path) -> Iterator[Path]:
-    """Yield the files of imported modules that lie next to the program or the importing file."""
+    """Yield where imported modules may lie next to the program or the importing file."""
     names: list[str] = []
+    bases = [path.parent, root]
     if isinstance(node, ast.Import):
         names = [alias.name for alias in node.names]
     elif isinstance(node, ast.ImportFrom):
         own = node.module or ""
         names = [own, *(f"{own}.{alias.name}".strip(".") for alias in node.names)]
+        if node.level:  # 1: the package of the file, 2: the package around it
+            bases = list(path.parents[node.level - 1 : node.level])
     for name in filter(None, names):
-        for base in dict.fromkeys((path.parent, root)):
-            for file in (base / (name.replace(".", "/") + ".py"), base / name / "__init__.py"):
-                if file.is_file():
-                    yield file.resolve()
+        for base in dict.fromkeys(bases):
+            module = base / name.replace(".", "/")
+            yield from (module.with_suffix(".py"), module / "__init__.py")
 
 
 def _approach(where: str, values: Mapping[str, Any], uses: list[Use]) -> tuple[Approach, str]:
@@ -345,13 +408,17 @@ def _events(row: Trainer, values: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in row.events if name not in UNOBSERVABLE)
 
 
-def _environment(where: str, values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    given = values.get("env", {})
+def _environment(where: str, values: Mapping[str, Any], root: Path) -> tuple[tuple[str, str], ...]:
+    """Return the variables of the TOML file; a module's directory comes first in PYTHONPATH."""
+    given = dict(values.get("env", {}))
     for name, value in given.items():
         if not isinstance(value, str):
             raise BadInput(f"{where}: env, {name}: a string, not {value!r}")
     if values.get("spawn", "exec") not in ("fork", "exec"):
         raise BadInput(f"{where}: spawn must be fork or exec, not {values['spawn']!r}")
+    if "module" in values:  # tasks run in a directory of their own, so `-m` would not find it
+        paths = (str(root), given.get("PYTHONPATH", ""))
+        given["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return tuple(given.items())
 
 

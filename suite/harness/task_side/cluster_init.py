@@ -4,8 +4,8 @@ It is process 1 of its own PID namespace, where there is one, so that all proces
 leave behind end with it. It ends when its connection closes, so a killed pytest needs no cleanup.
 The zygote forks it. Worker-side: standard library only, in Python 3.8 syntax.
 
-Messages are JSON lines. In: isolate (first), host, disk, start, signal. Out: ready, host, disk,
-spawned, signalled, exited, error.
+Messages are JSON lines. In: isolate (first), host, disk, tmp, start, signal. Out: ready, host,
+disk, tmp, spawned, signalled, exited, error.
 """
 
 import contextlib
@@ -22,6 +22,7 @@ import traceback
 
 import log_limits
 import namespaces
+import private_tmp
 import tmpfs_disk
 from training_observer import program
 
@@ -116,10 +117,14 @@ def run_in_this_process(request, root):
     random.seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
-    name = request["program"]
-    sys.path[:] = [os.path.dirname(name), root] + sys.path
-    sys.orig_argv = [sys.executable, name] + request["args"]
-    return program.run(name, request["args"]).code
+    name, is_module = request["program"], request["module"]
+    # The zygote has read the PYTHONPATH of the session only.
+    given = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    own = [os.getcwd() if is_module else os.path.dirname(name)]
+    own += [entry for entry in given if entry not in sys.path]
+    sys.path[:] = own + [root] + sys.path
+    sys.orig_argv = [sys.executable] + ["-m"] * is_module + [name] + request["args"]
+    return program.run(name, request["args"], is_module).code
 
 
 class ClusterInit:
@@ -131,6 +136,7 @@ class ClusterInit:
         self.options = options
         self.parent_alive = parent_alive  # becomes readable when the parent has ended
         self.tasks = {}  # pid in this namespace -> (task, attempt)
+        self.scripts = set()  # pids in this namespace, each of a process group
         self.logs = {}  # pid in this namespace -> path, of the same tasks
         self.old_logs = set()  # of tasks that have ended; their children may be alive
         self.too_loud = set()  # pids in this namespace that were killed for too much output
@@ -164,6 +170,8 @@ class ClusterInit:
                         self.host(message)
                     elif message["op"] == "disk":
                         self.disk(message)
+                    elif message["op"] == "tmp":
+                        self.tmp(message)
 
     def start(self, request):
         """Fork a task; return None in the init process and the exit code in the task."""
@@ -183,6 +191,8 @@ class ClusterInit:
         os.close(read_end)
         self.tasks[pid] = (request["task"], request["attempt"])
         self.logs[pid] = request["log"]
+        if not request["python"]:
+            self.scripts.add(pid)
         send(
             self.connection,
             op="spawned",
@@ -199,6 +209,7 @@ class ClusterInit:
             become_task(request, report)
             if request["spawn"] == "exec":
                 interpreter = [sys.executable] if request["python"] else []
+                interpreter += ["-m"] * request["module"]
                 command = interpreter + [request["program"]] + request["args"]
                 os.execve(command[0], command, request["env"])
         except OSError:
@@ -238,10 +249,21 @@ class ClusterInit:
             error = str(problem.strerror or problem)
         send(self.connection, op="disk", error=error)
 
+    def tmp(self, request):
+        """Mount a private /tmp; answer with the error, or ""."""
+        error = ""
+        try:
+            private_tmp.mount(request["path"])
+        except OSError as problem:
+            error = str(problem)
+        send(self.connection, op="tmp", error=error)
+
     def signal(self, request):
+        """Send a signal to a task; to all processes of a script, which may wait for its program."""
         for pid, name in self.tasks.items():
             if name == (request["task"], request["attempt"]):
-                os.kill(pid, request["signum"])
+                send_signal = os.kill if pid not in self.scripts else os.killpg
+                send_signal(pid, request["signum"])
         send(self.connection, op="signalled")
 
     def reap(self):
@@ -256,6 +278,7 @@ class ClusterInit:
             if pid not in self.tasks:
                 continue
             task, attempt = self.tasks.pop(pid)
+            self.scripts.discard(pid)
             log = self.logs.pop(pid)
             if pid in self.too_loud:
                 self.too_loud.remove(pid)

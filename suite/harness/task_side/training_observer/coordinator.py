@@ -67,6 +67,6 @@ def report_executed(observer):
     steps = sum(by.values())
     if not steps:
         return
+    observer.write("executed", steps=steps, by=by, updates=observer.global_step + steps)
     observer.count_steps(steps)
-    observer.write("executed", steps=steps, by=by, updates=observer.global_step)
-    observer.report_steps(steps)
+    observer.end_step()

@@ -19,7 +19,6 @@ def after_train_begin(observer, call):
     """Learn the variables; BackupAndRestore has restored them."""
     callbacks = call.args[0]
     callbacks.observed_begin = 0  # the first step of a batch, counted within the epoch
-    callbacks.observed_epoch = 0  # steps in the epoch
     if learn_model(observer, callbacks.model):
         observer.begin_training()
     if not observer.local.fits:  # a loop of the program's own that calls the callbacks
@@ -47,7 +46,7 @@ def learn_model(observer, model):
 
 
 def before_epoch_begin(observer, call):  # noqa: ARG001
-    call.args[0].observed_epoch = 0
+    observer.steps_before = observer.step
 
 
 def before_batch_begin(observer, call):  # noqa: ARG001
@@ -60,33 +59,23 @@ def before_batch_end(observer, call):
     if observer.coordinator:
         return  # the batch was scheduled, not executed
     first = callbacks.observed_begin
-    call.kept = last - first + 1 if isinstance(last, int) and isinstance(first, int) else 1
-    callbacks.observed_epoch += call.kept
-    observer.count_steps(call.kept)
+    both_known = isinstance(last, int) and isinstance(first, int)
+    observer.count_steps(last - first + 1 if both_known else 1)
 
 
-def after_batch_end(observer, call):
-    observer.report_steps(call.kept or 0)
+def after_batch_end(observer, call):  # noqa: ARG001
+    observer.report_steps()
 
 
 def after_epoch_end(observer, call):
     callbacks, epoch = call.args[0], call.argument(1, "epoch")
-    steps = callbacks.observed_epoch
     learn_model(observer, callbacks.model)
     if observer.coordinator:
-        iterations = observer.training.iterations() or 0
-        steps = iterations - observer.global_step
-        observer.count_steps(steps)
+        observer.count_steps((observer.training.iterations() or 0) - observer.global_step)
+        observer.unreported = 0  # no step is visible by itself
     observer.join_alone()
     observer.check_count()
-    observer.write(
-        "epoch",
-        epoch=epoch + 1,
-        steps=steps,
-        metrics=metrics_of(callbacks, epoch, call.argument(2, "logs")),
-        global_step=observer.global_step,
-    )
-    observer.report_weights("epoch")
+    observer.report_epoch(epoch + 1, metrics_of(callbacks, epoch, call.argument(2, "logs")))
 
 
 def metrics_of(callbacks, epoch, logs):

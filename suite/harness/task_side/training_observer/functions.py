@@ -62,6 +62,7 @@ def before_function(observer, call):
     if len(local.functions) == 1 and not local.fits:
         update = observer.functions.updates.get(call.args[0])
         if update is not None and update.calls:
+            observer.report_steps()
             observer.report_restores()  # before the step
 
 
@@ -83,7 +84,7 @@ def after_function(observer, call):
         made = 1 if true is None else true - observer.global_step
         update.varies = update.varies or made != 1
     observer.count_steps(made)
-    observer.report_steps(made)
+    observer.end_step()
 
 
 def trains(observer, update):
@@ -190,7 +191,7 @@ def after_update(observer, call):
                 learn(observer, optimizer, variables)
     elif not local.replica and optimizer is observer.training.optimizer and is_eager():
         observer.count_steps(1)
-        observer.report_steps(1)
+        observer.end_step()
 
 
 def learn(observer, optimizer, variables):

@@ -7,6 +7,29 @@ import threading
 from reference_trainers import peer_errors
 
 from . import coordinator, functions, hooks, sessions, strategies, training
+from .changes import Changes
+
+REPORTS = "training_reports"  # see reference_trainers/training_reports.py
+
+
+def unknown():
+    """Return the fields of a step that a hook cannot see."""
+    return {"loss": None, "examples": None}
+
+
+# Distributions that provide the module `tensorflow`, as suite/harness/environment/interpreter.py
+# asks for them.
+TENSORFLOW = (
+    "tensorflow",
+    "tensorflow-cpu",
+    "tensorflow-intel",
+    "intel-tensorflow",
+    "tensorflow-cpu-aws",
+    "tensorflow-rocm",
+    "tensorflow-macos",
+    "tf-nightly",
+    "tf-nightly-cpu",
+)
 
 
 class Local(threading.local):
@@ -30,10 +53,15 @@ class Observer(object):
         self.functions = functions.Functions()  # of custom training loops
         self.graphs = sessions.Graphs()  # of TensorFlow 1
         self.step = self.global_step = 0
+        self.unreported = 0  # steps that were counted and not yet written
+        self.sees_steps = False  # hooks see the program's steps
+        self.steps_before = 0  # this epoch
         self.reads_servers = True  # its weights are its own, or it is the chief of servers
         self.counts_steps = True
         self.executed = coordinator.Executed()
         self.coordinator = None  # ParameterServerStrategy: a batch is scheduled, not executed
+        self.audits_input = self.dumps_weights = False
+        self.changes = Changes()
         self._joined = self._observing = False
         self._restores = []  # fields of restores whose state is not known yet
         self._installation = None
@@ -43,9 +71,11 @@ class Observer(object):
 
     def watches(self):
         """Return True if a call of a hooked function is the program's."""
-        return self.events.enabled and not self.local.is_inside
+        return self.events.enabled and not self.local.is_inside and self.events.claim()
 
     def write(self, event, **fields):
+        if not self.local.fits:  # in `fit`, callbacks save before the step is reported
+            self.report_steps()
         self._report_observing()
         self.events.write(event, **fields)
 
@@ -63,12 +93,27 @@ class Observer(object):
 
     # --- steps -----------------------------------------------------------------------------------
 
-    def count_steps(self, number):
+    def count_steps(self, number, seen=True):
+        """Count steps that the program made; `report_steps` writes them.
+
+        `seen`: by a hook; otherwise the program itself reports them.
+        """
         self.step += number
         self.global_step += number
+        self.unreported += number
+        self.sees_steps = self.sees_steps or seen
 
-    def report_steps(self, number):
-        """Write `step` for the last of the counted steps."""
+    def end_step(self):
+        """Write the counted steps, unless the program may report them itself right afterwards."""
+        if REPORTS not in sys.modules:
+            self.report_steps()
+
+    def report_steps(self, of_last=unknown):
+        """Write `step` for each step that was counted since the last call.
+
+        `of_last`: returns loss and examples of the last of them, once the line is written.
+        """
+        number, self.unreported = self.unreported, 0
         if not self.counts_steps or number < 1:
             return
         self.join_alone()
@@ -76,11 +121,23 @@ class Observer(object):
         for back in range(number - 1, -1, -1):
             self.events.write_soon(
                 "step",
+                later=unknown if back else of_last,
                 step=self.step - back,
                 global_step=self.global_step - back,
-                loss=None,
-                examples=None,
             )
+
+    def report_epoch(self, number, metrics):
+        """Write `epoch` with the steps since the last one, and the weights."""
+        self.report_steps()
+        self.write(
+            "epoch",
+            epoch=number,
+            steps=self.step - self.steps_before,
+            metrics=metrics,
+            global_step=self.global_step,
+        )
+        self.steps_before = self.step
+        self.report_weights("epoch")
 
     def check_count(self):
         """Compare the counted steps with the optimizer's count or the global step.
@@ -118,6 +175,9 @@ class Observer(object):
             copies = self.training.copies()
             if copies:
                 state["copies"] = copies
+            if self.dumps_weights:
+                state["npz"] = self.events.sibling("%s-%d.npz" % (when, self.global_step))
+                self.training.dump(state["npz"])
             self.write("weights", when=when, global_step=self.global_step, **state)
 
     def add_restore(self, path, seconds):
@@ -143,8 +203,8 @@ class Observer(object):
 
     # --- cluster and end -------------------------------------------------------------------------
 
-    def join(self, cluster, workers, chief, backend, replicas):
-        """Write `joined`, once."""
+    def join(self, cluster, workers, chief, backend, replicas, strategy=""):
+        """Write `joined`, once; `strategy` is what the program made, see strategies.py."""
         if not self._joined:
             self._joined = True
             self.reads_servers = chief or "ps" not in cluster
@@ -155,7 +215,9 @@ class Observer(object):
                 chief=chief,
                 backend=backend,
                 replicas=replicas,
+                strategy=strategy,
             )
+            self.changes.check_replicas(self, workers, replicas)
 
     def join_alone(self):
         """Write `joined` of a program without a strategy, from the variables that name its role."""
@@ -170,7 +232,7 @@ class Observer(object):
 
     def end(self, code, error):
         """Report the end of the program."""
-        if not self.events.enabled:
+        if not (self.events.enabled and self.events.is_claimed):
             return
         self.local.is_inside = True
         try:
@@ -198,7 +260,7 @@ def started_fields(program):
     import platform
 
     return {
-        "tensorflow": version_of("tensorflow", "tensorflow-cpu", "tf-nightly", "tf-nightly-cpu"),
+        "tensorflow": version_of(*TENSORFLOW),
         "keras": keras_version(),
         "python": platform.python_version(),
         "pid": os.getpid(),

@@ -5,15 +5,23 @@ import sys
 import threading
 
 from . import program, table
+from .changes import MODEL, Changes
 from .observer import Observer, started_fields
-from .writer import ObserverWriter
+from .writer import ClaimingWriter, ObserverWriter
 
 
-def run(task, name, arguments, module):
-    """Run the program and return its exit code."""
-    set_command(name, arguments, module)
-    observer = start(task, name)
-    ended = program.run(name, arguments, module)
+def run(args):
+    """Run the program of a command line of observe.py, and return its exit code."""
+    set_command(args.program, args.arguments, args.module)
+    writer = ClaimingWriter if args.of_script else ObserverWriter
+    observer = start(writer(args.task), args.program)
+    observer.audits_input, observer.dumps_weights = args.audit_input, args.dump_weights
+    changes = observer.changes = Changes(args)
+    if not changes.made:
+        program.BEFORE_MAIN.append(changes.make)
+    ended = program.run(args.program, args.arguments, args.module)
+    if not changes.made:
+        observer.report_failure(MODEL, "the program has no function of this name")
     if ended.code == 0:
         wait_for_threads()
     observer.end(ended.code, ended.error)
@@ -31,9 +39,8 @@ def set_command(name, arguments, module):
         sys.path.insert(0, first)
 
 
-def start(task, name):
+def start(events, name):
     """Start observing this process, and return the observer."""
-    events = ObserverWriter(task)
     observer = Observer(events, name)
     if events.enabled:
         events.write("started", **started_fields(name))

@@ -3,6 +3,7 @@
 Shared by the cluster's init process, which runs tasks in forks, and by the observer.
 """
 
+import ast
 import atexit
 import builtins
 import importlib.machinery
@@ -20,6 +21,9 @@ run_module = vars(runpy)["_run_module_as_main"]  # what `python -m` calls
 HERE = os.path.dirname(os.path.abspath(__file__))
 BAD_PROGRAM = 2  # the interpreter's exit code for a program that it cannot open
 INTERRUPTED = 128 + signal.SIGINT
+
+
+BEFORE_MAIN = []  # functions to call with a program's namespace before its last statement runs
 
 
 class Ended(object):
@@ -41,6 +45,7 @@ def run(program, arguments, module=False):
     try:
         if module:
             sys.argv[0] = "-m"
+            new_main(__builtins__=builtins)  # otherwise the module gets the names of the caller
             run_module(program)
         else:
             run_file(program)
@@ -71,8 +76,7 @@ def run_file(program):
     except OSError as error:
         where = (sys.executable, path, error.errno, error.strerror)
         raise CannotOpen("%s: can't open file %r: [Errno %d] %s" % where) from None
-    main = types.ModuleType("__main__")
-    main.__dict__.update(
+    main = new_main(
         __builtins__=builtins,
         __cached__=None,
         __doc__=None,
@@ -81,8 +85,28 @@ def run_file(program):
         __package__=None,
         __spec__=None,
     )
-    sys.modules["__main__"] = main  # stays, for threads and atexit handlers of the program
+    if BEFORE_MAIN:
+        first, source = split(source, path)
+        exec(compile(first, path, "exec", dont_inherit=True), main.__dict__)
+        for change in BEFORE_MAIN:
+            change(main.__dict__)
     exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
+
+
+def split(source, path):
+    """Return a program as two syntax trees, the second of its last statement.
+
+    Of a trainer that is `if __name__ == "__main__": main()`.
+    """
+    whole = ast.parse(source, path)
+    return [ast.Module(body, whole.type_ignores) for body in (whole.body[:-1], whole.body[-1:])]
+
+
+def new_main(**names):
+    """Return a new module __main__; it stays, for threads and atexit handlers of the program."""
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    main.__dict__.update(names)
+    return main
 
 
 def file_name(program):

@@ -115,10 +115,11 @@ def after_run(observer, call):
         call.result = call.result["program"]
     else:
         found = counted
-    observer.step += 1
+    observer.report_steps()
+    observer.count_steps(1)
     # Without a dependency the step may be read before it is incremented.
     observer.global_step = found if fetches.is_exact else max(found, counted)
-    observer.report_steps(1)
+    observer.end_step()
 
 
 def flatten(fetches):

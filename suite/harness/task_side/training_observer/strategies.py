@@ -2,8 +2,18 @@
 
 import json
 import os
+from typing import Any, Dict
 
-ALONE = {"cluster": {}, "workers": 1, "chief": True, "backend": "none", "replicas": 1}
+# Names of what programs make, as TensorFlow's documents call them; "" for none of these.
+MULTI_WORKER, MIRRORED = "MultiWorkerMirroredStrategy", "MirroredStrategy"
+PARAMETER_SERVER, MESH = "ParameterServerStrategy", "Mesh"
+ALONE: Dict[str, Any] = {
+    "cluster": {},
+    "workers": 1,
+    "chief": True,
+    "backend": "none",
+    "replicas": 1,
+}
 
 
 def after_collective_created(observer, call):
@@ -17,12 +27,13 @@ def after_collective_created(observer, call):
         chief=bool(getattr(extended, "_is_chief", True)),
         backend=extended._communication_options.implementation.value.lower(),
         replicas=extended._num_replicas_in_sync,
+        strategy=MULTI_WORKER,
     )
 
 
 def after_mirrored_created(observer, call):
     replicas = call.args[0]._num_replicas_in_sync
-    observer.join(cluster={}, workers=1, chief=True, backend="none", replicas=replicas)
+    observer.join(**dict(ALONE, replicas=replicas, strategy=MIRRORED))
 
 
 def after_parameter_server_created(observer, call):
@@ -35,6 +46,7 @@ def after_parameter_server_created(observer, call):
         chief=True,
         backend="none",
         replicas=strategy.num_replicas_in_sync,
+        strategy=PARAMETER_SERVER,
     )
 
 
@@ -51,8 +63,8 @@ def after_server_created(observer, call):
 
 def after_mesh_created(observer, call):
     """Report a mesh of DTensor; the devices of its first dimension are the replicas."""
-    mesh = call.result
-    observer.join(**dict(role_from_environment(), replicas=mesh.dim_size(mesh.dim_names[0])))
+    replicas = call.result.dim_size(call.result.dim_names[0])
+    observer.join(**dict(role_from_environment(), replicas=replicas, strategy=MESH))
 
 
 def role_from_environment():

@@ -2,8 +2,9 @@
 
 from typing import Any, Dict
 
-from . import checkpoints, coordinator, fit, functions, sessions, strategies
+from . import checkpoints, coordinator, fit, functions, reports, sessions, strategies
 from .hooks import Hook
+from .observer import REPORTS as REPORTS_MODULE
 
 # The modules of Keras by flavor: tf_keras, Keras 2 of TensorFlow since 2.13 and before, Keras 3.
 KERAS = ("tf_keras.src", "keras.src", "keras")
@@ -271,4 +272,19 @@ SESSIONS = (
     ),
 )  # fmt: skip
 
-HOOKS = STRATEGIES + MESHES + COORDINATOR + FIT + LOOPS + CHECKPOINTS + SESSIONS
+REPORTS = tuple(
+    Hook(
+        "training_reports.%s" % name,
+        ("%s:%s" % (REPORTS_MODULE, name),),
+        after=after,
+        optional=True,
+    )
+    for name, after in (
+        ("step", reports.after_step),
+        ("epoch", reports.after_epoch),
+        ("evaluated", reports.after_evaluated),
+        ("preempted", reports.after_preempted),
+    )
+)
+
+HOOKS = REPORTS + STRATEGIES + MESHES + COORDINATOR + FIT + LOOPS + CHECKPOINTS + SESSIONS

@@ -43,6 +43,12 @@ class Training(object):
         iterations = self.iterations()
         return digests.state(counted if iterations is None else iterations, self.variables, slots)
 
+    def dump(self, path):
+        """Save the weights as arrays `arr_0` etc."""
+        import numpy as np
+
+        np.savez(path, *digests.values(self.variables))
+
     def copies(self):
         """Return the digest of the weights on each local device; [] if there is one device."""
         found = digests.copies(self.variables)

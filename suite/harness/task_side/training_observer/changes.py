@@ -1,0 +1,106 @@
+"""Changes to a plain reference trainer that only the suite needs, such as another model.
+
+They are made after the trainer was imported, before its `main` runs. A trainer has the functions
+`build_model()` and `training_rows(examples, args, batch, epoch, step)`.
+"""
+
+import os
+import types
+
+from .hooks import loaded
+
+MODEL, ROWS = "build_model", "training_rows"
+# What --jit names -> the tf.functions of a trainer that XLA compiles.
+COMPILED = {"none": (), "gradients": ("gradients_of",), "step": ("train_step",)}
+UNSUPPORTED = 77  # exit code
+
+
+class Changes(object):
+    """The changes that the options of observe.py ask for; None or "" asks for none."""
+
+    def __init__(self, options=None):
+        self._options = options
+        self.devices = getattr(options, "devices", None)
+        names = ("model", "precision", "devices", "order", "autoshard", "jit")
+        self.made = not any(map(self._of, names))
+
+    def _of(self, name):
+        return getattr(self._options, name, None) or ""
+
+    def make(self, namespace):
+        """Change the program with this namespace, if it is a trainer."""
+        if self.made or MODEL not in namespace:
+            return
+        self.made = True
+        tf = loaded("tensorflow")
+        if self._of("model") or self._of("precision"):
+            namespace[MODEL] = self._build_model
+        if self._of("order") == "document":
+            namespace[ROWS] = rows_as_documented
+        if self.devices and self.devices > 1:
+            divide_processor(tf, self.devices)
+        if self._of("autoshard"):
+            set_sharding(tf, self._of("autoshard"))
+        if self._of("jit"):
+            compile_functions(tf, COMPILED[self._of("jit")])
+
+    def _build_model(self):
+        from reference_trainers import keras_support, workload
+
+        model = self._of("model") or workload.MODELS[0]
+        precision = self._of("precision") or "float32"
+        return keras_support.build_cnn_model(
+            types.SimpleNamespace(model=model, precision=precision)
+        )
+
+    def check_replicas(self, observer, workers, replicas):
+        """End this process with exit code 77 if the strategy does not use all devices."""
+        if not self.devices or replicas == workers * self.devices:
+            return
+        reason = (
+            "MultiWorkerMirroredStrategy has %d replicas of %d workers with %d devices each: "
+            "of CPUs it takes one a worker" % (replicas, workers, self.devices)
+        )
+        observer.write("unsupported", reason=reason)
+        observer.events.flush()
+        os._exit(UNSUPPORTED)
+
+
+def divide_processor(tf, devices):
+    """Let the processor be so many devices, and the only ones, unless there are as many GPUs."""
+    if len(tf.config.list_physical_devices("GPU")) < devices:
+        tf.config.set_visible_devices([], "GPU")
+        tf.config.set_logical_device_configuration(
+            tf.config.list_physical_devices("CPU")[0],
+            [tf.config.LogicalDeviceConfiguration() for _ in range(devices)],
+        )
+
+
+def rows_as_documented(examples, args, batch, epoch, step):  # noqa: ARG001
+    """Return endless batches of rows, int64 [batch], in an order that a restarted run repeats."""
+    rows = loaded("tensorflow").data.Dataset.range(examples)
+    return rows.shuffle(examples, args.seed).repeat().batch(batch)
+
+
+def set_sharding(tf, policy):
+    """Divide the data among workers by the AutoShardPolicy of that name."""
+    distribute = tf.distribute.Strategy.experimental_distribute_dataset
+
+    def sharded(strategy, dataset, options=None):
+        own = tf.data.Options()
+        own.experimental_distribute.auto_shard_policy = getattr(
+            tf.data.experimental.AutoShardPolicy, policy.upper()
+        )
+        return distribute(strategy, dataset.with_options(own), options)
+
+    tf.distribute.Strategy.experimental_distribute_dataset = sharded
+
+
+def compile_functions(tf, names):
+    """Let XLA compile the functions of these names that the trainer makes with @tf.function."""
+    make = tf.function
+
+    def function(func, **how):
+        return make(func, **how, jit_compile=True if func.__name__ in names else None)
+
+    tf.function = function

@@ -1,0 +1,65 @@
+"""Reports of the program itself, by the functions of reference_trainers/training_reports.py."""
+
+from . import fit
+
+
+def after_step(observer, call):
+    """Add what the program reports of its last step."""
+    loss, examples, ids = (
+        call.argument(place, name) for place, name in enumerate(("loss", "examples", "ids"))
+    )
+    if observer.unreported == 0 and not observer.sees_steps:
+        observer.count_steps(1, seen=False)
+    rows = parts(ids)
+    if rows and not hasattr(value(rows[0]), "__len__"):
+        rows = [rows]  # a list of numbers
+    sizes = parts(examples) if examples is not None else [len(part) for part in rows]
+    losses = parts(loss)
+    observer.report_steps(lambda: loss_and_examples(losses, sizes))
+    if observer.audits_input and rows:
+        observer.write(
+            "input",
+            step=observer.step,
+            global_step=observer.global_step,
+            ids=[int(row) for part in rows for row in value(part)],
+        )
+
+
+def parts(reported):
+    """Return a value for each local replica: of a list, its elements."""
+    if reported is None:
+        return []
+    return list(reported) if isinstance(reported, (list, tuple)) else [reported]
+
+
+def value(reported):
+    """Return the value of a tensor, or a plain value as it is."""
+    return reported.numpy() if hasattr(reported, "numpy") else reported
+
+
+def loss_and_examples(losses, sizes):
+    """Return the mean loss over all examples, and their number; None for what is not reported."""
+    sizes = [int(value(size)) for size in sizes]
+    values = [float(value(loss)) for loss in losses]
+    weights = sizes if len(sizes) == len(values) else [1] * len(values)
+    total = sum(weights)
+    mean = sum(v * w for v, w in zip(values, weights)) / total if total else None  # noqa: B905
+    return {"loss": mean, "examples": sum(sizes) if sizes else None}
+
+
+def after_epoch(observer, call):
+    observer.report_epoch(int(call.argument(0, "number")), metrics_of(call.argument(1, "metrics")))
+
+
+def after_evaluated(observer, call):
+    observer.report_restores()
+    metrics = metrics_of(call.argument(0, "metrics"))
+    observer.write("evaluated", global_step=observer.current_step(), metrics=metrics)
+
+
+def metrics_of(reported):
+    return fit.numbers({name: value(number) for name, number in reported.items()})
+
+
+def after_preempted(observer, call):  # noqa: ARG001 (the signature of a hook)
+    observer.write("preempted", global_step=observer.current_step())

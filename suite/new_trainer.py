@@ -1,0 +1,75 @@
+"""The command `new`: a trainer to begin with in one file, and its description.
+
+Exit codes: 0 written; 2 invalid arguments, nothing written.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+
+from reference_trainers import BY_NAME
+from suite.harness.core.errors import BadInput
+from suite.harness.tables.programs import APPROACHES
+
+DONE, BAD_USAGE = 0, 2
+CODES = {
+    DONE: "the files were written",
+    BAD_USAGE: "invalid arguments, with one line on stderr; nothing was written",
+}
+# An approach -> the reference trainer to begin with. It must be in one file.
+TRAINERS = {a.name: BY_NAME[a.loop] for a in APPROACHES if BY_NAME[a.loop].plain}
+REPORTS = "training_reports.py"
+# Flags of every such trainer that the suite sets.
+FLAGS = ("model-dir", "data", "epochs", "steps-per-epoch", "batch-size", "learning-rate", "seed")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", type=Path, metavar="FILE.py", help="the trainer to write")
+    parser.add_argument(
+        "--approach",
+        required=True,
+        choices=TRAINERS,
+        help="how it distributes training: mwms (several workers) or mirrored (several devices)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the trainer, what it imports and its description; say how to run them."""
+    path: Path = options.path
+    files = contents(path, options.approach)
+    present = [str(file) for file in files if file.exists()]
+    if present:
+        raise BadInput(f"new {path}: {', '.join(present)} exists already; choose another name")
+    for file, text in files.items():
+        file.write_text(text)
+    print(f"Wrote {', '.join(map(str, files))}.")
+    print(f"Train alone: python {path} --help")
+    print(f"Examine it: pytest suite/ --trainer {path.with_suffix('.toml')}")
+    return DONE
+
+
+def contents(path: Path, approach: str) -> Mapping[Path, str]:
+    """Return the text of each file to write. Raise BadInput for a path that cannot be written."""
+    if path.suffix != ".py":
+        raise BadInput(f"new {path}: give the name of a Python file, such as my_train.py")
+    if not path.parent.is_dir():
+        raise BadInput(f"new {path}: there is no directory {path.parent}")
+    row = TRAINERS[approach]
+    source = Path(row.program)
+    reports, own = source.with_name(REPORTS).read_text(), path.with_name(REPORTS)
+    files = {
+        path: source.read_text().replace(source.name, path.name),
+        path.with_suffix(".toml"): description(path.name, approach),
+    }
+    if not own.exists() or own.read_text() != reports:  # another trainer may have brought it
+        files[own] = reports
+    return files
+
+
+def description(program: str, approach: str) -> str:
+    """Return a TOML file that says how the suite sets the length and the directory of a run."""
+    names = [*FLAGS, "backend"] if "backend" in TRAINERS[approach].flags else FLAGS
+    args = "".join(f'    "--{name}={{{name.replace("-", "_")}}}",\n' for name in names)
+    return f'program = "{program}"\nargs = [\n{args}]\ndeterministic = true\n'
