@@ -83,16 +83,30 @@ class Trainer:
         return bool(self.jobs) or self.devices > 1
 
 
-# Flags of a plain trainer that only the suite needs: options of suite/harness/task_side/observe.py.
-OBSERVER_FLAGS = (
-    "audit-input",
-    "dump-weights",
-    "model",
-    "precision",
-    "devices",
-    "order",
-    "autoshard",
-    "jit",
+# Flags of a plain trainer that only the suite needs: type and help of options of
+# suite/harness/task_side/observe.py. All but the switches change the trainer, see changes.py there.
+OBSERVER_FLAGS = {
+    "audit-input": (bool, "report the ids of the examples of each step"),
+    "dump-weights": (bool, "save the weights next to the event file"),
+    "model": (str, "train this model instead of the program's own"),
+    "precision": (str, "what its layers compute in"),
+    "devices": (int, "divide the processor into so many, if there are no GPUs"),
+    "order": (str, "of the training data: document or by-epoch"),
+    "autoshard": (str, "how the data are divided among workers"),
+    "jit": (str, "what XLA compiles: none, gradients or step"),
+}
+
+# Distributions that provide the module `tensorflow`.
+TENSORFLOW = (
+    "tensorflow",
+    "tensorflow-cpu",
+    "tensorflow-intel",
+    "intel-tensorflow",
+    "tensorflow-cpu-aws",
+    "tensorflow-rocm",
+    "tensorflow-macos",
+    "tf-nightly",
+    "tf-nightly-cpu",
 )
 
 # Events of every trainer of a Keras model. Trainers that use fit also export the model.

@@ -35,7 +35,7 @@ def load_mnist(path):
 
 
 def training_rows(examples, args, batch, epoch, step):
-    """Return batches of rows, int64 [batch], from this step of this epoch to the end."""
+    """Return endless batches of rows, int64 [batch], that begin at this step of this epoch."""
 
     def shuffled(number):
         return np.random.default_rng([args.seed, number]).permutation(examples)
@@ -44,8 +44,8 @@ def training_rows(examples, args, batch, epoch, step):
         rows = tf.data.Dataset.from_tensor_slices(tf.numpy_function(shuffled, [number], tf.int64))
         return rows.repeat().take(args.steps_per_epoch * batch)
 
-    epochs = tf.data.Dataset.range(epoch, args.epochs)
-    return epochs.flat_map(of_epoch).skip(step * batch).batch(batch)
+    rows = tf.data.Dataset.range(epoch, args.epochs).flat_map(of_epoch)
+    return rows.skip(step * batch).batch(batch).repeat()  # a finite batch costs an all-reduce
 
 
 def build_model():
@@ -80,9 +80,9 @@ def main():
     tf.keras.utils.set_random_seed(args.seed)
     with strategy.scope():
         model = build_model()
-        optimizers, rate = tf.keras.optimizers, args.learning_rate
-        sgd = optimizers.SGD(rate, momentum=0.9 if args.optimizer == "momentum" else 0.0)
-        optimizer = optimizers.Adam(rate) if args.optimizer == "adam" else sgd
+        rate, momentum = args.learning_rate, 0.9 if args.optimizer == "momentum" else 0.0
+        keras = tf.keras.optimizers
+        optimizer = keras.Adam(rate) if args.optimizer == "adam" else keras.SGD(rate, momentum)
         optimizer.build(model.trainable_variables)  # so that a checkpoint restores its slots
         accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="train_accuracy")
     # Not reduced: a replica does not know how many examples the other replicas have.
@@ -140,8 +140,8 @@ def main():
     epoch, step = (tf.Variable(tf.constant(0, tf.int64)) for _ in range(2))  # of complete ones
     checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, epoch=epoch, step=step)
     directory = os.path.join(args.model_dir, "ckpt")
-    if args.model_dir and tf.train.latest_checkpoint(directory):
-        restore(checkpoint, tf.train.latest_checkpoint(directory))
+    if args.model_dir and (last := tf.train.latest_checkpoint(directory)):
+        restore(checkpoint, last)
     manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=1)
 
     def save():

@@ -55,7 +55,7 @@ def load_mnist(path):
 
 
 def training_rows(examples, args, batch, epoch, step):
-    """Return batches of rows, int64 [batch], from this step of this epoch to the end."""
+    """Return endless batches of rows, int64 [batch], that begin at this step of this epoch."""
 
     def shuffled(number):
         return np.random.default_rng([args.seed, number]).permutation(examples)
@@ -64,8 +64,8 @@ def training_rows(examples, args, batch, epoch, step):
         rows = tf.data.Dataset.from_tensor_slices(tf.numpy_function(shuffled, [number], tf.int64))
         return rows.repeat().take(args.steps_per_epoch * batch)
 
-    epochs = tf.data.Dataset.range(epoch, args.epochs)
-    return epochs.flat_map(of_epoch).skip(step * batch).batch(batch)
+    rows = tf.data.Dataset.range(epoch, args.epochs).flat_map(of_epoch)
+    return rows.skip(step * batch).batch(batch).repeat()  # a finite batch costs an all-reduce
 
 
 def build_model():
@@ -95,9 +95,9 @@ def main():
     tf.keras.utils.set_random_seed(args.seed)
     with strategy.scope():
         model = build_model()
-        optimizers, rate = tf.keras.optimizers, args.learning_rate
-        sgd = optimizers.SGD(rate, momentum=0.9 if args.optimizer == "momentum" else 0.0)
-        optimizer = optimizers.Adam(rate) if args.optimizer == "adam" else sgd
+        rate, momentum = args.learning_rate, 0.9 if args.optimizer == "momentum" else 0.0
+        keras = tf.keras.optimizers
+        optimizer = keras.Adam(rate) if args.optimizer == "adam" else keras.SGD(rate, momentum)
         optimizer.build(model.trainable_variables)  # so that a checkpoint restores its slots
         accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
     # Not reduced: a replica does not know how many examples the other replicas have.
@@ -157,8 +157,8 @@ def main():
     chiefs = os.path.join(args.model_dir, "ckpt")
     # Every worker saves, since reading some variables is a collective, but not to one path.
     own = chiefs if is_chief else f"{args.model_dir}/workertemp_{resolver.task_id}/ckpt"
-    if args.model_dir and tf.train.latest_checkpoint(chiefs):
-        restore(checkpoint, tf.train.latest_checkpoint(chiefs))
+    if args.model_dir and (last := tf.train.latest_checkpoint(chiefs)):
+        restore(checkpoint, last)
     manager = tf.train.CheckpointManager(checkpoint, own, max_to_keep=1)
 
     def save():

@@ -1,4 +1,4 @@
-"""What only a training program knows of its steps: reports that do nothing unless it is observed.
+"""Reports of a training program about its steps, which do nothing unless the program is observed.
 
 A program calls these functions if it likes. Alone, they return at once. Under the observer of
 tf-distribute-conformance, which sees steps, weights and checkpoints from outside, they add the

@@ -15,6 +15,7 @@ import tensorflow as tf
 from reference_trainers import (
     custom_loop,
     keras_checkpoints,
+    keras_events,
     keras_support,
     multi_worker,
     roles,
@@ -28,7 +29,7 @@ FLAGS = ("backend", "devices", "model", "precision", "order", "optimizer", "lear
 
 def main():
     parser = workload.parser(NAME, __doc__, FLAGS)
-    parser.set_defaults(audit_input=False, dump_weights=False, save_every=0, preemption=True)
+    parser.set_defaults(audit_input=False, dump_weights=False, save_every=0)
     args = parser.parse_args()
     role = roles.role_from_tf_config()
     events = EventWriter(role.task)
@@ -59,15 +60,13 @@ def run(args, role, events, data):
         model = keras_support.build_cnn_model(args)
         optimizer = keras_support.build_optimizer(args, model)
         accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-    train_step = custom_loop.make_train_step(
-        strategy, model, optimizer, accuracy, global_batch, "none"
-    )
+    train_step = make_train_step(strategy, model, optimizer, accuracy, global_batch)
     epoch, step_in_epoch = custom_loop.progress()
     checkpoint = tf.train.Checkpoint(
         model=model, optimizer=optimizer, epoch=epoch, step_in_epoch=step_in_epoch
     )
     save = restore(args, role, events, checkpoint)
-    before_step = custom_loop.watch_for_preemption(args, events, strategy, checkpoint, save)
+    before_step = watch_for_preemption(args, events, strategy, checkpoint, save)
     reporter = custom_loop.EventReporter(events, args, strategy, model, optimizer)
     reporter.weights("initial")
 
@@ -95,6 +94,73 @@ def run(args, role, events, data):
     if role.cluster:
         multi_worker.wait_for_all(strategy)
     events.write("finished", global_step=reporter.global_step, steps=reporter.steps)
+
+
+def watch_for_preemption(args, events, strategy, checkpoint, save):
+    """Return a function to call before each step with the number of steps done in the epoch.
+
+    After a preemption notice it makes all workers save and exit with code 42. The notice is a
+    SIGTERM to any worker. The workers agree on the step before which they save. See
+    https://www.tensorflow.org/guide/migrate/fault_tolerance.
+    """
+    if not args.model_dir:
+        raise workload.BadInput("--model-dir: name a directory to save to")
+
+    def save_and_report():
+        save()
+        events.write("preempted", global_step=int(checkpoint.optimizer.iterations.numpy()))
+
+    # The handler reads the chief's checkpoint on every worker, so all workers must restore the same
+    # count of calls.
+    chiefs = os.path.join(args.model_dir, "ckpt")
+    handler = tf.distribute.experimental.PreemptionCheckpointHandler(
+        strategy.cluster_resolver,
+        tf.train.CheckpointManager(checkpoint, chiefs, max_to_keep=1),
+        termination_config=tf.distribute.experimental.TerminationConfig(save_fn=save_and_report),
+    )
+
+    def before_step(done):
+        checkpoint.step_in_epoch.assign(done)
+        handler.save_checkpoint_if_preempted()
+
+    return before_step
+
+
+def make_train_step(strategy, model, optimizer, accuracy, global_batch):
+    """Return a function that runs one step on all replicas.
+
+    It returns the loss over the global batch, and for each local replica the `losses_of` its own
+    share of the batch.
+    """
+    # Not reduced here: a replica does not know how many examples the other replicas have.
+    loss_of_each = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
+
+    @tf.function
+    def compute_gradients(images, labels):
+        with tf.GradientTape() as tape:
+            predictions = model(images, training=True)
+            losses = loss_of_each(labels, predictions)
+            loss = tf.nn.compute_average_loss(losses, global_batch_size=global_batch)
+            regularization = tf.add_n(model.losses) if model.losses else tf.zeros([])
+            # Every replica computes the full regularization loss, and the gradients are summed.
+            loss += tf.nn.scale_regularization_loss(regularization)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        return gradients, predictions, loss, tf.reduce_mean(losses) + regularization
+
+    def replica_step(images, labels):
+        gradients, predictions, loss, own_loss = compute_gradients(images, labels)
+        # Sums the gradients over all replicas before it applies them.
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables))  # noqa: B905
+        accuracy.update_state(labels, predictions)
+        return loss, keras_events.losses_of(own_loss, labels)
+
+    @tf.function
+    def train_step(batch):
+        losses, own = strategy.run(replica_step, args=tuple(batch[:2]))
+        loss = strategy.reduce(tf.distribute.ReduceOp.SUM, losses, axis=None)
+        return loss, strategy.experimental_local_results(own)
+
+    return train_step
 
 
 def restore(args, role, events, checkpoint):

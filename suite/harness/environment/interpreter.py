@@ -17,24 +17,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from reference_trainers import TENSORFLOW
 from suite.harness.core.errors import BadInput
 from suite.harness.core.versions import FLAVORS, NO_KERAS, version_in
 
 ASKED_S = 30.0  # usually a fraction of a second, longer with a cold file cache
 SILENT_S = 3.0  # then a message reports the wait
 
-# Distributions that provide the module `tensorflow`.
-TENSORFLOW = (
-    "tensorflow",
-    "tensorflow-cpu",
-    "tensorflow-intel",
-    "intel-tensorflow",
-    "tensorflow-cpu-aws",
-    "tensorflow-rocm",
-    "tensorflow-macos",
-    "tf-nightly",
-    "tf-nightly-cpu",
-)
 KERAS = ("keras", "keras-nightly")
 TF_KERAS = ("tf-keras", "tf-keras-nightly")
 NUMPY = ("numpy",)

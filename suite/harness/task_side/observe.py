@@ -7,25 +7,16 @@ configure the observer's events, see reference_trainers/events.py, and are remov
 
 With --of-script, for which see startup/sitecustomize.py, these are OBSERVER_EVENTS and so on. They
 remain until the program is the first of its task to call a function that the observer hooks.
-The options of CHANGES are for the reference trainers.
+The options of OBSERVER_FLAGS are for the reference trainers.
 """
 
 import argparse
 import os
 import sys
 
-# Options that change a reference trainer, see training_observer/changes.py.
-CHANGES = {
-    "model": "train this model instead of the program's own",
-    "precision": "what its layers compute in",
-    "devices": "divide the processor into so many, if there are no GPUs",
-    "order": "of the training data: document or by-epoch",
-    "autoshard": "how the data are divided among workers",
-    "jit": "what XLA compiles: none, gradients or step",
-}
 
-
-def parse(argv):
+def parse(argv, flags):
+    """Return the parsed command line; `flags` are OBSERVER_FLAGS."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--task", required=True, help="name of this task in the events")
     parser.add_argument("--module", action="store_true", help="PROGRAM is the name of a module")
@@ -34,30 +25,28 @@ def parse(argv):
         action="store_true",
         help="observe only the first program of the task that trains",
     )
-    parser.add_argument(
-        "--audit-input", action="store_true", help="report the ids of the examples of each step"
-    )
-    parser.add_argument(
-        "--dump-weights", action="store_true", help="save the weights next to the event file"
-    )
-    for name, text in CHANGES.items():
-        parser.add_argument("--" + name, type=int if name == "devices" else str, help=text)
+    for name, (kind, text) in flags.items():
+        if kind is bool:
+            parser.add_argument("--" + name, action="store_true", help=text)
+        else:
+            parser.add_argument("--" + name, type=kind, help=text)
     parser.add_argument("program", metavar="PROGRAM")
     parser.add_argument("arguments", metavar="ARGUMENTS", nargs=argparse.REMAINDER)
     return parser.parse_args(argv)
 
 
 def main():
-    args = parse(sys.argv[1:])
     here = os.path.dirname(os.path.abspath(__file__))
     root = os.path.dirname(os.path.dirname(os.path.dirname(here)))
     outside = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
     sys.path[:] = [here] + outside + [root]
     from training_observer import observing
 
+    from reference_trainers import OBSERVER_FLAGS
+
     # The program finds its own modules first, and none of this directory.
     sys.path[:] = outside
-    return observing.run(args)
+    return observing.run(parse(sys.argv[1:], OBSERVER_FLAGS))
 
 
 if __name__ == "__main__":

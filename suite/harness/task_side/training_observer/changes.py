@@ -7,6 +7,8 @@ They are made after the trainer was imported, before its `main` runs. A trainer 
 import os
 import types
 
+from reference_trainers import OBSERVER_FLAGS
+
 from .hooks import loaded
 
 MODEL, ROWS = "build_model", "training_rows"
@@ -21,8 +23,8 @@ class Changes(object):
     def __init__(self, options=None):
         self._options = options
         self.devices = getattr(options, "devices", None)
-        names = ("model", "precision", "devices", "order", "autoshard", "jit")
-        self.made = not any(map(self._of, names))
+        flags = [name for name, (kind, _) in OBSERVER_FLAGS.items() if kind is not bool]
+        self.made = not any(map(self._of, flags))
 
     def _of(self, name):
         return getattr(self._options, name, None) or ""

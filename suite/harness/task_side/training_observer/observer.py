@@ -4,7 +4,7 @@ import os
 import sys
 import threading
 
-from reference_trainers import peer_errors
+from reference_trainers import TENSORFLOW, peer_errors
 
 from . import coordinator, functions, hooks, sessions, strategies, training
 from .changes import Changes
@@ -15,21 +15,6 @@ REPORTS = "training_reports"  # see reference_trainers/training_reports.py
 def unknown():
     """Return the fields of a step that a hook cannot see."""
     return {"loss": None, "examples": None}
-
-
-# Distributions that provide the module `tensorflow`, as suite/harness/environment/interpreter.py
-# asks for them.
-TENSORFLOW = (
-    "tensorflow",
-    "tensorflow-cpu",
-    "tensorflow-intel",
-    "intel-tensorflow",
-    "tensorflow-cpu-aws",
-    "tensorflow-rocm",
-    "tensorflow-macos",
-    "tf-nightly",
-    "tf-nightly-cpu",
-)
 
 
 class Local(threading.local):
