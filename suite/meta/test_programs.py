@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from suite.harness.core.errors import (
     TrainerFailed,
 )
 from suite.harness.core.history import Event, Run
-from suite.harness.core.paths import TASK_SIDE
+from suite.harness.core.paths import ROOT, TASK_SIDE
 from suite.harness.core.settings import Settings
 from suite.harness.core.topology import Topology
 from suite.harness.environment.interpreter import Interpreter
@@ -409,6 +410,25 @@ def test_fault_of_a_program_is_injected_by_the_program_that_runs_it(tmp_path: Pa
     assert arguments[:3] == ["--task", "worker/1", program.path]
     assert arguments[-2:] == ["--", "--epochs=3"]
     assert arguments[3:5] == ["--program", str(tmp_path / "train.py")]
+
+
+@pytest.mark.parametrize(
+    ("around", "own"),
+    [
+        ("faulty_trainer", ("--fault", "exit", "--target", "worker/1", "--at-step", "2")),
+        ("paired_trainer", ()),
+    ],
+)
+def test_program_around_a_trainer_takes_none_of_its_flags(
+    tmp_path: Path, around: str, own: tuple[str, ...]
+):
+    trainer = written(tmp_path, "train.py", "import sys; print(*sys.argv[1:])")
+    theirs = ["--model", "small-cnn", "--model-dir", "here", "--tur", "x", "--at", "1"]
+    command = [sys.executable, ROOT / "suite" / "programs" / f"{around}.py", *own]
+    result = subprocess.run(
+        [*command, "--program", trainer, *theirs], capture_output=True, text=True, check=True
+    )
+    assert sorted(result.stdout.split()) == sorted(theirs)
 
 
 class Item(SimpleNamespace):

@@ -110,7 +110,7 @@ def watch_directories(top):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--program", required=True, help="the trainer")
     parser.add_argument("--fault", choices=FAULTS, required=True, help="what goes wrong")
     parser.add_argument("--when", choices=("step", "saving"), default="step")

@@ -132,7 +132,7 @@ def listen(lead, tick):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--program", required=True, help="the trainer")
     parser.add_argument("--turns", default="", help="of the task that leads: path of the pipes")
     parser.add_argument("--first", action="store_true", help="has the first turn")

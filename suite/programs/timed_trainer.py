@@ -84,7 +84,7 @@ def time_supervisor(stretches, steps):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--program", required=True, help="the trainer")
     parser.add_argument("--stretch", type=int, required=True, help="steps of the Supervisor's")
     parser.add_argument("--turns", required=True, help="path of the pipes")
