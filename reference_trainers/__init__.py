@@ -87,6 +87,7 @@ class Trainer:
 # suite/harness/task_side/observe.py. All but the switches change the trainer, see changes.py there.
 OBSERVER_FLAGS = {
     "audit-input": (bool, "report the ids of the examples of each step"),
+    "probe": (bool, "report the losses of Model.fit, and the weights in an exported model"),
     "dump-weights": (bool, "save the weights next to the event file"),
     "model": (str, "train this model instead of the program's own"),
     "precision": (str, "what its layers compute in"),
@@ -94,6 +95,7 @@ OBSERVER_FLAGS = {
     "order": (str, "of the training data: document or by-epoch"),
     "autoshard": (str, "how the data are divided among workers"),
     "jit": (str, "what XLA compiles: none, gradients or step"),
+    "initial-weights": (str, "begin with the weights of this --dump-weights file"),
 }
 
 # Distributions that provide the module `tensorflow`.
@@ -164,6 +166,7 @@ COORDINATED_FLAGS = ("model", "precision", "shard-bytes") + tuple(
 TRAINERS: Tuple[Trainer, ...] = (
     Trainer(
         name="single_process",
+        plain=True,
         document=DOCS + "/tutorials/distribute/multi_worker_with_keras",
         api="Keras Model.fit without a strategy",
         jobs=(),
@@ -180,6 +183,7 @@ TRAINERS: Tuple[Trainer, ...] = (
     ),
     Trainer(
         name="keras_mirrored",
+        plain=True,
         document=DOCS + "/tutorials/distribute/keras",
         api="tf.distribute.MirroredStrategy and Keras Model.fit",
         jobs=(),
@@ -215,6 +219,7 @@ TRAINERS: Tuple[Trainer, ...] = (
     ),
     Trainer(
         name="keras_multi_worker_mirrored",
+        plain=True,
         document=DOCS + "/tutorials/distribute/multi_worker_with_keras",
         api="tf.distribute.MultiWorkerMirroredStrategy and Keras Model.fit",
         jobs=(("worker", 2),),
@@ -226,7 +231,7 @@ TRAINERS: Tuple[Trainer, ...] = (
         families=("cluster", "mwms"),
         synchronous=True,
         events=KERAS_EVENTS + ("exported", "peer_lost"),
-        flags=KERAS_FLAGS + ("export", "backend", "autoshard", "devices", "preemption"),
+        flags=KERAS_FLAGS + ("export", "backend", "autoshard", "devices"),
     ),
     Trainer(
         name="custom_loop_multi_worker_mirrored",

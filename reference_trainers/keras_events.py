@@ -63,7 +63,7 @@ class BatchProbe(object):
         self.times = self._replicas if self._together and keras_support.is_keras_3() else 1
         model.train_step, model.compute_loss = self.train_step, self.compute_loss
         model.make_train_function = self.make_train_function
-        self.on_step = lambda _: None
+        self.on_step = lambda own: None  # noqa: ARG005 (set by its user)
 
     def _variables(self, initial, shape):
         """Return one variable for each of this task's replicas."""

@@ -1,106 +1,195 @@
 """One process, several devices: MirroredStrategy with Keras Model.fit.
 
-Implements https://www.tensorflow.org/tutorials/distribute/keras. The model is built in the
-strategy's scope. The global batch is the batch of a replica times the number of replicas. Callbacks
-write event files for TensorBoard, save a checkpoint after each epoch, and print the learning rate
-of each epoch. Beyond the document: seeds, the optimizer's state in every checkpoint,
-BackupAndRestore.
+Implements https://www.tensorflow.org/tutorials/distribute/keras: callbacks write event files for
+TensorBoard, save a checkpoint after each epoch, and set and print the learning rate of each epoch.
+Unlike in the document, a restarted run resumes, with the data that it has not seen.
 """
 
+import argparse
+import glob
 import importlib.util
 import os
-import sys
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
+import numpy as np
 import tensorflow as tf
 
-from reference_trainers import (
-    keras_checkpoints,
-    keras_events,
-    keras_support,
-    workload,
-)
+FLAGS = argparse.ArgumentParser(usage="%(prog)s [flags] (see --help)")
+FLAGS.add_argument("--model-dir", default="", help="checkpoints; a restarted run resumes")
+FLAGS.add_argument("--data", default="~/.keras/datasets/mnist.npz", help="as Keras' mnist.npz")
+FLAGS.add_argument("--epochs", type=int, default=3)
+FLAGS.add_argument("--steps-per-epoch", type=int, default=70)
+FLAGS.add_argument("--batch-size", type=int, default=64, help="examples of a replica in a step")
+FLAGS.add_argument("--seed", type=int, default=1)
+FLAGS.add_argument("--optimizer", choices=("sgd", "momentum", "adam"), default="adam")
+FLAGS.add_argument("--learning-rate", type=float, default=0.001)
+FLAGS.add_argument("--evaluate", action="store_true", help="after each epoch, and at the end")
+FLAGS.add_argument("--save-every", type=int, default=0, help="steps between saves in an epoch")
+FLAGS.add_argument("--export", default="", help="directory for the trained model")
+FLAGS.add_argument("--restore", default="", help="begin with this checkpoint's weights and slots")
 
-NAME = "keras_mirrored"
+
+def load_mnist(path):
+    """Return images uint8 [n, 28, 28] and labels [n], of the training set and of the test set."""
+    try:
+        with np.load(os.path.expanduser(path)) as file:
+            return [file[name] for name in ("x_train", "y_train", "x_test", "y_test")]
+    except (OSError, ValueError, KeyError) as error:
+        FLAGS.error(f"--data: {path} is no mnist.npz: {error}")
 
 
-def main():
-    run(*keras_support.begin(NAME, __doc__))
+class Start(tf.keras.callbacks.Callback):
+    """The steps that were made before training begins; comes after BackupAndRestore."""
+
+    def __init__(self, optimizer):
+        super().__init__()
+        self.optimizer, self.steps = optimizer, 0
+
+    def on_train_begin(self, logs=None):  # noqa: ARG002 (Keras' signature)
+        self.steps = int(self.optimizer.iterations.numpy())
 
 
-def decay(epoch, base):
-    """Return the learning rate of an epoch (from 0): 1e-3, 1e-4 and 1e-5 for a base of 1e-3."""
+def training_rows(examples, args, batch, start):
+    """Return endless batches of rows, int64 [batch], that begin at the Start of training.
+
+    The first batch is read after it is known, because `fit` restores once it has got the data.
+    """
+
+    def shuffled(number):
+        return np.random.default_rng([args.seed, number]).permutation(examples)
+
+    def of_epoch(number):
+        order = tf.ensure_shape(tf.numpy_function(shuffled, [number], tf.int64), [examples])
+        rows = tf.data.Dataset.from_tensor_slices(order)
+        return rows.repeat().take(args.steps_per_epoch * batch)
+
+    def after(steps):
+        rows = tf.data.Dataset.range(steps // args.steps_per_epoch, tf.int64.max).flat_map(of_epoch)
+        return rows.skip(steps % args.steps_per_epoch * batch)
+
+    def steps_made(_):
+        return tf.numpy_function(lambda: np.int64(start.steps), [], tf.int64)
+
+    rows = tf.data.Dataset.range(1).map(steps_made).flat_map(after)
+    return rows.batch(batch).repeat()  # a finite batch costs an all-reduce
+
+
+def scaled(images, labels):
+    return tf.cast(images, tf.float32) / 255, labels
+
+
+def training_batches(rows, images, labels):
+    """Return batches of images, float32 [batch, 28, 28] from 0 to 1, and labels of these rows."""
+    images, labels = tf.constant(images), tf.constant(labels)
+    return rows.map(lambda row: scaled(tf.gather(images, row), tf.gather(labels, row)))
+
+
+def build_model():
+    layers = tf.keras.layers
+    image = [tf.keras.Input(shape=(28, 28)), layers.Reshape((28, 28, 1))]
+    features = [layers.Conv2D(32, 3, activation="relu"), layers.MaxPooling2D(), layers.Flatten()]
+    classes = [layers.Dense(64, activation="relu"), layers.Dense(10)]
+    return tf.keras.Sequential(image + features + classes)
+
+
+def decay(epoch, rate):
+    """Return the learning rate of an epoch, counted from 0."""
     if epoch < 3:
-        return base
-    if epoch < 7:
-        return base * 0.1
-    return base * 0.01
+        return rate
+    return rate * 0.1 if epoch < 7 else rate * 0.01
 
 
 class PrintLR(tf.keras.callbacks.Callback):
-    """Print the learning rate at the end of each epoch."""
+    """Print the learning rate of each epoch."""
+
+    def __init__(self, optimizer):
+        super().__init__()
+        self.optimizer = optimizer
 
     def on_epoch_end(self, epoch, logs=None):  # noqa: ARG002 (Keras' signature)
-        rate = keras_support.learning_rate(self.model)
-        print("\nLearning rate for epoch %d is %.9g" % (epoch + 1, rate), flush=True)
+        rate = self.optimizer.learning_rate.numpy()
+        print(f"\nLearning rate for epoch {epoch + 1} is {rate:.9g}", flush=True)
 
 
-def run(args, events, data):
-    strategy = tf.distribute.MirroredStrategy(keras_support.logical_devices(args.devices))
-    replicas = strategy.num_replicas_in_sync
-    print("Number of devices: %d" % replicas, flush=True)
-    events.write("joined", cluster={}, workers=1, chief=True, backend="none", replicas=replicas)
-    global_batch = args.batch_size * replicas
+def load_last(model, directory):
+    """Load the weights and the optimizer's state that ModelCheckpoint saved last, if any."""
+    of_keras_3 = glob.glob(os.path.join(directory, "ckpt_*.weights.h5"))
+    numbered = {int(path.rsplit("_", 1)[1].split(".")[0]): path for path in of_keras_3}
+    path = numbered[max(numbered)] if numbered else tf.train.latest_checkpoint(directory)
+    try:
+        status = model.load_weights(path) if path else None
+        if status:
+            status.assert_existing_objects_matched()
+    except (tf.errors.OpError, OSError, AssertionError, ValueError, LookupError) as error:
+        FLAGS.error(f"{path} cannot be restored: {' '.join(str(error).split())}")
+
+
+def restore(checkpoint, path):
+    try:
+        checkpoint.restore(path).assert_existing_objects_matched()
+    except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:
+        FLAGS.error(f"{path} cannot be restored: {' '.join(str(error).split())}")
+
+
+def main():
+    args = FLAGS.parse_args()
+    x_train, y_train, x_test, y_test = load_mnist(args.data)
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    strategy = tf.distribute.MirroredStrategy([device.name for device in devices])
+    print(f"Number of devices: {strategy.num_replicas_in_sync}", flush=True)
+    global_batch = args.batch_size * strategy.num_replicas_in_sync
     tf.keras.utils.set_random_seed(args.seed)
     with strategy.scope():
-        model = keras_support.build_and_compile_cnn_model(args)
+        model = build_model()
+        rate, momentum = args.learning_rate, 0.9 if args.optimizer == "momentum" else 0.0
+        keras = tf.keras.optimizers
+        optimizer = keras.Adam(rate) if args.optimizer == "adam" else keras.SGD(rate, momentum)
+        optimizer.build(model.trainable_variables)  # so that a checkpoint restores its slots
+        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(optimizer=optimizer, loss=loss, metrics=["accuracy"])
+    is_keras_3 = hasattr(tf.keras, "ops")
+    if args.restore:
+        checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+        restore(checkpoint, args.restore)
 
-    keras_checkpoints.begin_with(args, events, model, model.optimizer)
-    start = keras_checkpoints.Position()
     callbacks = [
         tf.keras.callbacks.LearningRateScheduler(lambda epoch: decay(epoch, args.learning_rate)),
-        PrintLR(),
+        PrintLR(model.optimizer),
     ]
     if args.model_dir:
-        start = keras_checkpoints.resume_from_epochs(args, model, events)
+        directory = os.path.join(args.model_dir, "training_checkpoints")
+        backup, often = os.path.join(args.model_dir, "backup"), args.save_every or "epoch"
+        if not any(files for *_, files in os.walk(backup)):  # else the run was interrupted
+            load_last(model, directory)
         if importlib.util.find_spec("tensorboard"):
             callbacks.append(tf.keras.callbacks.TensorBoard(os.path.join(args.model_dir, "logs")))
-        else:  # TensorFlow up to 2.20 installs it; tf.summary.scalar raises without it
+        else:  # TensorFlow up to 2.20 installs it
             print("TensorBoard is not installed: no event files", flush=True)
+        # Keras 3 takes no other suffix, and overwrites the last backup.
+        suffix, how = (".weights.h5", {"double_checkpoint": True}) if is_keras_3 else ("", {})
+        name = os.path.join(directory, "ckpt_{epoch}" + suffix)
         callbacks += [
-            keras_checkpoints.EpochCheckpoints(args.model_dir, events),
-            keras_checkpoints.backup_callback(args, events, start),
+            tf.keras.callbacks.BackupAndRestore(backup, save_freq=often, **how),
+            tf.keras.callbacks.ModelCheckpoint(name, save_weights_only=True),
         ]
-    reporter = None
-    if events.enabled:
-        probe = keras_events.BatchProbe(model, args.audit_input)
-        reporter = keras_events.EventsCallback(events, args, probe)
-        callbacks.append(reporter)
-
-    test, test_steps = keras_support.test_dataset(data, global_batch)
+    start = Start(model.optimizer)
+    rows = training_rows(len(x_train), args, global_batch, start)
+    test = tf.data.Dataset.from_tensor_slices((x_test, y_test)).batch(global_batch).map(scaled)
     model.fit(
-        keras_support.training_dataset(data, args, global_batch, start.epoch, start.step),
+        training_batches(rows, x_train, y_train),
         epochs=args.epochs,
         steps_per_epoch=args.steps_per_epoch,
-        callbacks=callbacks,
+        callbacks=[*callbacks, start],
         validation_data=test if args.evaluate else None,
-        validation_steps=test_steps if args.evaluate else None,
         verbose=2,
     )
-
-    global_step = keras_support.iterations(model)
-    if reporter:
-        reporter.weights("final")
     if args.evaluate:
-        metrics = model.evaluate(test, steps=test_steps, return_dict=True, verbose=0)
-        events.write("evaluated", global_step=global_step, metrics=metrics)
-    if args.export:
-        path = keras_checkpoints.save_model(model, args.export)
-        digest = keras_checkpoints.exported_digest(path) if events.enabled else ""
-        events.write("exported", path=path, kept=True, digest=digest)
-    events.write("finished", global_step=global_step, steps=reporter.steps if reporter else 0)
+        print(model.evaluate(test, return_dict=True, verbose=0), flush=True)
+    if args.export and is_keras_3:
+        os.makedirs(args.export, exist_ok=True)
+        model.save(os.path.join(args.export, "model.keras"))
+    elif args.export:
+        model.save(args.export, save_format="tf")
 
 
 if __name__ == "__main__":
-    workload.run(main, NAME)
+    main()

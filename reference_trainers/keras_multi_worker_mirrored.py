@@ -1,158 +1,193 @@
 """N synchronous workers: MultiWorkerMirroredStrategy with Keras Model.fit.
 
-Implements https://www.tensorflow.org/tutorials/distribute/multi_worker_with_keras. A task reads its
-role from TF_CONFIG. The global batch is the batch of a worker times the number of workers. Every
-worker saves, the chief to the real path and the others to a temporary path that is removed.
-BackupAndRestore resumes an interrupted run. Without TF_CONFIG the cluster has one worker.
+Implements https://www.tensorflow.org/tutorials/distribute/multi_worker_with_keras, but the
+checkpoint includes the optimizer, and a restarted run continues with the data that it has not seen.
+Start each worker with its own index:
 
-With --preemption (save_before_preemption) BackupAndRestore saves when a worker gets SIGTERM, and no
-longer at the end of each epoch. All workers save at the same step and end with exit code 42. When
-restarted, they resume at the next step. Keras supports that on Google's platforms only. Elsewhere
-Keras does not report it, and this program ends with exit code 77.
+    TF_CONFIG='{"cluster": {"worker": ["host1:2222", "host2:2222"]},
+                "task": {"type": "worker", "index": 0}}' \
+        python keras_multi_worker_mirrored.py --model-dir /shared/model
 """
 
-import contextlib
+import argparse
 import os
-import signal
-import sys
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
+import numpy as np
 import tensorflow as tf
 
-from reference_trainers import (
-    BY_NAME,
-    keras_checkpoints,
-    keras_events,
-    keras_support,
-    multi_worker,
-    roles,
-    workload,
-)
-from reference_trainers.events import EventWriter
+FLAGS = argparse.ArgumentParser(usage="%(prog)s [flags] (see --help)")
+FLAGS.add_argument("--model-dir", default="", help="checkpoints; a restarted run resumes")
+FLAGS.add_argument("--data", default="~/.keras/datasets/mnist.npz", help="as Keras' mnist.npz")
+FLAGS.add_argument("--epochs", type=int, default=3)
+FLAGS.add_argument("--steps-per-epoch", type=int, default=70)
+FLAGS.add_argument("--batch-size", type=int, default=64, help="examples of a replica in a step")
+FLAGS.add_argument("--seed", type=int, default=1)
+FLAGS.add_argument("--optimizer", choices=("sgd", "momentum", "adam"), default="sgd")
+FLAGS.add_argument("--learning-rate", type=float, default=0.001)
+FLAGS.add_argument("--backend", choices=("auto", "ring", "nccl"), default="auto")
+FLAGS.add_argument("--evaluate", action="store_true", help="after each epoch, and at the end")
+FLAGS.add_argument("--save-every", type=int, default=0, help="steps between saves in an epoch")
+FLAGS.add_argument("--export", default="", help="directory for the trained model")
+FLAGS.add_argument("--restore", default="", help="begin with this checkpoint's weights and slots")
 
-NAME = "keras_multi_worker_mirrored"
+
+def read_role():
+    """Return the resolver of TF_CONFIG, and whether this worker is the chief."""
+    try:  # a wrong TF_CONFIG may make all workers wait for ever
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        jobs = resolver.cluster_spec().as_dict()
+        if jobs:
+            resolver.cluster_spec().task_address(resolver.task_type, resolver.task_id)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        FLAGS.error(f"TF_CONFIG has no cluster with this task: {error!r}")
+    if not {"chief", "worker"}.issuperset(jobs):
+        FLAGS.error(f"TF_CONFIG: the jobs are chief and worker, not {sorted(jobs)}")
+    first = "chief" if "chief" in jobs else "worker"
+    return resolver, not jobs or (resolver.task_type, resolver.task_id) == (first, 0)
+
+
+def load_mnist(path):
+    """Return images uint8 [n, 28, 28] and labels [n], of the training set and of the test set."""
+    try:
+        with np.load(os.path.expanduser(path)) as file:
+            return [file[name] for name in ("x_train", "y_train", "x_test", "y_test")]
+    except (OSError, ValueError, KeyError) as error:
+        FLAGS.error(f"--data: {path} is no mnist.npz: {error}")
+
+
+class Start(tf.keras.callbacks.Callback):
+    """The steps that were made before training begins; comes after BackupAndRestore."""
+
+    def __init__(self, optimizer):
+        super().__init__()
+        self.optimizer, self.steps = optimizer, 0
+
+    def on_train_begin(self, logs=None):  # noqa: ARG002 (Keras' signature)
+        self.steps = int(self.optimizer.iterations.numpy())
+
+
+def training_rows(examples, args, batch, start):
+    """Return endless batches of rows, int64 [batch], that begin at the Start of training.
+
+    The first batch is read after it is known, because `fit` restores once it has got the data.
+    """
+
+    def shuffled(number):
+        return np.random.default_rng([args.seed, number]).permutation(examples)
+
+    def of_epoch(number):
+        order = tf.ensure_shape(tf.numpy_function(shuffled, [number], tf.int64), [examples])
+        rows = tf.data.Dataset.from_tensor_slices(order)
+        return rows.repeat().take(args.steps_per_epoch * batch)
+
+    def after(steps):
+        rows = tf.data.Dataset.range(steps // args.steps_per_epoch, tf.int64.max).flat_map(of_epoch)
+        return rows.skip(steps % args.steps_per_epoch * batch)
+
+    def steps_made(_):
+        return tf.numpy_function(lambda: np.int64(start.steps), [], tf.int64)
+
+    rows = tf.data.Dataset.range(1).map(steps_made).flat_map(after)
+    return rows.batch(batch).repeat()  # a finite batch costs an all-reduce
+
+
+def scaled(images, labels):
+    return tf.cast(images, tf.float32) / 255, labels
+
+
+def training_batches(rows, images, labels):
+    """Return batches of images, float32 [batch, 28, 28] from 0 to 1, and labels of these rows."""
+    images, labels = tf.constant(images), tf.constant(labels)
+    return rows.map(lambda row: scaled(tf.gather(images, row), tf.gather(labels, row)))
+
+
+def build_model():
+    layers = tf.keras.layers
+    image = [tf.keras.Input(shape=(28, 28)), layers.Reshape((28, 28, 1))]
+    features = [layers.Conv2D(32, 3, activation="relu"), layers.Flatten()]
+    classes = [layers.Dense(128, activation="relu"), layers.Dense(10)]
+    return tf.keras.Sequential(image + features + classes)
+
+
+def restore(checkpoint, path):
+    try:
+        checkpoint.restore(path).assert_existing_objects_matched()
+    except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:
+        FLAGS.error(f"{path} cannot be restored: {' '.join(str(error).split())}")
 
 
 def main():
-    args = workload.parser(NAME, __doc__, BY_NAME[NAME].flags).parse_args()
-    role = roles.role_from_tf_config()
-    events = EventWriter(role.task)
-    events.write(
-        "started", pid=os.getpid(), trainer=NAME, seed=args.seed, **keras_support.versions()
-    )
-    data = workload.load_data(args.data)
-    with multi_worker.reporting_lost_peers(events, role):
-        run(args, role, events, data)
-
-
-def run(args, role, events, data):
-    keras_support.logical_devices(args.devices)
+    args = FLAGS.parse_args()
+    resolver, is_chief = read_role()
+    x_train, y_train, x_test, y_test = load_mnist(args.data)
+    communication = tf.distribute.experimental.CommunicationImplementation[args.backend.upper()]
+    options = tf.distribute.experimental.CommunicationOptions(implementation=communication)
     # Starts the server and waits until every worker has joined. No TensorFlow op may run before.
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(
-        communication_options=tf.distribute.experimental.CommunicationOptions(
-            implementation=tf.distribute.experimental.CommunicationImplementation[
-                args.backend.upper()
-            ]
-        )
-    )
-    multi_worker.need_replicas(events, role, strategy, args.devices)
-    replicas = strategy.num_replicas_in_sync
-    multi_worker.report_joined(events, role, args.backend, replicas)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+    global_batch = args.batch_size * strategy.num_replicas_in_sync
     tf.keras.utils.set_random_seed(args.seed)
     with strategy.scope():
-        # Model building and compiling need to be within `strategy.scope()`.
-        model = keras_support.build_and_compile_cnn_model(args)
-        checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+        model = build_model()
+        rate, momentum = args.learning_rate, 0.9 if args.optimizer == "momentum" else 0.0
+        keras = tf.keras.optimizers
+        optimizer = keras.Adam(rate) if args.optimizer == "adam" else keras.SGD(rate, momentum)
+        optimizer.build(model.trainable_variables)  # so that a checkpoint restores its slots
+        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(optimizer=optimizer, loss=loss, metrics=["accuracy"])
+    is_keras_3 = hasattr(tf.keras, "ops")
+    checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+    if args.restore:
+        restore(checkpoint, args.restore)
 
-    keras_checkpoints.begin_with(args, events, model, model.optimizer)
-    start, callbacks = keras_checkpoints.Position(), []
-    if args.preemption and not args.model_dir:
-        raise workload.BadInput("--preemption: there is no --model-dir to save to")
+    callbacks = []
     if args.model_dir:
-        start = keras_checkpoints.resume(args, model, checkpoint, events)
-        callbacks.append(keras_checkpoints.backup_callback(args, events, start))
-    if args.preemption:
-        callbacks.append(NeedsNotice(events))
-    reporter = None
-    if events.enabled:
-        probe = keras_events.BatchProbe(model, args.audit_input)
-        reporter = keras_events.EventsCallback(events, args, probe)
-        callbacks.append(reporter)
-
-    global_batch = args.batch_size * replicas
-    test, test_steps = keras_support.test_dataset(data, global_batch)
-    test = multi_worker.sharded(test, args.autoshard)
-    train = keras_support.training_dataset(data, args, global_batch, start.epoch, start.step)
-    with reporting_preemption(events, model):
-        model.fit(
-            multi_worker.sharded(train, args.autoshard),
-            epochs=args.epochs,
-            steps_per_epoch=args.steps_per_epoch,
-            callbacks=callbacks,
-            validation_data=test if args.evaluate else None,
-            validation_steps=test_steps if args.evaluate else None,
-            verbose=2,
-        )
-
-    global_step = keras_support.iterations(model)
-    if reporter:
-        reporter.weights("final")
+        if last := tf.train.latest_checkpoint(os.path.join(args.model_dir, "ckpt")):
+            restore(checkpoint, last)  # of a run that has ended
+        # Restores the backup of a run that was interrupted. Keras 3 overwrites the last backup.
+        how = {"double_checkpoint": True} if is_keras_3 else {}
+        backup, often = os.path.join(args.model_dir, "backup"), args.save_every or "epoch"
+        callbacks += [tf.keras.callbacks.BackupAndRestore(backup, save_freq=often, **how)]
+    start = Start(model.optimizer)
+    rows = training_rows(len(x_train), args, global_batch, start)
+    test = tf.data.Dataset.from_tensor_slices((x_test, y_test)).batch(global_batch).map(scaled)
+    test_steps = -(-len(x_test) // global_batch)
+    model.fit(
+        training_batches(rows, x_train, y_train),
+        epochs=args.epochs,
+        steps_per_epoch=args.steps_per_epoch,
+        callbacks=[*callbacks, start],
+        validation_data=test if args.evaluate else None,
+        validation_steps=test_steps if args.evaluate else None,
+        verbose=2,
+    )
     if args.evaluate:
-        metrics = model.evaluate(test, steps=test_steps, return_dict=True, verbose=0)
-        events.write("evaluated", global_step=global_step, metrics=metrics)
+        print(model.evaluate(test, steps=test_steps, return_dict=True, verbose=0), flush=True)
+
+    def write(path, save):
+        """Save on every worker, since that may need a collective, but not to one path."""
+        directory, name = os.path.split(os.path.abspath(path))
+        temporary = os.path.join(directory, f"workertemp_{resolver.task_id}")
+        save(path if is_chief else os.path.join(temporary, name))
+        if not is_chief:
+            tf.io.gfile.rmtree(temporary)
+
+    def save_checkpoint(path):
+        tf.train.CheckpointManager(checkpoint, path, max_to_keep=1).save()
+
+    def save_model(path):
+        if is_keras_3:
+            os.makedirs(path, exist_ok=True)
+            model.save(os.path.join(path, "model.keras"))
+        else:
+            model.save(path, save_format="tf")
+
     if args.model_dir:
-        save_checkpoint(args, role, checkpoint, events, global_step)
+        write(os.path.join(args.model_dir, "ckpt"), save_checkpoint)
     if args.export:
-        export(args, role, model, events)
-    multi_worker.wait_for_all(strategy)
-    events.write("finished", global_step=global_step, steps=reporter.steps if reporter else 0)
-
-
-class NeedsNotice(tf.keras.callbacks.Callback):
-    """End the task with exit code 77 if the Backup placed before it ignores SIGTERM.
-
-    Keras does not report that, and training would continue to its end.
-    """
-
-    def __init__(self, events):
-        super().__init__()
-        self._events, self._before = events, signal.getsignal(signal.SIGTERM)
-
-    def on_train_begin(self, logs=None):  # noqa: ARG002 (Keras' signature)
-        if signal.getsignal(signal.SIGTERM) == self._before:
-            multi_worker.leave_unsupported(
-                self._events,
-                "BackupAndRestore does not listen for SIGTERM here: save_before_preemption of "
-                "Keras 2 and tf_keras is for Google's platforms only, Keras 3 does not have it",
-            )
-
-
-@contextlib.contextmanager
-def reporting_preemption(events, model):
-    """Write `preempted` when BackupAndRestore exits from `fit`, after its save."""
-    try:
-        yield
-    except SystemExit as leaving:
-        if leaving.code == workload.PREEMPTED:
-            events.write("preempted", global_step=keras_support.iterations(model))
-        raise
-
-
-def save_checkpoint(args, role, checkpoint, events, global_step):
-    directory = multi_worker.write_path(os.path.join(args.model_dir, "ckpt"), role)
-    manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=1)
-    keras_checkpoints.save_and_report(manager, events, global_step)
-    multi_worker.remove_temporary(directory, role)
-
-
-def export(args, role, model, events):
-    directory = multi_worker.write_path(args.export, role)
-    path = keras_checkpoints.save_model(model, directory)
-    digest = keras_checkpoints.exported_digest(path) if events.enabled else ""
-    multi_worker.remove_temporary(directory, role)
-    events.write("exported", path=path, kept=role.chief, digest=digest)
+        write(args.export, save_model)
+    # A last all-reduce, because the others take a worker that exits early for a failed one.
+    tf.function(lambda: strategy.reduce("SUM", strategy.run(tf.timestamp), None), autograph=False)()
 
 
 if __name__ == "__main__":
-    workload.run(main, NAME)
+    main()

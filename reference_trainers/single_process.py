@@ -1,75 +1,146 @@
 """One process, no strategy: the baseline for every distributed approach.
 
 Implements the first part of https://www.tensorflow.org/tutorials/distribute/multi_worker_with_keras
-("Model training on a single worker"): the document's CNN, data set and hyperparameters. Beyond the
-document: seeds, BackupAndRestore, a checkpoint that includes the optimizer, evaluation, export.
+("Model training on a single worker"), but a restarted run resumes, with the data that it has not
+seen.
 """
 
+import argparse
 import os
-import sys
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
+import numpy as np
 import tensorflow as tf
 
-from reference_trainers import (
-    keras_checkpoints,
-    keras_events,
-    keras_support,
-    workload,
-)
+FLAGS = argparse.ArgumentParser(usage="%(prog)s [flags] (see --help)")
+FLAGS.add_argument("--model-dir", default="", help="checkpoints; a restarted run resumes")
+FLAGS.add_argument("--data", default="~/.keras/datasets/mnist.npz", help="as Keras' mnist.npz")
+FLAGS.add_argument("--epochs", type=int, default=3)
+FLAGS.add_argument("--steps-per-epoch", type=int, default=70)
+FLAGS.add_argument("--batch-size", type=int, default=64, help="examples of a replica in a step")
+FLAGS.add_argument("--seed", type=int, default=1)
+FLAGS.add_argument("--optimizer", choices=("sgd", "momentum", "adam"), default="sgd")
+FLAGS.add_argument("--learning-rate", type=float, default=0.001)
+FLAGS.add_argument("--evaluate", action="store_true", help="after each epoch, and at the end")
+FLAGS.add_argument("--save-every", type=int, default=0, help="steps between saves in an epoch")
+FLAGS.add_argument("--export", default="", help="directory for the trained model")
+FLAGS.add_argument("--restore", default="", help="begin with this checkpoint's weights and slots")
 
-NAME = "single_process"
+
+def load_mnist(path):
+    """Return images uint8 [n, 28, 28] and labels [n], of the training set and of the test set."""
+    try:
+        with np.load(os.path.expanduser(path)) as file:
+            return [file[name] for name in ("x_train", "y_train", "x_test", "y_test")]
+    except (OSError, ValueError, KeyError) as error:
+        FLAGS.error(f"--data: {path} is no mnist.npz: {error}")
+
+
+class Start(tf.keras.callbacks.Callback):
+    """The steps that were made before training begins; comes after BackupAndRestore."""
+
+    def __init__(self, optimizer):
+        super().__init__()
+        self.optimizer, self.steps = optimizer, 0
+
+    def on_train_begin(self, logs=None):  # noqa: ARG002 (Keras' signature)
+        self.steps = int(self.optimizer.iterations.numpy())
+
+
+def training_rows(examples, args, batch, start):
+    """Return endless batches of rows, int64 [batch], that begin at the Start of training.
+
+    The first batch is read after it is known, because `fit` restores once it has got the data.
+    """
+
+    def shuffled(number):
+        return np.random.default_rng([args.seed, number]).permutation(examples)
+
+    def of_epoch(number):
+        order = tf.ensure_shape(tf.numpy_function(shuffled, [number], tf.int64), [examples])
+        rows = tf.data.Dataset.from_tensor_slices(order)
+        return rows.repeat().take(args.steps_per_epoch * batch)
+
+    def after(steps):
+        rows = tf.data.Dataset.range(steps // args.steps_per_epoch, tf.int64.max).flat_map(of_epoch)
+        return rows.skip(steps % args.steps_per_epoch * batch)
+
+    def steps_made(_):
+        return tf.numpy_function(lambda: np.int64(start.steps), [], tf.int64)
+
+    rows = tf.data.Dataset.range(1).map(steps_made).flat_map(after)
+    return rows.batch(batch).repeat()  # a finite batch costs an all-reduce
+
+
+def scaled(images, labels):
+    return tf.cast(images, tf.float32) / 255, labels
+
+
+def training_batches(rows, images, labels):
+    """Return batches of images, float32 [batch, 28, 28] from 0 to 1, and labels of these rows."""
+    images, labels = tf.constant(images), tf.constant(labels)
+    return rows.map(lambda row: scaled(tf.gather(images, row), tf.gather(labels, row)))
+
+
+def build_model():
+    layers = tf.keras.layers
+    image = [tf.keras.Input(shape=(28, 28)), layers.Reshape((28, 28, 1))]
+    features = [layers.Conv2D(32, 3, activation="relu"), layers.Flatten()]
+    classes = [layers.Dense(128, activation="relu"), layers.Dense(10)]
+    return tf.keras.Sequential(image + features + classes)
+
+
+def restore(checkpoint, path):
+    try:
+        checkpoint.restore(path).assert_existing_objects_matched()
+    except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:
+        FLAGS.error(f"{path} cannot be restored: {' '.join(str(error).split())}")
 
 
 def main():
-    args, events, data = keras_support.begin(NAME, __doc__)
+    args = FLAGS.parse_args()
+    x_train, y_train, x_test, y_test = load_mnist(args.data)
     tf.keras.utils.set_random_seed(args.seed)
-    events.write("joined", cluster={}, workers=1, chief=True, backend="none", replicas=1)
-
-    model = keras_support.build_and_compile_cnn_model(args)
-    if args.initial_weights:
-        keras_support.copy_weights(args.initial_weights, model)
+    model = build_model()
+    rate, momentum = args.learning_rate, 0.9 if args.optimizer == "momentum" else 0.0
+    keras = tf.keras.optimizers
+    optimizer = keras.Adam(rate) if args.optimizer == "adam" else keras.SGD(rate, momentum)
+    optimizer.build(model.trainable_variables)  # so that a checkpoint restores its slots
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(optimizer=optimizer, loss=loss, metrics=["accuracy"])
+    is_keras_3 = hasattr(tf.keras, "ops")
     checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
-    keras_checkpoints.begin_with(args, events, model, model.optimizer)
-    start, callbacks = keras_checkpoints.Position(), []
-    if args.model_dir:
-        start = keras_checkpoints.resume(args, model, checkpoint, events)
-        callbacks.append(keras_checkpoints.backup_callback(args, events, start))
-    reporter = None
-    if events.enabled:
-        probe = keras_events.BatchProbe(model, args.audit_input)
-        reporter = keras_events.EventsCallback(events, args, probe)
-        callbacks.append(reporter)
+    if args.restore:
+        restore(checkpoint, args.restore)
 
-    test, test_steps = keras_support.test_dataset(data, args.batch_size)
+    directory, callbacks = os.path.join(args.model_dir, "ckpt"), []
+    if args.model_dir:
+        if last := tf.train.latest_checkpoint(directory):
+            restore(checkpoint, last)  # of a run that has ended
+        # Restores the backup of a run that was interrupted. Keras 3 overwrites the last backup.
+        how = {"double_checkpoint": True} if is_keras_3 else {}
+        backup, often = os.path.join(args.model_dir, "backup"), args.save_every or "epoch"
+        callbacks += [tf.keras.callbacks.BackupAndRestore(backup, save_freq=often, **how)]
+    start = Start(model.optimizer)
+    rows = training_rows(len(x_train), args, args.batch_size, start)
+    test = tf.data.Dataset.from_tensor_slices((x_test, y_test)).batch(args.batch_size).map(scaled)
     model.fit(
-        keras_support.training_dataset(data, args, args.batch_size, start.epoch, start.step),
+        training_batches(rows, x_train, y_train),
         epochs=args.epochs,
         steps_per_epoch=args.steps_per_epoch,
-        callbacks=callbacks,
+        callbacks=[*callbacks, start],
         validation_data=test if args.evaluate else None,
-        validation_steps=test_steps if args.evaluate else None,
         verbose=2,
     )
-
-    global_step = keras_support.iterations(model)
-    if reporter:
-        reporter.weights("final")
     if args.evaluate:
-        metrics = model.evaluate(test, steps=test_steps, return_dict=True, verbose=0)
-        events.write("evaluated", global_step=global_step, metrics=metrics)
+        print(model.evaluate(test, return_dict=True, verbose=0), flush=True)
     if args.model_dir:
-        manager = tf.train.CheckpointManager(
-            checkpoint, os.path.join(args.model_dir, "ckpt"), max_to_keep=1
-        )
-        keras_checkpoints.save_and_report(manager, events, global_step)
-    if args.export:
-        path = keras_checkpoints.save_model(model, args.export)
-        digest = keras_checkpoints.exported_digest(path) if events.enabled else ""
-        events.write("exported", path=path, kept=True, digest=digest)
-    events.write("finished", global_step=global_step, steps=reporter.steps if reporter else 0)
+        tf.train.CheckpointManager(checkpoint, directory, max_to_keep=1).save()
+    if args.export and is_keras_3:
+        os.makedirs(args.export, exist_ok=True)
+        model.save(os.path.join(args.export, "model.keras"))
+    elif args.export:
+        model.save(args.export, save_format="tf")
 
 
 if __name__ == "__main__":
-    workload.run(main, NAME)
+    main()

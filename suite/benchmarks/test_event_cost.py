@@ -8,12 +8,14 @@ processes.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
 import numpy as np
 import pytest
 
+from reference_trainers import OBSERVER_FLAGS
 from suite.harness.core.history import Run
 from suite.harness.metrics.bootstrap import mean_ratio
 from suite.harness.scenarios import base, small_programs
@@ -35,9 +37,14 @@ def pair(launch: Launch, number: int) -> tuple[Run, Run]:
     work = base.work(launch, model=trainer.model or None, **size)
     turns = launch.directory / f"turns-{number}"
     how = {**work, "program": trainer.program, "stretch": steps, "turns": turns}
+    if trainer.plain:  # the observer reports for it, and takes these flags
+        how = {name: value for name, value in how.items() if name not in OBSERVER_FLAGS}
     reporting, silent = (
-        launch(timed, workers=1, flags={**how, "silent": quiet, "first": first})
-        for quiet, first in ((False, number % 2 == 0), (True, number % 2 == 1))
+        launch(row, workers=1, flags={**how, "silent": quiet, "first": first})
+        for row, quiet, first in (
+            (replace(timed, plain=trainer.plain), False, number % 2 == 0),
+            (timed, True, number % 2 == 1),
+        )
     )
     with reporting, silent:
         reporting.start()

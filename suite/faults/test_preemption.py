@@ -18,7 +18,7 @@ def test_preemption_saves_and_resumes(outcome, record):
 
 
 @pytest.mark.claim("mwms/backup-preemption")
-@pytest.mark.cases(flags=("preemption",), fit=True)
+@pytest.mark.cases(families=("mwms",), fit=True)
 @scenario(small_programs.preempted_where_keras_heeds_it)
 def test_fit_saves_on_sigterm_where_keras_handles_it(outcome):
     restart.leaves_after_saving(outcome.run)

@@ -589,6 +589,20 @@ def test_a_lost_peer_is_reported(programs: Programs):
     assert lost["error"] == "UnavailableError: Socket closed"
 
 
+def test_a_peer_that_is_lost_at_the_end_is_no_failed_hook(programs: Programs):
+    """The last weights cannot be read, but the program has ended well."""
+    body = """
+        class UnavailableError(Exception): pass
+        def gone():
+            raise UnavailableError("Socket closed")
+        step(1)
+        weight.numpy = gone
+    """
+    assert train(programs, body).returncode == 0
+    assert not programs.of("hook_failed")
+    assert [e["steps"] for e in programs.of("finished")] == [1]
+
+
 def test_a_lost_peer_is_reported_by_a_program_that_exits_at_once(programs: Programs):
     body = """
         import os

@@ -597,6 +597,23 @@ def test_program_that_makes_all_steps_has_ignored_sigterm(steps: int, ignored: b
         restart.signal_ends_in_time(run, whole, 30.0)
 
 
+@pytest.mark.parametrize(
+    ("observed", "last", "enough"), [(True, 600, True), (False, 600, False), (True, 599, False)]
+)
+def test_observed_asynchronous_worker_need_not_see_the_last_step(
+    observed: bool, last: int, enough: bool
+):
+    ends = [
+        ("worker/0", "finished", {"global_step": last}),
+        ("worker/1", "finished", {"global_step": 599}),
+    ]
+    run = history(*ends, *((task, "exited", {"code": 0}) for task, *_ in ends))
+    row = replace(BY_NAME["supervisor_parameter_server"], observed=observed)
+    run = replace(run, trainer=row, flags={"epochs": 1, "steps-per-epoch": 600})
+    with contextlib.nullcontext() if enough else pytest.raises(CheckFailed, match="599"):
+        accounting.finishes_requested_steps(run)
+
+
 def test_flags_that_only_the_suite_needs_go_to_the_observer():
     plain = BY_NAME["custom_loop_multi_worker_mirrored"]
     plan = plan_of(plain, model="mlp", order="document", epochs=3, **{"audit-input": True})
@@ -605,5 +622,7 @@ def test_flags_that_only_the_suite_needs_go_to_the_observer():
     own = ["--task", "worker/1", "--audit-input", "--model", "mlp", "--order", "document"]
     assert sorted(arguments[:place]) == sorted(own)
     assert arguments[place + 1 :] == ["--epochs", "3"]
+    fit = plan_of(BY_NAME["keras_multi_worker_mirrored"], epochs=3).arguments("worker/1")
+    assert fit[2] == "--probe"  # Model.fit does not yield the loss of a step
     launch: Any = SimpleNamespace(case=SimpleNamespace(trainer=plain))
     assert not base.program(launch, "autoshard_file").plain  # it writes its own events

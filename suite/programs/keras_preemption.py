@@ -1,4 +1,4 @@
-"""Run keras_multi_worker_mirrored where Keras assumes that its platform gives preemption notices.
+"""Run preemptible_fit where Keras assumes that its platform gives preemption notices.
 
 For mwms/backup-preemption. Keras queries Google Cloud's metadata server, and takes any response for
 yes. TensorFlow takes only a successful response for yes, and otherwise listens for SIGTERM. So the
@@ -11,8 +11,11 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from reference_trainers import keras_multi_worker_mirrored, workload
+import preemptible_fit
+
+from reference_trainers import workload
 
 
 class NotFound(http.server.BaseHTTPRequestHandler):
@@ -30,7 +33,7 @@ def main():
     threading.Thread(target=server.serve_forever, daemon=True).start()
     os.environ["GCE_METADATA_IP"] = "127.0.0.1:%d" % server.server_port
     os.environ["no_proxy"] = "127.0.0.1"
-    keras_multi_worker_mirrored.main()
+    preemptible_fit.main()
 
 
 if __name__ == "__main__":

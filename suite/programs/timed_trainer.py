@@ -19,7 +19,6 @@ import wrapped
 from turns import Turns
 
 from reference_trainers import supervisor_support
-from reference_trainers.events import EventWriter
 
 
 class Stretches(object):
@@ -92,12 +91,12 @@ def main():
     parser.add_argument("--silent", action="store_true", help="without events")
     args, rest = parser.parse_known_args()
     if "--job_name=ps" not in rest:
-        events = EventWriter()
+        events = wrapped.event_writer()
         stretches = Stretches(events, not args.silent, Turns(args.turns, args.first))
         time_keras(stretches)
         time_supervisor(stretches, args.stretch)
     if args.silent:
-        del os.environ["TRAINER_EVENTS"]
+        del os.environ["TRAINER_EVENTS"]  # after `events` has read it
     wrapped.run(args.program, rest)
 
 

@@ -22,6 +22,7 @@ from suite.harness.core.history import Event, Run
 from suite.harness.core.paths import remains
 
 SAVED = ("checkpoint_saved", "exported")
+BACKUP = "backup"  # directory of Keras' BackupAndRestore
 
 
 def chief(run: Run) -> str:
@@ -187,10 +188,14 @@ def _evaluates_same(run: Run, then: Run, how: str) -> None:
 
 @check
 def every_epoch_is_saved(run: Run) -> None:
-    """Require one checkpoint for each epoch, named after it, and that all of them remain."""
+    """Require one checkpoint for each epoch, named after it, and that all of them remain.
+
+    Backups for a restart are left out.
+    """
     task = chief(run)
     epochs = [e["epoch"] for e in some("epoch", run.of("epoch", task))]
     paths = [Path(e["path"]) for e in run.of("checkpoint_saved", task)]
+    paths = [path for path in paths if BACKUP not in path.parts]
     names = [path.name.split(".")[0] for path in paths]
     equal("checkpoints", names, [f"ckpt_{epoch}" for epoch in epochs])
     gone = [path.name for path in paths if not remains(str(path))]

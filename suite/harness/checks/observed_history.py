@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from suite.harness.checks.assertions import check, close, equal, flag_value, require, some, weights
+from suite.harness.checks.checkpoints import BACKUP
 from suite.harness.core.history import Event, Run
-
-BACKUP = "backup"  # directory of Keras' BackupAndRestore, whose saves the trainers do not report
 
 
 def _hooks_work(run: Run) -> None:

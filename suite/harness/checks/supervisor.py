@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from suite.harness.checks.accounting import last_step
 from suite.harness.checks.assertions import (
     check,
     equal,
@@ -59,7 +60,7 @@ def stops_at_the_limit(run: Run) -> None:
         steps = [e["global_step"] for e in run.of("step", task)]
         beyond = [step for step in steps[:-1] if step >= limit]
         require(not beyond, f"{task} went on after it had seen step {beyond[:1]} of {limit}")
-        end = only(f"`finished` of {task}", run.of("finished", task))["global_step"]
+        end = last_step(run, task)
         require(end >= limit, f"{task} stopped at global step {end} of {limit}")
 
 

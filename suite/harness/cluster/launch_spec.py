@@ -90,6 +90,7 @@ class Plan:
         of_observer = {}
         if self.trainer.plain:
             of_observer = {name: given.pop(name) for name in OBSERVER_FLAGS if name in given}
+            of_observer["probe"] = self.trainer.fit
         if self.trainer.arguments is None:
             own = as_flags(given)
         else:

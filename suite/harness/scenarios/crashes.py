@@ -7,7 +7,6 @@ import signal
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from reference_trainers import Trainer
 from suite.harness.cluster.cluster import Cluster
 from suite.harness.core.errors import NotExamined
 from suite.harness.core.history import Event, Run
@@ -95,16 +94,14 @@ interrupted_while_saving.means = lambda case: case.keras == "keras3"  # type: ig
 def preempted(launch: Launch) -> Compared:
     """Send SIGTERM to a worker within an epoch. Restart all tasks after all have exited.
 
-    A custom loop that does so is another program than the trainer of its document.
+    A program that does so is another than the trainer of its document.
     """
-    row = launch.case.trainer
-    return preemption(
-        launch, row if row.fit else program(launch, "preemptible_loop", flags=row.flags)
-    )
+    return preemption(launch, "preemptible_fit" if launch.case.trainer.fit else "preemptible_loop")
 
 
-def preemption(launch: Launch, trainer: Trainer) -> Compared:
+def preemption(launch: Launch, name: str) -> Compared:
     """Run `preempted` with that program; the reference is the case's own trainer."""
+    trainer = program(launch, name, flags=(*launch.case.trainer.flags, "preemption"))
     flags = work_in_epochs(launch, order="by-epoch", preemption=True)
     with launch(trainer, flags=flags, model_dir=launch.directory / INTERRUPTED) as cluster:
         target = cluster.workers[-1]

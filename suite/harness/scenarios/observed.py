@@ -13,15 +13,18 @@ from suite.harness.core.outcomes import Compared, Continued
 from suite.harness.scenarios import fault_free
 from suite.harness.scenarios.base import Launch, complete, program, work
 
-# Flags of suite/programs/preemptible_loop.py.
-FLAGS = ("backend", "devices", "model", "precision", "order", "optimizer", "learning-rate")
+# Flags of suite/programs/preemptible_loop.py and preemptible_fit.py.
+OF_LOOP = ("backend", "devices", "model", "precision", "order", "optimizer", "learning-rate")
+OF_FIT = (*OF_LOOP, "evaluate", "export", "save-every")
 
 
 def reporting(launch: Launch) -> Trainer:
     """Return the case's trainer, or in place of a plain one a program that reports the same."""
     row = launch.case.trainer
-    own = tuple(flag for flag in FLAGS if flag in row.flags)
-    return program(launch, "preemptible_loop", flags=own) if row.plain else row
+    if not row.plain:
+        return row
+    name, known = ("preemptible_fit", OF_FIT) if row.fit else ("preemptible_loop", OF_LOOP)
+    return program(launch, name, flags=tuple(flag for flag in known if flag in row.flags))
 
 
 def healthy(launch: Launch) -> Compared:

@@ -155,9 +155,7 @@ def _packed(launch: Launch, options_by: str) -> Run:
 
 def preempted_where_keras_heeds_it(launch: Launch) -> Compared:
     """Run `preempted` with `fit`, on a platform that Keras takes for one that gives notice."""
-    name = "keras_preemption"
-    trainer = replace(launch.case.trainer, name=name, path=str(PROGRAMS / f"{name}.py"))
-    return preemption(launch, trainer)
+    return preemption(launch, "keras_preemption")
 
 
 def local_server(launch: Launch) -> Run:

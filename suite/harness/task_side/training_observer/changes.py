@@ -1,7 +1,8 @@
 """Changes to a plain reference trainer that only the suite needs, such as another model.
 
 They are made after the trainer was imported, before its `main` runs. A trainer has the functions
-`build_model()` and `training_rows(examples, args, batch, epoch, step)`.
+`build_model()` and `training_rows(examples, args, batch, ...)`, and, if it trains with Model.fit,
+`training_batches(rows, images, labels)`.
 """
 
 import os
@@ -11,7 +12,7 @@ from reference_trainers import OBSERVER_FLAGS
 
 from .hooks import loaded
 
-MODEL, ROWS = "build_model", "training_rows"
+MODEL, ROWS, BATCHES = "build_model", "training_rows", "training_batches"
 # What --jit names -> the tf.functions of a trainer that XLA compiles.
 COMPILED = {"none": (), "gradients": ("gradients_of",), "step": ("train_step",)}
 UNSUPPORTED = 77  # exit code
@@ -24,10 +25,12 @@ class Changes(object):
         self._options = options
         self.devices = getattr(options, "devices", None)
         flags = [name for name, (kind, _) in OBSERVER_FLAGS.items() if kind is not bool]
-        self.made = not any(map(self._of, flags))
+        self.made = not any(map(self._of, [*flags, "probe"]))
+        self.probe = None  # see keras_events.BatchProbe
+        self._own = []  # what it found of the last step
 
     def _of(self, name):
-        return getattr(self._options, name, None) or ""
+        return getattr(self._options, name.replace("-", "_"), None) or ""
 
     def make(self, namespace):
         """Change the program with this namespace, if it is a trainer."""
@@ -37,6 +40,10 @@ class Changes(object):
         tf = loaded("tensorflow")
         if self._of("model") or self._of("precision"):
             namespace[MODEL] = self._build_model
+        if self._of("initial-weights"):
+            namespace[MODEL] = with_weights(namespace[MODEL], self._of("initial-weights"))
+        if self._of("audit-input") and BATCHES in namespace:
+            namespace[BATCHES] = with_rows(tf, namespace[BATCHES])
         if self._of("order") == "document":
             namespace[ROWS] = rows_as_documented
         if self.devices and self.devices > 1:
@@ -54,6 +61,32 @@ class Changes(object):
         return keras_support.build_cnn_model(
             types.SimpleNamespace(model=model, precision=precision)
         )
+
+    def add_probe(self, model):
+        """Let Model.fit of this model yield the loss and the examples of each step."""
+        if self._of("probe") and self.probe is None:
+            from reference_trainers import keras_events
+
+            self.probe = keras_events.BatchProbe(model, bool(self._of("audit-input")))
+            self.probe.on_step = self._keep
+
+    def _keep(self, own):
+        self._own = own
+
+    def last_step(self):
+        """Return loss and examples of the last step of Model.fit, as a function to call later."""
+        from reference_trainers import keras_events
+
+        own, times = self._own, self.probe.times if self.probe else 1
+        return lambda: keras_events.loss_and_examples(own, times)
+
+    def exported_digest(self, path):
+        """Return the digest of the weights in a saved model; "" unless that is asked for."""
+        if not self._of("probe"):
+            return ""
+        from reference_trainers import keras_checkpoints
+
+        return keras_checkpoints.exported_digest(path)
 
     def check_replicas(self, observer, workers, replicas):
         """End this process with exit code 77 if the strategy does not use all devices."""
@@ -78,7 +111,30 @@ def divide_processor(tf, devices):
         )
 
 
-def rows_as_documented(examples, args, batch, epoch, step):  # noqa: ARG001
+def with_weights(build, path):
+    """Return `build`, after which the model's weights are those of the file."""
+
+    def build_with_weights():
+        from reference_trainers import keras_support
+
+        model = build()
+        keras_support.copy_weights(path, model)
+        return model
+
+    return build_with_weights
+
+
+def with_rows(tf, batches):
+    """Return `batches`, which then also has the row of each example, int64 [batch]."""
+
+    def batches_with_rows(rows, images, labels):
+        both = tf.data.Dataset.zip((batches(rows, images, labels), rows))
+        return both.map(lambda batch, row: (*batch, row))
+
+    return batches_with_rows
+
+
+def rows_as_documented(examples, args, batch, *_):
     """Return endless batches of rows, int64 [batch], in an order that a restarted run repeats."""
     rows = loaded("tensorflow").data.Dataset.range(examples)
     return rows.shuffle(examples, args.seed).repeat().batch(batch)

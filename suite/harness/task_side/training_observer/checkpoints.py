@@ -50,7 +50,9 @@ def report_save(observer, call, path):
 
 def report_export(observer, path):
     if not observer.local.saves:
-        observer.write("exported", path=path_text(path), kept=None, digest="")
+        path = path_text(path)
+        digest = observer.changes.exported_digest(path)
+        observer.write("exported", path=path, kept=None, digest=digest)
 
 
 def path_text(path):

@@ -7,11 +7,12 @@ and would change how Keras treats the others.
 import contextlib
 
 
-def before_fit(observer, call):  # noqa: ARG001 (the signature of a hook)
+def before_fit(observer, call):
     observer.local.fits += 1
+    observer.changes.add_probe(call.args[0])
 
 
-def always_fit(observer, call):  # noqa: ARG001
+def always_fit(observer, call):  # noqa: ARG001 (the signature of a hook)
     observer.local.fits -= 1
 
 
@@ -64,7 +65,13 @@ def before_batch_end(observer, call):
 
 
 def after_batch_end(observer, call):  # noqa: ARG001
-    observer.report_steps()
+    probe = observer.changes.probe
+    if probe is None:
+        observer.report_steps()
+        return
+    observer.report_steps(observer.changes.last_step())
+    if observer.audits_input:
+        observer.write_input(probe.rows())
 
 
 def after_epoch_end(observer, call):

@@ -111,6 +111,10 @@ class Observer(object):
                 global_step=self.global_step - back,
             )
 
+    def write_input(self, ids):
+        """Write the ids of the examples of the last step."""
+        self.write("input", step=self.step, global_step=self.global_step, ids=ids)
+
     def report_epoch(self, number, metrics):
         """Write `epoch` with the steps since the last one, and the weights."""
         self.report_steps()
@@ -226,7 +230,9 @@ class Observer(object):
             elif isinstance(error, Exception):
                 self.report_peer_loss(error)
         except Exception as failure:
-            self.report_failure("end", failure)
+            # A program may end well although it has lost a peer, and with it its variables.
+            if not peer_errors.is_peer_loss(type(failure).__name__, str(failure)):
+                self.report_failure("end", failure)
         self._report_observing()
         if code == 0:
             self.write("finished", global_step=self.global_step, steps=self.step)

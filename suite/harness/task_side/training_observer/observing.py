@@ -9,6 +9,8 @@ from .changes import MODEL, Changes
 from .observer import Observer, started_fields
 from .writer import ClaimingWriter, ObserverWriter
 
+current = []  # the observer of this process, if there is one
+
 
 def run(args):
     """Run the program of a command line of observe.py, and return its exit code."""
@@ -43,6 +45,7 @@ def set_command(name, arguments, module):
 def start(events, name):
     """Start observing this process, and return the observer."""
     observer = Observer(events, name)
+    current.append(observer)
     if events.enabled:
         events.write("started", **started_fields(name))
         observer.install(table.HOOKS)

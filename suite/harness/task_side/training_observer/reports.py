@@ -17,12 +17,7 @@ def after_step(observer, call):
     losses = parts(loss)
     observer.report_steps(lambda: loss_and_examples(losses, sizes))
     if observer.audits_input and rows:
-        observer.write(
-            "input",
-            step=observer.step,
-            global_step=observer.global_step,
-            ids=[int(row) for part in rows for row in value(part)],
-        )
+        observer.write_input([int(row) for part in rows for row in value(part)])
 
 
 def parts(reported):
