@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from reference_trainers import Trainer
 from suite.harness.cluster.cluster import Cluster
 from suite.harness.core.errors import NotExamined
 from suite.harness.core.history import Event, Run
@@ -96,12 +97,13 @@ def preempted(launch: Launch) -> Compared:
 
     A program that does so is another than the trainer of its document.
     """
-    return preemption(launch, "preemptible_fit" if launch.case.trainer.fit else "preemptible_loop")
+    row = launch.case.trainer
+    name = "preemptible_fit" if row.fit else "preemptible_loop"
+    return preemption(launch, program(launch, name, flags=row.flags))
 
 
-def preemption(launch: Launch, name: str) -> Compared:
+def preemption(launch: Launch, trainer: Trainer) -> Compared:
     """Run `preempted` with that program; the reference is the case's own trainer."""
-    trainer = program(launch, name, flags=(*launch.case.trainer.flags, "preemption"))
     flags = work_in_epochs(launch, order="by-epoch", preemption=True)
     with launch(trainer, flags=flags, model_dir=launch.directory / INTERRUPTED) as cluster:
         target = cluster.workers[-1]

@@ -155,7 +155,8 @@ def _packed(launch: Launch, options_by: str) -> Run:
 
 def preempted_where_keras_heeds_it(launch: Launch) -> Compared:
     """Run `preempted` with `fit`, on a platform that Keras takes for one that gives notice."""
-    return preemption(launch, "keras_preemption")
+    flags = launch.case.trainer.flags
+    return preemption(launch, program(launch, "keras_preemption", flags=flags))
 
 
 def local_server(launch: Launch) -> Run:
