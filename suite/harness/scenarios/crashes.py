@@ -98,16 +98,20 @@ def preempted(launch: Launch) -> Compared:
     A program that does so is another than the trainer of its document.
     """
     row = launch.case.trainer
-    name = "preemptible_fit" if row.fit else "preemptible_loop"
-    return preemption(launch, program(launch, name, flags=row.flags))
+    if row.fit:
+        return preemption(launch, program(launch, "preemptible_fit", flags=row.flags), **NOTICED)
+    return preemption(launch, program(launch, "preemptible_loop", flags=row.flags))
 
 
-def preemption(launch: Launch, trainer: Trainer) -> Compared:
+NOTICED = {"preemption": True}  # flag of programs that train without a notice as well
+
+
+def preemption(launch: Launch, trainer: Trainer, **flags: bool) -> Compared:
     """Run `preempted` with that program; the reference is the case's own trainer."""
-    flags = work_in_epochs(launch, order="by-epoch", preemption=True)
-    with launch(trainer, flags=flags, model_dir=launch.directory / INTERRUPTED) as cluster:
+    given = work_in_epochs(launch, order="by-epoch", **flags)
+    with launch(trainer, flags=given, model_dir=launch.directory / INTERRUPTED) as cluster:
         target = cluster.workers[-1]
-        start_until(cluster, target, kill_at(flags))
+        start_until(cluster, target, kill_at(given))
         cluster.signal(target, signal.SIGTERM, fault="sigterm")
         cluster.let_go(target)
         end_of_peers(launch, cluster, list(cluster.workers))
