@@ -1,12 +1,10 @@
 """Checkpoints of the Keras trainers: backups, the last checkpoint, and whether they fit the model.
 
-Layout of a model directory: only BackupAndRestore uses backup/, a CheckpointManager uses ckpt/, and
-training_checkpoints/ has the weights after each epoch. TensorFlow restores a checkpoint of another
-model as far as names match and does not report the rest, so the shapes are compared before anything
-is restored or overwritten.
+Layout of a model directory: only BackupAndRestore uses backup/, and a CheckpointManager uses ckpt/.
+TensorFlow restores a checkpoint of another model as far as names match and does not report the
+rest, so the shapes are compared before anything is restored or overwritten.
 """
 
-import glob
 import json
 import os
 import shutil
@@ -17,7 +15,6 @@ import tensorflow as tf
 from reference_trainers import digests, keras_support
 from reference_trainers.workload import BadInput, timed
 
-EPOCHS_DIRECTORY = "training_checkpoints"
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 # Substrings that only names of weights contain: those of a Keras model's layers, and those of an
 # optimizer (of Keras or a custom one) that keeps the variables it trains (the shorter path counts).
@@ -158,14 +155,6 @@ def restore_whole(checkpoint, path, model, flag="--model-dir"):
     return seconds
 
 
-def begin_with(args, events, model, optimizer):
-    """If --restore is given, restore model and optimizer from it and write `restored`."""
-    if args.restore:
-        both = tf.train.Checkpoint(model=model, optimizer=optimizer)
-        seconds = restore_whole(both, args.restore, model, "--restore")
-        report_restored(events, args.restore, seconds, model, optimizer)
-
-
 def restore_and_report(args, checkpoint, events, model, optimizer=None, counter=None):
     """Restore the last checkpoint in --model-dir, if there is one, and write `restored`.
 
@@ -189,49 +178,6 @@ def save_and_report(manager, events, global_step):
     """Save with a CheckpointManager, and write `checkpoint_saved`."""
     path, seconds = timed(manager.save)
     events.write("checkpoint_saved", path=path, global_step=global_step, seconds=seconds)
-
-
-class EpochCheckpoints(tf.keras.callbacks.ModelCheckpoint):
-    """ModelCheckpoint of the weights after each epoch, `ckpt_{epoch}`, with an event for each.
-
-    A compiled model has its optimizer's state in the same file.
-    """
-
-    def __init__(self, model_dir, events):
-        # Keras 3 rejects any other suffix.
-        name = "ckpt_{epoch}" + (".weights.h5" if keras_support.is_keras_3() else "")
-        super().__init__(os.path.join(model_dir, EPOCHS_DIRECTORY, name), save_weights_only=True)
-        self._events = events
-
-    def on_epoch_end(self, epoch, logs=None):
-        _, seconds = timed(super().on_epoch_end, epoch, logs)
-        global_step = keras_support.iterations(self.model)
-        path = self.filepath.format(epoch=epoch + 1)
-        self._events.write("checkpoint_saved", path=path, global_step=global_step, seconds=seconds)
-
-
-def resume_from_epochs(args, model, events):
-    """Return the Position like `resume`, but restore the last checkpoint of EpochCheckpoints."""
-    model_directory(args.model_dir)
-    start = backup_position(os.path.join(args.model_dir, "backup"), args, model)
-    path = "" if start.backup else _latest_of_epochs(os.path.join(args.model_dir, EPOCHS_DIRECTORY))
-    if path:
-        if not keras_support.is_keras_3():
-            checked(path, model)
-        try:
-            _, seconds = timed(model.load_weights, path)
-        except (OSError, ValueError, KeyError) as error:
-            raise BadInput("--model-dir: %s cannot be restored: %s" % (path, error)) from error
-        report_restored(events, path, seconds, model)
-    return start
-
-
-def _latest_of_epochs(directory):
-    if not keras_support.is_keras_3():
-        return tf.train.latest_checkpoint(directory)
-    found = glob.glob(os.path.join(directory, "ckpt_*.weights.h5"))
-    # Compare by number instead of time: two epochs may end within the clock's resolution.
-    return max(found, key=lambda path: int(path.rsplit("_", 1)[1].split(".")[0]), default="")
 
 
 def resume(args, model, checkpoint, events):

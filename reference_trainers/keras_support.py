@@ -5,15 +5,13 @@ mnist_setup.py). Runs with Keras 2, tf_keras and Keras 3. Importing this module 
 TensorFlow's runtime, so a process may fork after it.
 """
 
-import os
 import platform
 import sys
 
 import numpy as np
 import tensorflow as tf
 
-from reference_trainers import BY_NAME, digests, workload
-from reference_trainers.events import EventWriter
+from reference_trainers import digests, workload
 
 
 def versions():
@@ -24,20 +22,6 @@ def versions():
         "keras": "%s %s" % (package, sys.modules[package].__version__),
         "python": platform.python_version(),
     }
-
-
-def begin(name, document):
-    """Parse flags, write `started` and load data in a single-process trainer.
-
-    Return (flags, events, data).
-    """
-    row = BY_NAME[name]
-    args = workload.parser(
-        name, document, row.flags, devices=row.devices, model=row.model, optimizer=row.optimizer
-    ).parse_args()
-    events = EventWriter()
-    events.write("started", pid=os.getpid(), trainer=name, seed=args.seed, **versions())
-    return args, events, workload.load_data(args.data)
 
 
 def is_keras_3():
@@ -204,11 +188,6 @@ def local_replicas(strategy):
 def iterations(model):
     """Return the number of updates that the optimizer of a compiled model has made."""
     return int(model.optimizer.iterations.numpy())
-
-
-def learning_rate(model):
-    """Return the learning rate of a compiled model's next step."""
-    return float(model.optimizer.learning_rate.numpy())
 
 
 def state(model, optimizer=None):

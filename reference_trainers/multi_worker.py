@@ -19,17 +19,6 @@ def leave_unsupported(events, reason):
     os._exit(workload.UNSUPPORTED)
 
 
-def need_replicas(events, role, strategy, devices):
-    """End with exit code 77 if the strategy does not use `devices` devices of each worker."""
-    wanted, found = devices * len(role.workers), strategy.num_replicas_in_sync
-    if found != wanted:
-        reason = (
-            "MultiWorkerMirroredStrategy has %d replicas of %d workers with %d devices each: "
-            "of CPUs it takes one a worker" % (found, len(role.workers), devices)
-        )
-        leave_unsupported(events, reason)
-
-
 def report_joined(events, role, backend, replicas):
     """Write `joined`: the cluster has formed, with the membership that this task sees."""
     events.write(
