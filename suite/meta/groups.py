@@ -292,7 +292,7 @@ GROUPS = (
     Group(
         "preempted",
         WORKERS,
-        lambda launch: crashes.preemption(launch, launch.case.trainer, **crashes.NOTICED),
+        lambda launch: crashes.preemption(launch, launch.case.trainer, **crashes.PREEMPTIBLE),
         ("leaves_after_saving", "final_weights_equal_uninterrupted"),
     ),
     Group("chief-lost", WORKERS, crashes.chief_lost, ("peers_fail_in_time",)),

@@ -99,11 +99,13 @@ def preempted(launch: Launch) -> Compared:
     """
     row = launch.case.trainer
     if row.fit:
-        return preemption(launch, program(launch, "preemptible_fit", flags=row.flags), **NOTICED)
+        return preemption(
+            launch, program(launch, "preemptible_fit", flags=row.flags), **PREEMPTIBLE
+        )
     return preemption(launch, program(launch, "preemptible_loop", flags=row.flags))
 
 
-NOTICED = {"preemption": True}  # flag of programs that train without a notice as well
+PREEMPTIBLE = {"preemption": True}  # flag of programs that otherwise heed no notice
 
 
 def preemption(launch: Launch, trainer: Trainer, **flags: bool) -> Compared:

@@ -25,7 +25,7 @@ from suite.harness.scenarios.base import (
     single,
     work,
 )
-from suite.harness.scenarios.crashes import NOTICED, preemption
+from suite.harness.scenarios.crashes import PREEMPTIBLE, preemption
 from suite.harness.scenarios.fault_free import (
     changed_plan,
     healthy,
@@ -156,7 +156,7 @@ def _packed(launch: Launch, options_by: str) -> Run:
 def preempted_where_keras_heeds_it(launch: Launch) -> Compared:
     """Run `preempted` with `fit`, on a platform that Keras takes for one that gives notice."""
     flags = launch.case.trainer.flags
-    return preemption(launch, program(launch, "keras_preemption", flags=flags), **NOTICED)
+    return preemption(launch, program(launch, "keras_preemption", flags=flags), **PREEMPTIBLE)
 
 
 def local_server(launch: Launch) -> Run:
