@@ -36,7 +36,7 @@ def load_mnist(path):
 
 
 class Start(tf.keras.callbacks.Callback):
-    """The steps that were made before training begins; comes after BackupAndRestore."""
+    """Keep the number of steps made before training begins; belongs after BackupAndRestore."""
 
     def __init__(self, optimizer):
         super().__init__()
@@ -47,9 +47,9 @@ class Start(tf.keras.callbacks.Callback):
 
 
 def training_rows(examples, args, batch, start):
-    """Return endless batches of rows, int64 [batch], that begin at the Start of training.
+    """Return endless batches of rows, int64 [batch], from the step at which training begins.
 
-    The first batch is read after it is known, because `fit` restores once it has got the data.
+    BackupAndRestore restores it after `fit` has got the data, so it is read with the first batch.
     """
 
     def shuffled(number):
