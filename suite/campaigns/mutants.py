@@ -195,7 +195,7 @@ MUTANTS = (
     Mutant(
         "saved_at_start_only",
         LOOP,
-        "a checkpoint is saved before the first step, and never again",
+        "each worker saves before its first step, keeps that, and never saves again",
         (
             (
                 "while epoch.numpy() < args.epochs:\n",
@@ -203,8 +203,8 @@ MUTANTS = (
             ),
             (SAVED + REMOVED, ""),
         ),
-        level=2,
-        test="test_latest_checkpoint_restores_and_training_continues",
+        level=1,
+        test="test_only_chief_checkpoints_remain",
     ),
     Mutant(
         "never_restored",
