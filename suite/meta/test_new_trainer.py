@@ -13,17 +13,34 @@ from suite.harness.tables import programs
 from suite.new_trainer import TRAINERS
 
 
-@pytest.mark.parametrize("approach", TRAINERS)
-def test_new_trainer_is_a_program_that_the_suite_can_describe(tmp_path: Path, approach: str):
-    path = tmp_path / "my_train.py"
-    assert main(["new", str(path), "--approach", approach]) == 0
-    names = ["my_train.py", "my_train.toml", "training_reports.py"]
+@pytest.mark.parametrize(("approach", "fit"), TRAINERS)
+def test_new_trainer_is_a_program_that_the_suite_can_describe(
+    tmp_path: Path, approach: str, fit: bool
+):
+    path, reference = tmp_path / "my_train.py", TRAINERS[approach, fit].name
+    assert main(["new", str(path), "--approach", approach, *["--fit"] * fit]) == 0
+    names = ["my_train.py", "my_train.toml", *["training_reports.py"] * (not fit)]
     assert sorted(file.name for file in tmp_path.iterdir()) == names
     row = programs.read(tmp_path / "my_train.toml").row
-    assert (row.like, row.level) == (TRAINERS[approach].name, "declared")
+    assert (row.like, row.level) == (reference, "declared")
     assert {"epochs", "steps-per-epoch", "model-dir", "seed"} <= set(row.flags)
     compile(path.read_text(), str(path), "exec")
-    assert TRAINERS[approach].name not in path.read_text()
+    assert f"{reference}.py" not in path.read_text()
+
+
+def test_file_that_cannot_be_written_is_one_line_and_leaves_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    path = tmp_path / "train.py"
+    path.with_suffix(".toml").symlink_to("missing/train.toml")
+    assert main(["new", str(path), "--approach", "single", "--fit"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["train.toml"]
+
+
+def test_approach_without_a_loop_needs_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["new", str(tmp_path / "train.py"), "--approach", "single"]) == 2
+    assert "add --fit" in capsys.readouterr().err
 
 
 def test_second_trainer_shares_the_module_of_reports(tmp_path: Path):
