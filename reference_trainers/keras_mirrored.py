@@ -38,14 +38,15 @@ def load_mnist(path):
 
 
 class Start(tf.keras.callbacks.Callback):
-    """Keep the number of steps made before training begins; belongs after BackupAndRestore."""
+    """Count the steps restored from now until training begins; belongs after BackupAndRestore."""
 
     def __init__(self, optimizer):
         super().__init__()
         self.optimizer, self.steps = optimizer, 0
+        self.first = int(optimizer.iterations.numpy())
 
     def on_train_begin(self, logs=None):  # noqa: ARG002 (Keras' signature)
-        self.steps = int(self.optimizer.iterations.numpy())
+        self.steps = int(self.optimizer.iterations.numpy()) - self.first
 
 
 def training_rows(examples, args, batch, start):
@@ -150,6 +151,7 @@ def main():
     if args.restore:
         checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
         restore(checkpoint, args.restore)
+    start = Start(model.optimizer)
 
     callbacks = [
         tf.keras.callbacks.LearningRateScheduler(lambda epoch: decay(epoch, args.learning_rate)),
@@ -171,7 +173,6 @@ def main():
             tf.keras.callbacks.BackupAndRestore(backup, save_freq=often, **how),
             tf.keras.callbacks.ModelCheckpoint(name, save_weights_only=True),
         ]
-    start = Start(model.optimizer)
     rows = training_rows(len(x_train), args, global_batch, start)
     test = tf.data.Dataset.from_tensor_slices((x_test, y_test)).batch(global_batch).map(scaled)
     model.fit(

@@ -36,14 +36,15 @@ def load_mnist(path):
 
 
 class Start(tf.keras.callbacks.Callback):
-    """Keep the number of steps made before training begins; belongs after BackupAndRestore."""
+    """Count the steps restored from now until training begins; belongs after BackupAndRestore."""
 
     def __init__(self, optimizer):
         super().__init__()
         self.optimizer, self.steps = optimizer, 0
+        self.first = int(optimizer.iterations.numpy())
 
     def on_train_begin(self, logs=None):  # noqa: ARG002 (Keras' signature)
-        self.steps = int(self.optimizer.iterations.numpy())
+        self.steps = int(self.optimizer.iterations.numpy()) - self.first
 
 
 def training_rows(examples, args, batch, start):
@@ -111,6 +112,7 @@ def main():
     checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
     if args.restore:
         restore(checkpoint, args.restore)
+    start = Start(model.optimizer)
 
     directory, callbacks = os.path.join(args.model_dir, "ckpt"), []
     if args.model_dir:
@@ -120,7 +122,6 @@ def main():
         how = {"double_checkpoint": True} if is_keras_3 else {}
         backup, often = os.path.join(args.model_dir, "backup"), args.save_every or "epoch"
         callbacks += [tf.keras.callbacks.BackupAndRestore(backup, save_freq=often, **how)]
-    start = Start(model.optimizer)
     rows = training_rows(len(x_train), args, args.batch_size, start)
     test = tf.data.Dataset.from_tensor_slices((x_test, y_test)).batch(args.batch_size).map(scaled)
     model.fit(
