@@ -86,7 +86,7 @@ def _keras_3_epoch(path, ending):
         return Position(path, int(json.load(file)["epoch"]), 0)
 
 
-def checked(path, model, flag="--model-dir"):
+def checked(path, model):
     """Return a reader of the checkpoint; raise BadInput if it is damaged or of another model."""
     try:
         reader = tf.train.load_checkpoint(path)
@@ -94,15 +94,15 @@ def checked(path, model, flag="--model-dir"):
         for name in shapes:
             reader.get_tensor(name)  # detects a truncated file before anything is restored
     except (tf.errors.OpError, ValueError, IndexError) as error:
-        raise BadInput("%s: the checkpoint %s is damaged: %s" % (flag, path, error)) from error
+        raise BadInput("--model-dir: the checkpoint %s is damaged: %s" % (path, error)) from error
     stored = sorted(
         tuple(shape) for name, shape in shapes.items() if any(part in name for part in OF_WEIGHTS)
     )
     own = sorted(whole_shapes(model))
     if stored != own:
         raise BadInput(
-            "%s: the checkpoint %s is of another model: it has weights of shapes %s, this model %s"
-            % (flag, path, stored, own)
+            "--model-dir: the checkpoint %s is of another model: it has weights of shapes %s, "
+            "this model %s" % (path, stored, own)
         )
     return reader
 
@@ -138,19 +138,19 @@ def last_written(directory):
     return next((path for path in reversed(paths) if os.path.exists(path + ".index")), "")
 
 
-def restore_whole(checkpoint, path, model, flag="--model-dir"):
+def restore_whole(checkpoint, path, model):
     """Restore all objects of `checkpoint`, and return the seconds that the restore took.
 
     Raise BadInput if the file is damaged or lacks some of the objects. The seconds exclude the
     check for damage.
     """
-    checked(path, model, flag)
+    checked(path, model)
     try:
         status, seconds = timed(checkpoint.restore, path)
         status.assert_existing_objects_matched()
     except (AssertionError, ValueError) as error:
         raise BadInput(
-            "%s: the checkpoint %s is of another model: %s" % (flag, path, error)
+            "--model-dir: the checkpoint %s is of another model: %s" % (path, error)
         ) from error
     return seconds
 

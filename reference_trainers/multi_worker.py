@@ -74,7 +74,7 @@ def reporting_lost_peers(events, role):
     try:
         yield
     except tf.errors.OpError as error:
-        lost = peer_errors.is_peer_loss(type(error).__name__, str(error))
+        lost = peer_errors.is_from_peer_loss(error)
         if lost and len(role.workers) > 1:
             events.write("peer_lost", error=workload.reason(error))
         raise

@@ -47,6 +47,11 @@ PEER_MESSAGES = (
 )
 
 
+def is_from_peer_loss(error):
+    """Return True if an exception means a lost peer."""
+    return is_peer_loss(type(error).__name__, str(error))
+
+
 def is_peer_loss(kind, message):
     """Return True if an error of that type (its class's name) and message means a lost peer."""
     if kind in PEER_TYPES:

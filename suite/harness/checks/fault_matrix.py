@@ -89,9 +89,8 @@ def no_premature_success(run: Run) -> None:
         if not by_itself or exited["code"] != 0 or (exited.task, exited.attempt) == target:
             continue
         done = run.of("finished", exited.task, exited.attempt)
-        if (
-            run.trainer.observed
-        ):  # of one that restores its last step and makes none, no step is seen
+        # Of an observed task that restores its last step and makes none, no step is seen.
+        if run.trainer.observed:
             done += [e for e in run.of("step", exited.task) if e.time_s < exited.time_s]
         steps = max((e["global_step"] for e in done), default=0)
         require(

@@ -238,6 +238,11 @@ def single(trainer: Trainer) -> Trainer:
     return replace(trainer, flags=flags, **alone)
 
 
+def preemptible(trainer: Trainer) -> str:
+    """Return the program that trains as this trainer does, reports itself and heeds a notice."""
+    return "preemptible_fit" if trainer.fit else "preemptible_loop"
+
+
 def program(launch: Launch, name: str, **changes: Any) -> Trainer:
     """Return the case's row with another program, which takes no optional trainer flags.
 

@@ -19,6 +19,7 @@ from suite.harness.scenarios.base import (
     endless_work,
     give_time,
     give_time_to_end,
+    preemptible,
     program,
     quiet_s,
     too_short,
@@ -98,11 +99,8 @@ def preempted(launch: Launch) -> Compared:
     A program that does so is another than the trainer of its document.
     """
     row = launch.case.trainer
-    if row.fit:
-        return preemption(
-            launch, program(launch, "preemptible_fit", flags=row.flags), **PREEMPTIBLE
-        )
-    return preemption(launch, program(launch, "preemptible_loop", flags=row.flags))
+    trainer = program(launch, preemptible(row), flags=row.flags)
+    return preemption(launch, trainer, **(PREEMPTIBLE if row.fit else {}))
 
 
 PREEMPTIBLE = {"preemption": True}  # flag of programs that otherwise heed no notice

@@ -11,7 +11,7 @@ from reference_trainers import Trainer
 from suite.harness.core.history import Run
 from suite.harness.core.outcomes import Compared, Continued
 from suite.harness.scenarios import fault_free
-from suite.harness.scenarios.base import Launch, complete, program, work
+from suite.harness.scenarios.base import Launch, complete, preemptible, program, work
 
 # Flags of suite/programs/preemptible_loop.py and preemptible_fit.py.
 OF_LOOP = ("backend", "devices", "model", "precision", "order", "optimizer", "learning-rate")
@@ -23,8 +23,9 @@ def reporting(launch: Launch) -> Trainer:
     row = launch.case.trainer
     if not row.plain:
         return row
-    name, known = ("preemptible_fit", OF_FIT) if row.fit else ("preemptible_loop", OF_LOOP)
-    return program(launch, name, flags=tuple(flag for flag in known if flag in row.flags))
+    known = OF_FIT if row.fit else OF_LOOP
+    own = tuple(flag for flag in known if flag in row.flags)
+    return program(launch, preemptible(row), flags=own)
 
 
 def healthy(launch: Launch) -> Compared:

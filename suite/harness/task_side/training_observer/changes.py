@@ -5,6 +5,7 @@ They are made after the trainer was imported, before its `main` runs. A trainer 
 `training_batches(rows, images, labels)`.
 """
 
+import functools
 import os
 import types
 
@@ -27,7 +28,7 @@ class Changes(object):
         flags = [name for name, (kind, _) in OBSERVER_FLAGS.items() if kind is not bool]
         self.made = not any(map(self._of, [*flags, "probe"]))
         self.probe = None  # see keras_events.BatchProbe
-        self._own = []  # what it found of the last step
+        self.last_step = None  # returns loss and examples of the last step of Model.fit
 
     def _of(self, name):
         return getattr(self._options, name.replace("-", "_"), None) or ""
@@ -68,17 +69,12 @@ class Changes(object):
             from reference_trainers import keras_events
 
             self.probe = keras_events.BatchProbe(model, bool(self._of("audit-input")))
-            self.probe.on_step = self._keep
+            numbers, times = keras_events.loss_and_examples, self.probe.times
 
-    def _keep(self, own):
-        self._own = own
+            def keep(own):
+                self.last_step = functools.partial(numbers, own, times)
 
-    def last_step(self):
-        """Return loss and examples of the last step of Model.fit, as a function to call later."""
-        from reference_trainers import keras_events
-
-        own, times = self._own, self.probe.times if self.probe else 1
-        return lambda: keras_events.loss_and_examples(own, times)
+            self.probe.on_step = keep
 
     def exported_digest(self, path):
         """Return the digest of the weights in a saved model; "" unless that is asked for."""

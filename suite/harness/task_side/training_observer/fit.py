@@ -69,7 +69,7 @@ def after_batch_end(observer, call):  # noqa: ARG001
     if probe is None:
         observer.report_steps()
         return
-    observer.report_steps(observer.changes.last_step())
+    observer.report_steps(observer.changes.last_step)
     if observer.audits_input:
         observer.write_input(probe.rows())
 

@@ -89,7 +89,7 @@ class Guarded(object):
             if getattr(error, "of_program", False):
                 raise  # suite/programs/faulty_trainer.py fails at an event
             # A lost peer is the program's to meet, at its next step.
-            if not peer_errors.is_peer_loss(type(error).__name__, str(error)):
+            if not peer_errors.is_from_peer_loss(error):
                 self.fail(error)
         finally:
             self.observer.local.is_inside = False

@@ -215,7 +215,7 @@ class Observer(object):
 
     def report_peer_loss(self, error):
         """Write `peer_lost` if this exception, which ends the program, means a lost peer."""
-        if error is not None and peer_errors.is_peer_loss(type(error).__name__, str(error)):
+        if error is not None and peer_errors.is_from_peer_loss(error):
             lines = [line.strip() for line in str(error).split("\n") if line.strip()] or [""]
             self.write("peer_lost", error="%s: %s" % (type(error).__name__, lines[0]))
 
@@ -231,7 +231,7 @@ class Observer(object):
                 self.report_peer_loss(error)
         except Exception as failure:
             # A program may end well although it has lost a peer, and with it its variables.
-            if not peer_errors.is_peer_loss(type(failure).__name__, str(failure)):
+            if not peer_errors.is_from_peer_loss(failure):
                 self.report_failure("end", failure)
         self._report_observing()
         if code == 0:
