@@ -73,6 +73,11 @@ class Trainer:
         )
 
     @property
+    def is_observed(self) -> bool:
+        """Return True if an observer writes the events; it sees less than the program itself."""
+        return self.observed or self.plain
+
+    @property
     def of_user(self) -> bool:
         """Return True for a program of a user, which takes arguments of its own."""
         return self.arguments is not None
@@ -87,7 +92,7 @@ class Trainer:
 # suite/harness/task_side/observe.py. All but the switches change the trainer, see changes.py there.
 OBSERVER_FLAGS = {
     "audit-input": (bool, "report the ids of the examples of each step"),
-    "probe": (bool, "report the losses of Model.fit, and the weights in an exported model"),
+    "probe": (bool, "report the losses of Model.fit, and the weights that are saved or exported"),
     "dump-weights": (bool, "save the weights next to the event file"),
     "model": (str, "train this model instead of the program's own"),
     "precision": (str, "what its layers compute in"),
@@ -297,6 +302,7 @@ TRAINERS: Tuple[Trainer, ...] = (
     ),
     Trainer(
         name="keras_parameter_server",
+        plain=True,
         document=DOCS + "/tutorials/distribute/parameter_server_training",
         api="tf.distribute.ParameterServerStrategy and Keras Model.fit",
         jobs=(("chief", 1), ("ps", 2), ("worker", 2)),
@@ -321,6 +327,7 @@ TRAINERS: Tuple[Trainer, ...] = (
     ),
     Trainer(
         name="coordinator_parameter_server",
+        plain=True,
         document=DOCS + "/tutorials/distribute/parameter_server_training",
         api="tf.distribute.ParameterServerStrategy and ClusterCoordinator in a loop of one's own",
         jobs=(("chief", 1), ("ps", 2), ("worker", 2)),

@@ -22,13 +22,19 @@ def digest(arrays):
     return total.hexdigest()
 
 
+def unwrapped(variable):
+    """Return the TensorFlow variable in one of Keras 3; other variables as they are."""
+    if type(variable).__module__.split(".")[0] == "keras":
+        return getattr(variable, "_value", variable)
+    return variable
+
+
 def copies_of(variable):
     """Return the TensorFlow variables that hold a variable's copies in this task.
 
     Of a DVariable, return its components on the devices of this client.
     """
-    if type(variable).__module__.split(".")[0] == "keras":
-        variable = getattr(variable, "_value", variable)  # Keras 3 wraps it
+    variable = unwrapped(variable)
     if hasattr(variable, "layout") and DTENSOR in sys.modules:
         return tuple(sys.modules[DTENSOR].unpack(variable.read_value()))
     return parts_of(variable)

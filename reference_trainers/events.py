@@ -73,7 +73,7 @@ SCHEMA = {
 }
 
 EXIT_BAD_INPUT = 2
-SOON_S = 0.05  # how late an event of `write_soon` may be
+SOON_S = 0.1  # how late an event of `write_soon` may be
 
 
 def nothing():
@@ -179,12 +179,11 @@ class EventWriter(object):
                     self._give_up("only %d of %d bytes were written" % (written, len(data)))
 
     def _line(self, event, time_s, fields, later):
-        fields = dict(fields, **later())
-        missing = [name for name in SCHEMA[event] if name not in fields]
+        record = {"event": event, "time_s": time_s, "task": self.task, "attempt": self.attempt}
+        record.update(fields, **later())
+        missing = [name for name in SCHEMA[event] if name not in record]
         if missing:
             raise KeyError("event %s lacks %s" % (event, ", ".join(missing)))
-        record = {"event": event, "time_s": time_s, "task": self.task, "attempt": self.attempt}
-        record.update(fields)
         return json.dumps(record) + "\n"
 
     def sibling(self, suffix):

@@ -98,23 +98,13 @@ def checked(path, model):
     stored = sorted(
         tuple(shape) for name, shape in shapes.items() if any(part in name for part in OF_WEIGHTS)
     )
-    own = sorted(whole_shapes(model))
+    own = sorted(tuple(variable.shape) for variable in model.trainable_variables)
     if stored != own:
         raise BadInput(
             "--model-dir: the checkpoint %s is of another model: it has weights of shapes %s, "
             "this model %s" % (path, stored, own)
         )
     return reader
-
-
-def whole_shapes(model):
-    """Return the shapes of the model's weights in a checkpoint, one per sharded variable."""
-    shapes = {}
-    for variable in model.trainable_variables:
-        container = getattr(variable, "_sharded_container", None)
-        whole = container() if container else variable
-        shapes[id(whole)] = tuple(whole.shape)
-    return shapes.values()
 
 
 def restore_latest(checkpoint, directory, model):
@@ -155,22 +145,21 @@ def restore_whole(checkpoint, path, model):
     return seconds
 
 
-def restore_and_report(args, checkpoint, events, model, optimizer=None, counter=None):
+def restore_and_report(args, checkpoint, events, model, optimizer=None):
     """Restore the last checkpoint in --model-dir, if there is one, and write `restored`.
 
-    `optimizer`: for a model that is not compiled. `counter`: counts steps, if the optimizer does
-    not.
+    `optimizer`: for a model that is not compiled.
     """
     path, seconds = restore_latest(checkpoint, os.path.join(args.model_dir, "ckpt"), model)
     if path:
-        report_restored(events, path, seconds, model, optimizer, counter)
+        report_restored(events, path, seconds, model, optimizer)
 
 
-def report_restored(events, path, seconds, model, optimizer=None, counter=None, **fields):
+def report_restored(events, path, seconds, model, optimizer=None, **fields):
     """Write `restored` with the current state; see `restore_and_report` for the arguments."""
     if events.enabled:
         state = keras_support.state(model, optimizer)
-        step = state["iterations"] if counter is None else int(counter.numpy())
+        step = state["iterations"]
         events.write("restored", path=path, global_step=step, seconds=seconds, **fields, **state)
 
 

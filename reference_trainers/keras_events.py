@@ -7,9 +7,6 @@ TRAINER_EVENTS is set.
 """
 # ruff: noqa: ARG002 (the hooks have Keras' signatures)
 
-import os
-import types
-
 import numpy as np
 import tensorflow as tf
 
@@ -153,10 +150,6 @@ class EventsCallback(tf.keras.callbacks.Callback):
             self._events.write("input", ids=self._probe.rows(), **where)
 
     def on_epoch_end(self, epoch, logs=None):
-        self.report_epoch(epoch, logs)
-        self.weights("epoch")
-
-    def report_epoch(self, epoch, logs):
         self._events.write(
             "epoch",
             epoch=epoch + 1,
@@ -164,6 +157,7 @@ class EventsCallback(tf.keras.callbacks.Callback):
             metrics={name: float(value) for name, value in (logs or {}).items()},
             global_step=self._global_step,
         )
+        self.weights("epoch")
 
     def weights(self, when):
         """Write `weights`, and return the model's state."""
@@ -180,35 +174,6 @@ class EventsCallback(tf.keras.callbacks.Callback):
 def report_step(events, own, where, times=1):
     """Write `step` once its numbers are available; for `own` and `times` see BatchProbe."""
     events.write_soon("step", later=lambda: loss_and_examples(own, times), **where)
-
-
-class EpochsCallback(EventsCallback):
-    """Write epoch and weights events, and `checkpoint_saved` for each backup, without step events.
-
-    It is for fit under ParameterServerStrategy, which rejects callbacks that receive batches. The
-    number of steps is the optimizer's count of updates. `weights` are written with each backup and
-    with the last epoch.
-    """
-
-    def __init__(self, events, args, backup):
-        """Take the backup callback, or None if nothing is saved."""
-        super().__init__(events, args, types.SimpleNamespace())
-        self._backup = backup
-
-    def on_epoch_end(self, epoch, logs=None):
-        iterations = keras_support.iterations(self.model)
-        self.steps += iterations - self._global_step
-        self._global_step = iterations
-        self.report_epoch(epoch, logs)
-        # This reads all weights from the servers, which takes several percent of a short epoch.
-        last = epoch + 1 == self.params["epochs"]
-        state = self.weights("epoch") if last or self._backup else {}
-        path = self._backup and tf.train.latest_checkpoint(
-            os.path.join(self._backup.backup_dir, "chief")
-        )
-        if path:
-            where = {"path": path, "global_step": self._global_step}
-            self._events.write("checkpoint_saved", seconds=self._backup.seconds, **where, **state)
 
 
 def report_weights(events, when, global_step, model, strategy, optimizer=None, dump=False):

@@ -4,9 +4,7 @@ import pytest
 
 from suite.harness.checks import (
     accounting,
-    coordinator,
     observed_history,
-    parameter_servers,
     supervisor,
 )
 from suite.harness.pytest_plugin.parametrization import scenario
@@ -37,17 +35,18 @@ def test_observed_restores_equal_reported_ones(outcome):
     observed_history.observed_steps_equal(outcome.run, outcome.reference)
 
 
-# Asynchronous runs differ from each other. The observed history must be consistent in itself.
+# Asynchronous runs differ from each other. The observed history must be consistent in itself. Of
+# plain trainers all tests examine such a history.
 
 
-@pytest.mark.cases(synchronous=False)
+@pytest.mark.cases(synchronous=False, plain=False)
 @scenario(observed.healthy)
 def test_observed_asynchronous_run_reaches_its_end(outcome):
     observed_history.observed_cluster_equal(outcome.run, outcome.reference)
     accounting.finishes_requested_steps(outcome.run)
 
 
-@pytest.mark.cases(synchronous=False, events=("step",))
+@pytest.mark.cases(synchronous=False, plain=False, events=("step",))
 @scenario(observed.healthy)
 def test_observed_asynchronous_steps_are_accounted(outcome):
     accounting.steps_accounted(outcome.run)
@@ -70,10 +69,3 @@ def test_observed_global_step_counts_all(outcome):
 @scenario(observed.healthy)
 def test_observed_aggregates_are_accounted(outcome):
     supervisor.aggregates_accounted(outcome.run)
-
-
-@pytest.mark.cases(events=("scheduled",))
-@scenario(observed.healthy)
-def test_observed_functions_are_executed(outcome):
-    coordinator.executed_as_scheduled(outcome.run)
-    parameter_servers.all_workers_contribute(outcome.run)

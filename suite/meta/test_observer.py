@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
+from reference_trainers.events import EventWriter
 from suite.harness.core.paths import ROOT, TASK_SIDE
-from suite.harness.task_side.training_observer import checkpoints, hooks
+from suite.harness.task_side.training_observer import checkpoints, coordinator, hooks, observer
 
 OBSERVE = str(TASK_SIDE / "observe.py")
 
@@ -653,6 +654,64 @@ def test_hook_that_meets_a_lost_peer_has_not_failed(error: type[Exception], fail
     guarded = hooks.Guarded(observer, hooks.Hook("run", (), before=before))
     assert guarded.wrap(lambda: 7)() == 7
     assert (len(failures), guarded.off) == (failed, bool(failed))
+
+
+@pytest.mark.parametrize(
+    ("outside_fit", "fits", "calls"), [(True, 1, 0), (True, 0, 1), (False, 1, 1)]
+)
+def test_hook_for_outside_fit_does_nothing_within(outside_fit: bool, fits: int, calls: int):
+    seen: list[object] = []
+    observer = SimpleNamespace(
+        local=SimpleNamespace(is_inside=False, fits=fits), watches=lambda: True
+    )
+    row = hooks.Hook("run", (), before=lambda *_: seen.append(1), outside_fit=outside_fit)
+    assert hooks.Guarded(observer, row).wrap(lambda: 7)() == 7
+    assert len(seen) == calls
+
+
+class Counter:
+    """A variable with the number of steps that the servers have seen."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def numpy(self) -> int:
+        return self.value
+
+
+RESULTS = [
+    ({"loss": 2.5, "examples": 2}, [4, 1], 1),
+    ({"loss": 1.5, "examples": 2}, [3, 0], 0),
+]
+BY = {"worker/0": 1, "worker/1": 1}
+
+
+@pytest.mark.parametrize("count", [12, 11, None], ids=["all", "one update lost", "not counted"])
+def test_steps_of_a_coordinator_have_the_results_and_the_count_of_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int | None
+):
+    path = tmp_path / "events.jsonl"
+    monkeypatch.setenv("TRAINER_EVENTS", str(path))
+    watching: Any = observer.Observer(EventWriter("chief/0"), "train.py")
+    watching.install([])
+    watching.global_step = 10  # restored
+    watching.training.optimizer = SimpleNamespace(iterations=Counter(99))  # two may count as one
+    if count is not None:
+        watching.training.counter = Counter(count)
+    watching.results = SimpleNamespace(take=lambda: RESULTS)
+    for worker in BY:
+        watching.executed.add(worker)
+    coordinator.report_executed(watching)
+    watching.events.flush()
+    history = [json.loads(line) for line in path.read_text().splitlines()]
+    last = 12 if count is None else count
+    (executed,) = [e for e in history if e["event"] == "executed"]
+    assert (executed["steps"], executed["by"], executed["updates"]) == (2, BY, last)
+    made = [e for e in history if e["event"] == "step"]
+    assert [(e["step"], e["global_step"]) for e in made] == [(1, last - 1), (2, last)]
+    assert [(e["loss"], e["examples"]) for e in made] == [(2.5, 2), (1.5, 2)]
+    audited = [(e["ids"], e["worker"], e["step"]) for e in history if e["event"] == "input"]
+    assert audited == [([4, 1], "worker/1", 1), ([3, 0], "worker/0", 2)]
 
 
 # --- reports of the program, and changes to a trainer --------------------------------------------

@@ -16,9 +16,9 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import tensorflow as tf
-from documents import common
+from documents import common, servers
 
-from reference_trainers import BY_NAME, parameter_servers, roles, supervisor_support, workload
+from reference_trainers import BY_NAME, roles, supervisor_support, workload
 from reference_trainers.events import EventWriter
 
 
@@ -28,7 +28,7 @@ def role_of(name, args):
         return roles.role_from_hosts(args)
     if BY_NAME[name].role == "dtensor":
         return roles.role_from_dtensor()
-    return roles.role_from_tf_config(parameter_servers.JOBS)
+    return roles.role_from_tf_config(servers.JOBS)
 
 
 def main():
@@ -38,8 +38,6 @@ def main():
     row = BY_NAME[name]
     if row.role == "host_flags":
         parser = supervisor_support.parser(name, __doc__)
-    elif "ps" in row.services:
-        parser = parameter_servers.parser(name, __doc__)
     else:
         defaults = {"devices": row.devices, "model": row.model, "optimizer": row.optimizer}
         given = {key: value for key, value in defaults.items() if key in row.flags}

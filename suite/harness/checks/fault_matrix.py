@@ -90,7 +90,7 @@ def no_premature_success(run: Run) -> None:
             continue
         done = run.of("finished", exited.task, exited.attempt)
         # Of an observed task that restores its last step and makes none, no step is seen.
-        if run.trainer.observed:
+        if run.trainer.is_observed:
             done += [e for e in run.of("step", exited.task) if e.time_s < exited.time_s]
         steps = max((e["global_step"] for e in done), default=0)
         require(

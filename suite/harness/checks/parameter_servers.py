@@ -126,7 +126,7 @@ def cluster_restores_the_latest(run: Run) -> None:
     restored, latest = _restored_and_latest(run)
     for key in ("path", "global_step"):
         equal(f"{key} that was restored", restored[key], latest[key])
-    if "digest" in latest.data or not run.trainer.observed:  # an observer sees no digest of a save
+    if "digest" in latest.data or not run.trainer.observed:  # of a user's save there is no digest
         equal("digest that was restored", restored["digest"], latest["digest"])
     for task in run.drivers:
         after = run.of(run.trainer.progress, task, restored.attempt)
@@ -142,7 +142,7 @@ def _first_seen(run: Run, restored: Event) -> int:
     observer may read the shared step of TensorFlow 1 before it is incremented.
     """
     may_be_early = run.trainer.aggregates or (
-        run.trainer.observed and "ps1" in run.trainer.families
+        run.trainer.is_observed and "ps1" in run.trainer.families
     )
     return restored["global_step"] + (not may_be_early)
 

@@ -81,7 +81,7 @@ class Plan:
 
     @property
     def is_observed(self) -> bool:
-        return self.trainer.observed or self.trainer.plain
+        return self.trainer.is_observed
 
     def arguments(self, task: str) -> list[str]:
         """Return the command-line arguments of a task: its role, then its flags."""
@@ -90,7 +90,7 @@ class Plan:
         of_observer = {}
         if self.trainer.plain:
             of_observer = {name: given.pop(name) for name in OBSERVER_FLAGS if name in given}
-            of_observer["probe"] = self.trainer.fit
+            of_observer["probe"] = True
         if self.trainer.arguments is None:
             own = as_flags(given)
         else:

@@ -2,16 +2,13 @@
 
 import tensorflow as tf
 
-from reference_trainers import parameter_servers
-from reference_trainers.coordinator_parameter_server import AT_ONCE_PER_WORKER
-
-from . import common
+from . import common, servers
 
 
 def train(args, data, steps, role):
     if role.task.split("/")[0] != "chief":
-        parameter_servers.serve(role, steps.events)
-    strategy = parameter_servers.connect(role, args)
+        servers.serve(role, steps.events)
+    strategy = servers.connect(role)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     replica_step, global_batch = common.make_loop(args, strategy)
 
@@ -27,7 +24,7 @@ def train(args, data, steps, role):
         )
 
     iterator = iter(coordinator.create_per_worker_dataset(per_worker_dataset))
-    at_once = AT_ONCE_PER_WORKER * len(role.workers)
+    at_once = 10 * len(role.workers)  # as the reference trainer
     while True:
         for _ in range(at_once):
             coordinator.schedule(step, args=(iterator,))

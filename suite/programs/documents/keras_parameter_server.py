@@ -2,17 +2,15 @@
 
 import tensorflow as tf
 
-from reference_trainers import parameter_servers
-
-from . import common
+from . import common, servers
 
 STEPS_PER_EXECUTION = 10  # the document's value
 
 
 def train(args, data, steps, role):
     if role.task.split("/")[0] != "chief":
-        parameter_servers.serve(role, steps.events)
-    strategy = parameter_servers.connect(role, args)
+        servers.serve(role, steps.events)
+    strategy = servers.connect(role)
 
     class EpochReporter(tf.keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):  # noqa: ARG002 (Keras' signature)

@@ -29,6 +29,7 @@ class Changes(object):
         self.made = not any(map(self._of, [*flags, "probe"]))
         self.probe = None  # see keras_events.BatchProbe
         self.last_step = None  # returns loss and examples of the last step of Model.fit
+        self.probes = bool(self._of("probe"))
 
     def _of(self, name):
         return getattr(self._options, name.replace("-", "_"), None) or ""
@@ -65,7 +66,7 @@ class Changes(object):
 
     def add_probe(self, model):
         """Let Model.fit of this model yield the loss and the examples of each step."""
-        if self._of("probe") and self.probe is None:
+        if self.probes and self.probe is None:
             from reference_trainers import keras_events
 
             self.probe = keras_events.BatchProbe(model, bool(self._of("audit-input")))
@@ -78,7 +79,7 @@ class Changes(object):
 
     def exported_digest(self, path):
         """Return the digest of the weights in a saved model; "" unless that is asked for."""
-        if not self._of("probe"):
+        if not self.probes:
             return ""
         from reference_trainers import keras_checkpoints
 

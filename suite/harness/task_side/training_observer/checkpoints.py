@@ -42,9 +42,10 @@ def report_save(observer, call, path):
         return
     seconds = time.monotonic() - call.kept
     observer.check_count()
-    path = path_text(path)
+    step = observer.current_step()
+    state = observer.training.state(step) if observer.changes.probes else {}
     observer.write(
-        "checkpoint_saved", path=path, global_step=observer.current_step(), seconds=seconds
+        "checkpoint_saved", path=path_text(path), global_step=step, seconds=seconds, **state
     )
 
 

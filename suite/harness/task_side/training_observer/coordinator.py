@@ -1,8 +1,10 @@
 """Steps under a ClusterCoordinator: training functions that were scheduled, by executing worker."""
 
 import threading
+import uuid
 
 from .functions import trains
+from .hooks import loaded
 
 
 class Executed(object):
@@ -20,6 +22,64 @@ class Executed(object):
         with self._lock:
             found, self._by = self._by, {}
         return found
+
+
+class Results(object):
+    """A queue of what training functions report, on the first parameter server.
+
+    It adds ops to these functions, so it is for reference trainers only. Their return values would
+    not do: a coordinator that keeps them copies each before the worker gets its next function. The
+    results of a step are here even if its worker died afterwards, as are those of the step that
+    replaced it.
+    """
+
+    def __init__(self):
+        self._queue = None
+        self._audits = False
+
+    def put(self, loss, ids, audits):
+        """Let the function that is being traced report its step.
+
+        `loss`: float [], `ids`: whole numbers [batch]. With `audits` the ids and the worker are
+        reported as well.
+        """
+        tf = loaded("tensorflow")
+        values = [tf.stack([tf.cast(loss, tf.float64), tf.cast(tf.size(ids), tf.float64)])]
+        if audits:
+            worker = tf.distribute.coordinator.experimental_get_current_worker_index()
+            # The queue has no place for a tensor of which the length is unknown.
+            values += [tf.io.serialize_tensor(tf.cast(ids, tf.int64)), tf.cast(worker, tf.int64)]
+        if self._queue is None:
+            self._audits = audits
+            with tf.init_scope():
+                self._queue = self._new(tf, values)
+        self._queue.enqueue(values)
+
+    @staticmethod
+    def _new(tf, values):
+        types, shapes = [v.dtype for v in values], [v.shape for v in values]
+        # A server outlives its coordinator, and a queue of the same name on it is the same queue.
+        # tf.queue.FIFOQueue ignores `shared_name` in eager mode and uses a counter instead.
+        name = uuid.uuid4().hex
+        with tf.device("/job:ps/task:0/device:CPU:0"):
+            queue = tf.raw_ops.FIFOQueueV2(component_types=types, shapes=shapes, shared_name=name)
+        return tf.queue.QueueBase(types, shapes, None, queue)
+
+    def take(self):
+        """Return (loss and examples, ids, worker) of each step since the last call.
+
+        The last two are None without an audit. Call it where no function runs.
+        """
+        if self._queue is None:
+            return []
+        columns = self._queue.dequeue_many(self._queue.size())
+        rows, *audited = [c.numpy().tolist() for c in (columns if self._audits else [columns])]
+        numbers = [{"loss": loss, "examples": int(size)} for loss, size in rows]
+        if not audited:
+            return [(of_step, None, None) for of_step in numbers]
+        parse, (texts, workers) = loaded("tensorflow").io.parse_tensor, audited
+        ids = [parse(text, "int64").numpy().tolist() for text in texts]
+        return list(zip(numbers, ids, workers))  # noqa: B905 (Python 3.8)
 
 
 def is_training_function(observer, function):
@@ -63,10 +123,17 @@ def after_join(observer, call):  # noqa: ARG001
 
 def report_executed(observer):
     """Write `executed` and the steps since the last call. Call it where no function runs."""
-    by = observer.executed.take()
-    steps = sum(by.values())
+    by, results = observer.executed.take(), observer.results.take()
+    steps = len(results) or sum(by.values())
     if not steps:
         return
+    if observer.training.counter is not None:
+        observer.global_step = observer.training.iterations() - steps
     observer.write("executed", steps=steps, by=by, updates=observer.global_step + steps)
-    observer.count_steps(steps)
+    for numbers, ids, worker in results:
+        observer.count_steps(1)
+        observer.report_steps(lambda numbers=numbers: numbers)
+        if ids is not None:
+            observer.write_input(ids, worker="worker/%d" % worker)
+    observer.count_steps(steps - len(results))
     observer.end_step()

@@ -2,11 +2,13 @@
 
 While a function is traced, an update of weights marks the outermost tf.function as a training
 function. Each call of it is a step, or several. An update is `apply_gradients` of an optimizer, or
-a gradient with respect to variables and then an assignment to one of them. Inside Model.fit the
-callbacks count the steps, see fit.py.
+a gradient with respect to variables and then an assignment to one of them. Inside Model.fit these
+hooks do nothing, see fit.py.
 """
 
 import weakref
+
+from reference_trainers import digests
 
 from .hooks import loaded
 from .training import read_number
@@ -59,7 +61,7 @@ def is_eager():
 def before_function(observer, call):
     local = observer.local
     local.functions.append(call.args[0])
-    if len(local.functions) == 1 and not local.fits:
+    if len(local.functions) == 1:
         update = observer.functions.updates.get(call.args[0])
         if update is not None and update.calls:
             observer.report_steps()
@@ -72,7 +74,7 @@ def always_function(observer, call):  # noqa: ARG001 (the signature of a hook)
 
 def after_function(observer, call):
     local = observer.local
-    if local.functions or local.fits or observer.coordinator:
+    if local.functions or observer.coordinator:
         return
     update = observer.functions.updates.get(call.args[0])
     if update is None or not trains(observer, update) or not is_eager():
@@ -164,7 +166,7 @@ def begin_update(observer, call, variables):
     local.updates += 1
     call.kept = variables
     optimizer = call.args[0]
-    if local.updates > 1 or not variables or local.fits or local.replica:
+    if local.updates > 1 or not variables or local.replica:
         return
     if is_eager():  # also in a tf.function, if these are run eagerly
         if observer.training.optimizer is None:
@@ -179,13 +181,16 @@ def always_update(observer, call):  # noqa: ARG001
 
 def after_update(observer, call):
     local, optimizer, variables = observer.local, call.args[0], call.kept
-    if local.updates or local.fits or not variables:
+    if local.updates or not variables:
         return
     if local.functions:
         update = observer.functions.update_of(local.functions[0])
         if not is_in(optimizer, update.optimizers):
             update.optimizers.append(optimizer)
         if observer.training.optimizer is None:
+            counts = [v for v in update.assigned if is_count(v)]
+            if observer.coordinator and counts:  # Keras 3 loses updates of two workers at once
+                observer.training.counter = counts[0]
             # The values before the step, which runs after it was traced.
             with loaded("tensorflow.python.framework.ops").init_scope():
                 learn(observer, optimizer, variables)
@@ -205,10 +210,11 @@ def learn(observer, optimizer, variables):
 def before_gradient(observer, call):
     """Note the variables of which a traced function takes the gradient."""
     local = observer.local
-    if not local.functions or local.fits:
+    if not local.functions:
         return
     tf = loaded("tensorflow")
     sources = tf.nest.flatten(call.argument(2, "sources"))
+    sources = [digests.unwrapped(v) for v in sources]
     variables = [v for v in sources if isinstance(v, tf.Variable)]
     if variables:
         known = observer.functions.update_of(local.functions[0]).sources
@@ -218,7 +224,7 @@ def before_gradient(observer, call):
 def before_assign(observer, call):
     """Note the variables that a traced function assigns after it has taken a gradient."""
     local = observer.local
-    if not local.functions or local.updates or local.fits:
+    if not local.functions or local.updates:
         return
     update = observer.functions.updates.get(local.functions[0])
     variable = call.args[0]

@@ -33,6 +33,8 @@ class Hook(NamedTuple):
     always: Optional[Callable[[Any, "Call"], None]] = None
     # The hook belongs to a library that need not be there, so its absence is not reported.
     optional: bool = False
+    # Within Model.fit the hook does nothing, since the callbacks count the steps there.
+    outside_fit: bool = False
 
 
 class Call(object):
@@ -59,10 +61,12 @@ class Guarded(object):
     def wrap(self, function):
         """Return the function with the hook around it."""
         before, after, always = self.hook.before, self.hook.after, self.hook.always
+        outside_fit, local = self.hook.outside_fit, self.observer.local
 
         @functools.wraps(function)
         def observed(*args, **kwargs):
-            if self.off or not self.observer.watches():
+            # In this order, as it costs least: tf.functions are called at every step.
+            if (outside_fit and local.fits) or self.off or not self.observer.watches():
                 return function(*args, **kwargs)
             call = Call(args, kwargs)
             if before:

@@ -4,7 +4,7 @@ import os
 import sys
 import threading
 
-from reference_trainers import TENSORFLOW, peer_errors
+from reference_trainers import TENSORFLOW, digests, peer_errors
 
 from . import coordinator, functions, hooks, sessions, strategies, training
 from .changes import Changes
@@ -44,6 +44,7 @@ class Observer(object):
         self.reads_servers = True  # its weights are its own, or it is the chief of servers
         self.counts_steps = True
         self.executed = coordinator.Executed()
+        self.results = coordinator.Results()
         self.coordinator = None  # ParameterServerStrategy: a batch is scheduled, not executed
         self.audits_input = False
         self.changes = Changes()
@@ -111,9 +112,10 @@ class Observer(object):
                 global_step=self.global_step - back,
             )
 
-    def write_input(self, ids):
+    def write_input(self, ids, **fields):
         """Write the ids of the examples of the last step."""
-        self.write("input", step=self.step, global_step=self.global_step, ids=ids)
+        where = {"step": self.step, "global_step": self.global_step}
+        self.write("input", ids=ids, **where, **fields)
 
     def report_epoch(self, number, metrics):
         """Write `epoch` with the steps since the last one, and the weights."""
@@ -148,8 +150,19 @@ class Observer(object):
         """Report restores and the initial weights, now that the trained variables are known."""
         self.global_step = self.training.iterations() or 0
         self.join_alone()
+        if self.coordinator:
+            self.report_placed()
         self.report_restores()
         self.report_weights("initial")
+
+    def report_placed(self):
+        """Write the parameter server of each variable, or of each part of a variable."""
+        devices = {}
+        for variable in self.training.variables:
+            whole = digests.copies_of(variable)[0]
+            for part in getattr(whole, "variables", [whole]):  # Keras 3 has all parts as one
+                devices[part.name] = part.device
+        self.write("placed", variables=devices, ops={})
 
     def current_step(self):
         """Return the global step, also before the first step after a restore."""

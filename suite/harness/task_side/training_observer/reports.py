@@ -1,6 +1,7 @@
 """Reports of the program itself, by the functions of reference_trainers/training_reports.py."""
 
 from . import fit
+from .hooks import loaded
 
 
 def after_step(observer, call):
@@ -8,6 +9,12 @@ def after_step(observer, call):
     loss, examples, ids = (
         call.argument(place, name) for place, name in enumerate(("loss", "examples", "ids"))
     )
+    if observer.coordinator and observer.local.functions:  # traced, for workers to execute
+        if observer.changes.probes:
+            tf = loaded("tensorflow")
+            mean, rows = tf.reduce_mean(tf.stack(parts(loss))), tf.concat(parts(ids), axis=0)
+            observer.results.put(mean, rows, observer.audits_input)
+        return
     if observer.unreported == 0 and not observer.sees_steps:
         observer.count_steps(1, seen=False)
     rows = parts(ids)

@@ -29,6 +29,7 @@ def assigned(place, names=("assign", "assign_add", "assign_sub")):
             "%s.%s" % (place.split(":")[1], name),
             ("%s.%s" % (place, name),),
             before=functions.before_assign,
+            outside_fit=True,
         )
         for name in names
     )
@@ -143,6 +144,7 @@ UPDATE: Dict[str, Any] = {
     "always": functions.always_update,
     "after": functions.after_update,
     "optional": True,
+    "outside_fit": True,
 }
 
 LOOPS = (
@@ -152,12 +154,14 @@ LOOPS = (
         before=functions.before_function,
         always=functions.always_function,
         after=functions.after_function,
+        outside_fit=True,
     ),
     Hook(
         "Function.get_concrete_function",
         (FUNCTION + "get_concrete_function", FUNCTION_BEFORE_2_11 + "get_concrete_function"),
         before=functions.before_function,
         always=functions.always_function,
+        outside_fit=True,
     ),
     Hook(
         "_MirroredReplicaThread.__init__",
@@ -182,6 +186,7 @@ LOOPS = (
         "GradientTape.gradient",
         (PYTHON + "eager.backprop:GradientTape.gradient",),
         before=functions.before_gradient,
+        outside_fit=True,
     ),
     *assigned(PYTHON + "ops.resource_variable_ops:BaseResourceVariable"),
     *assigned(PYTHON + "ops.resource_variable_ops:ResourceVariable"),
@@ -235,6 +240,7 @@ UPDATE_1: Dict[str, Any] = {
     "before": functions.before_apply_gradients,
     "always": functions.always_update,
     "after": sessions.after_apply_gradients,
+    "outside_fit": True,
 }
 SESSIONS = (
     Hook(

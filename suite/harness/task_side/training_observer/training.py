@@ -11,7 +11,8 @@ class Training(object):
 
     def __init__(self):
         self.optimizer, self.variables = None, []
-        self.counter = None  # variable that counts the steps of a program without such an optimizer
+        self.counter = None  # variable of the program that counts its steps, if the optimizer's
+        # count will not do
         self._slots = []  # likewise
 
     def learn(self, optimizer, variables):
@@ -24,7 +25,7 @@ class Training(object):
     def iterations(self):
         """Return the program's own count of its steps, or None if it has none."""
         counter = self.counter
-        if self.optimizer is not None:
+        if counter is None and self.optimizer is not None:
             counter = getattr(self.optimizer, "iterations", None)
             if skips_updates(self.optimizer):
                 return None
