@@ -70,6 +70,7 @@ SCHEMA = {
     "fault_started": ("fault",),
     "fault_ended": ("fault",),
     "exited": ("code", "signal", "ended_by_harness"),
+    "left_running": ("commands",),  # of processes that the task started and that outlive it
 }
 
 EXIT_BAD_INPUT = 2

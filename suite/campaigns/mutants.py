@@ -391,7 +391,8 @@ MUTANTS = (
         MIRRORED,
         "a child process outlives the program",
         after_parsing("import subprocess\nsubprocess.Popen(['sleep', '1000'])\n"),
-        why="no test looks; the harness ends the process with its cluster",
+        level=1,
+        test="test_no_process_outlives_its_task",
     ),
     Mutant(
         "hangs_at_exit",

@@ -10,6 +10,11 @@ def test_every_task_exits_with_success(healthy):
     accounting.every_task_exits_with_success(healthy)
 
 
+@pytest.mark.cases(level="black box")
+def test_no_process_outlives_its_task(healthy):
+    accounting.no_process_left_running(healthy)
+
+
 @pytest.mark.cases(controls=("epochs", "steps-per-epoch"))
 def test_run_finishes_requested_steps(healthy):
     accounting.finishes_requested_steps(healthy)

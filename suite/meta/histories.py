@@ -389,7 +389,9 @@ def ends(launch: FakeCase) -> Run:
     """Return the ends of two programs, of which one may fail."""
     code = 1 if launch.defect == "exits_with_an_error" else 0
     exited = {"signal": None, "ended_by_harness": False}
-    return history(*((task, "exited", {"code": code, **exited}) for task in TASKS))
+    ends_of_tasks = [(task, "exited", {"code": code, **exited}) for task in TASKS]
+    left = [(TASKS[0], "left_running", {"commands": ["sleep 1000"]})]
+    return history(*ends_of_tasks, *(left if launch.defect == "leaves_a_child" else []))
 
 
 def terminated(launch: FakeCase) -> Compared:
@@ -510,6 +512,7 @@ MADE_UP: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "api_present_or_removed": (removed, "is_still_there"),
     "collective_results_are_right": (collectives, "halves_one_value"),
     "every_task_exits_with_success": (ends, "exits_with_an_error"),
+    "no_process_left_running": (ends, "leaves_a_child"),
     "strategy_as_recognized": (strategies, "makes_another"),
     "signal_ends_in_time": (terminated, "ignores_sigterm"),
     "tensors_are_packed": (packed, "heeds_no_options"),

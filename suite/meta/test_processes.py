@@ -700,6 +700,35 @@ def test_the_history_can_be_read_from_the_run_directory(fake_engine, program):
     assert own == [(n, 0) for n in ("spawned", "fault_started", "fault_ended", "exited")]
 
 
+LEFT = "sleep 1000"
+STARTS = {
+    "child": (f"subprocess.Popen({LEFT.split()})", [LEFT]),
+    "daemon": (f"subprocess.Popen({LEFT.split()}, start_new_session=True)", [LEFT]),
+    "grandchild": (f"subprocess.run(['sh', '-c', '{LEFT} & true'])", [LEFT]),
+    "several": (f"[subprocess.Popen({LEFT.split()}) for _ in range(2)]", [LEFT, LEFT]),
+    "ends with it": ("subprocess.Popen(['cat'], stdin=subprocess.PIPE)", []),
+    "ended before": ("subprocess.run(['true'])", []),
+    "none": ("pass", []),
+}
+
+
+@pytest.mark.parametrize(("body", "left"), STARTS.values(), ids=STARTS)
+@pytest.mark.parametrize("kind", [addresses.NAMESPACE, addresses.LEASED_PORTS])
+def test_processes_that_outlive_their_task_are_reported(
+    fake_engine, program, body, left, kind, tmp_path
+):
+    deadlines = replace(fake_engine.deadlines, orphan_s=0.2 if left else 60.0)
+    network = addresses.Network(kind, "for this test")
+    engine = replace(fake_engine, network=network, zygotes={}, directory=tmp_path)
+    engine = replace(engine, deadlines=deadlines)
+    with launch(engine, program(body)) as cluster:
+        cluster.start()
+        run = cluster.complete()
+    engine.stop()
+    found = [c for e in run.of("left_running", "worker/0") for c in e["commands"]]
+    assert found == left
+
+
 def test_a_coordinator_ends_the_run_and_its_servers_with_it(fake_engine, program):
     body = """
         task = json.loads(os.environ["TF_CONFIG"])["task"]

@@ -31,6 +31,15 @@ def every_task_exits_with_success(run: Run) -> None:
 
 
 @check
+def no_process_left_running(run: Run) -> None:
+    """Require that the processes that a task starts end with it, or soon after it."""
+    for task in some("driver", run.drivers):
+        some(f"end of {task}", run.of("exited", task))
+        left = [c for e in run.of("left_running", task) for c in e["commands"]]
+        require(not left, f"{task} has ended, and processes that it started run on: {left}")
+
+
+@check
 def finishes_requested_steps(run: Run) -> None:
     """Require that every driver exits with 0 after `finished` with the requested step count."""
     for task in run.drivers:

@@ -77,6 +77,7 @@ class Cluster:
     hosts: Hosts | None = None
     holds: dict[str, Hold] = field(default_factory=dict)
     signals: int = 0  # requested, not yet sent
+    orphans: list[dict[str, Any]] | None = None  # the init process's last answer
     # error ("" for none) in the init process's answer to the operations disk and tmp
     said: dict[str, str] = field(default_factory=dict)
     shared: frozenset[str] = frozenset()  # names in the private /tmp that are those of the real one
@@ -348,8 +349,13 @@ class Cluster:
         return self.run()
 
     def complete(self) -> Run:
-        """Call `finish`; raise unless every driver that was started exited with code 0."""
-        run = self.finish()
+        """Call `finish`; raise unless every driver that was started exited with code 0.
+
+        Record the processes that tasks have started and that do not end with them.
+        """
+        self.finish()
+        self._record_orphans()
+        run = self.run()
         self._raise_unsupported(run, self.attempts)
         for task in self.attempts:
             exited = run.exit_of(task)
@@ -361,6 +367,35 @@ class Cluster:
         if failed:
             raise self._failed("failed", failed)
         return run
+
+    def _record_orphans(self) -> None:
+        """Write `left_running` for tasks that ended by themselves before processes of theirs."""
+        own: list[dict[str, Any]] = []
+
+        def ended() -> bool:
+            nonlocal own
+            keys = ("task", "attempt")
+            found = self._find_orphans()
+            own = [o for o in found if tuple(o[k] for k in keys) not in self.ended_by_harness]
+            return not own
+
+        try:
+            wait_until("the children of tasks to end", ended, self.deadlines.orphan_s)
+        except TimeoutError:
+            for task in self.attempts:
+                if commands := [o["command"] for o in own if o["task"] == task]:
+                    self.record("left_running", task, commands=commands)
+
+    def _find_orphans(self) -> list[dict[str, Any]]:
+        """Return the task, attempt and command of processes that outlived their task."""
+        self.orphans = None
+        self.cluster_init.send(op="orphans")
+
+        def answer() -> list[dict[str, Any]] | None:
+            self._look()
+            return None if self.orphans is None else [*self.orphans, {}]
+
+        return self._wait("the orphans of the cluster", answer, self.deadlines.exit_s)[:-1]
 
     def run(self) -> Run:
         """Return the history so far; the same object until a new event arrives."""
@@ -402,6 +437,9 @@ class Cluster:
                 continue
             if kind == "signalled":
                 self.signals -= 1
+                continue
+            if kind == "orphans":
+                self.orphans = message["found"]
                 continue
             time_s = message.pop("time_s")
             task, attempt = message.pop("task"), message.pop("attempt")

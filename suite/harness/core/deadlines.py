@@ -21,6 +21,7 @@ class Deadlines:
     detect_s: float = 40.0  # survivors detect a lost peer
     leave_s: float = 70.0  # they exit: closing a data set may take 60 s, see `Cluster.leaving`
     exit_s: float = 30.0  # a task exits after a signal or request to end
+    orphan_s: float = 5.0  # processes that a task has started end after it
     turn_s: float = 600.0  # other runs on this machine finish timing; in total for all tests
 
     def scaled(self, factor: float) -> Deadlines:

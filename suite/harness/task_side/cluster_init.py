@@ -4,8 +4,8 @@ It is process 1 of its own PID namespace, where there is one, so that all proces
 leave behind end with it. It ends when its connection closes, so a killed pytest needs no cleanup.
 The zygote forks it. Worker-side: standard library only, in Python 3.8 syntax.
 
-Messages are JSON lines. In: isolate (first), host, disk, tmp, start, signal. Out: ready, host,
-disk, tmp, spawned, signalled, exited, error.
+Messages are JSON lines. In: isolate (first), host, disk, tmp, start, signal, orphans. Out: ready,
+host, disk, tmp, spawned, signalled, orphans, exited, error.
 """
 
 import contextlib
@@ -137,6 +137,9 @@ class ClusterInit:
         self.parent_alive = parent_alive  # becomes readable when the parent has ended
         self.tasks = {}  # pid in this namespace -> (task, attempt)
         self.scripts = set()  # pids in this namespace, each of a process group
+        self.hosts = set()  # pids in this namespace, of processes that hold a network
+        # Pid in this namespace -> task and attempt that started it and have ended, number in /proc
+        self.orphans = {}
         self.logs = {}  # pid in this namespace -> path, of the same tasks
         self.old_logs = set()  # of tasks that have ended; their children may be alive
         self.too_loud = set()  # pids in this namespace that were killed for too much output
@@ -172,6 +175,8 @@ class ClusterInit:
                         self.disk(message)
                     elif message["op"] == "tmp":
                         self.tmp(message)
+                    elif message["op"] == "orphans":
+                        self.report_orphans()
 
     def start(self, request):
         """Fork a task; return None in the init process and the exit code in the task."""
@@ -220,7 +225,8 @@ class ClusterInit:
     def host(self, request):
         """Fork a process that only holds a network namespace: a host, on which tasks may start."""
         read_end, write_end = os.pipe()
-        if os.fork() == 0:
+        holder = os.fork()
+        if holder == 0:
             forget_parent_signals()
             try:
                 self.connection.close()
@@ -232,6 +238,7 @@ class ClusterInit:
             os.close(write_end)
             while True:
                 signal.pause()
+        self.hosts.add(holder)
         os.close(write_end)
         pid, _, error = os.read(read_end, 4096).decode().partition(" ")
         os.close(read_end)
@@ -275,9 +282,11 @@ class ClusterInit:
                 return
             if pid == 0:
                 return
+            self.orphans.pop(pid, None)
             if pid not in self.tasks:
                 continue
             task, attempt = self.tasks.pop(pid)
+            self.adopt(task, attempt)
             self.scripts.discard(pid)
             log = self.logs.pop(pid)
             if pid in self.too_loud:
@@ -295,6 +304,21 @@ class ClusterInit:
                 signal=os.WTERMSIG(status) if signalled else None,
                 time_s=time.monotonic(),
             )
+
+    def adopt(self, task, attempt):
+        """Note the processes that this process has adopted from a task that has just ended."""
+        for pid, number in own_children().items():
+            if pid not in self.tasks and pid not in self.hosts:
+                self.orphans.setdefault(pid, (task, attempt, number))
+
+    def report_orphans(self):
+        """Answer with the task, the attempt and the command line of each orphan."""
+        found = []
+        for task, attempt, number in self.orphans.values():
+            with open("/proc/%d/cmdline" % number, "rb") as file:  # until it is reaped
+                command = file.read().replace(b"\0", b" ").decode(errors="replace").strip()
+            found.append({"task": task, "attempt": attempt, "command": command or str(number)})
+        send(self.connection, op="orphans", found=found)
 
     def bound_logs(self):
         """Kill tasks that print too much, and shorten logs to which orphans still write."""
@@ -323,9 +347,18 @@ class ClusterInit:
 
 
 def own_children():
-    """Return the pids of this process's children, whether they have ended or not."""
-    with open("/proc/self/task/%d/children" % os.getpid()) as file:
-        return [int(pid) for pid in file.read().split()]
+    """Return pid -> number in /proc of this process's children, whether they have ended or not.
+
+    /proc is that of the outer PID namespace, and has the pids there.
+    """
+    with open("/proc/self/task/%s/children" % os.readlink("/proc/self")) as file:
+        numbers = [int(number) for number in file.read().split()]
+    found = {}
+    for number in numbers:
+        with open("/proc/%d/status" % number) as file:
+            inner = [line.split()[-1] for line in file if line.startswith("NSpid:")]
+        found[int(inner[0]) if inner else number] = number
+    return found
 
 
 def keep_cluster(connection, options):
