@@ -35,6 +35,8 @@ SCHEMA = {
     "restored": ("path", "global_step", "iterations", "digest", "slots_digest", "seconds"),
     "evaluated": ("global_step", "metrics"),
     "exported": ("path", "kept", "digest"),
+    # of tf.summary.scalar; `at`: its step, None for the default step
+    "scalar": ("name", "value", "at", "global_step"),
     "summary": ("path", "global_step"),
     "preempted": ("global_step",),  # saved after a preemption notice, about to exit
     "peer_lost": ("error",),

@@ -35,6 +35,13 @@ def test_losses_of_steps_fall(healthy):
     convergence.step_losses_fall(healthy)
 
 
+@pytest.mark.cases(of_user=True, level="observed", controls=("length",))
+def test_losses_in_summaries_fall(healthy):
+    if len(convergence.losses_in_summaries(healthy)) < 2:
+        raise NotExamined("it writes no two training losses with tf.summary.scalar")
+    convergence.losses_in_summaries_fall(healthy)
+
+
 @pytest.mark.claim("mwms/converges", "mirrored/converges", "dtensor/converges")
 @pytest.mark.cases(several=True, synchronous=True, events=("epoch",))
 @scenario(fault_free.with_baseline)

@@ -394,6 +394,18 @@ def ends(launch: FakeCase) -> Run:
     return history(*ends_of_tasks, *(left if launch.defect == "leaves_a_child" else []))
 
 
+def summaries(launch: FakeCase) -> Run:
+    """Return the scalars of a program whose training loss falls, and may not."""
+    step = 0.0 if launch.defect == "writes_one_loss" else 0.3
+    losses = [{"name": "train/loss", "value": 2.3 - step * n, "at": n} for n in range(4)]
+    others = [
+        {"name": name, "value": 2.0 + n, "at": n}
+        for n in range(4)
+        for name in ("val_loss", "loss_scale", "accuracy")
+    ]
+    return history(*((TASKS[0], "scalar", each) for each in [*losses, *others]))
+
+
 def terminated(launch: FakeCase) -> Compared:
     """Return two programs that get SIGTERM, and may ignore the signal until they are killed."""
     ignores = launch.defect == "ignores_sigterm"
@@ -513,6 +525,7 @@ MADE_UP: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "collective_results_are_right": (collectives, "halves_one_value"),
     "every_task_exits_with_success": (ends, "exits_with_an_error"),
     "no_process_left_running": (ends, "leaves_a_child"),
+    "losses_in_summaries_fall": (summaries, "writes_one_loss"),
     "strategy_as_recognized": (strategies, "makes_another"),
     "signal_ends_in_time": (terminated, "ignores_sigterm"),
     "tensors_are_packed": (packed, "heeds_no_options"),

@@ -766,6 +766,34 @@ def test_reports_are_added_to_the_steps_that_the_observer_counts(programs: Progr
     assert not programs.of("input")
 
 
+SCALAR = {
+    "tensorboard/__init__.py": "",
+    "tensorboard/plugins/__init__.py": "",
+    "tensorboard/plugins/scalar/__init__.py": "",
+    "tensorboard/plugins/scalar/summary_v2.py": "def scalar(name, data, step=None): return True",
+}
+
+
+def test_scalars_of_a_summary_are_reported(programs: Programs):
+    for name, text in SCALAR.items():
+        programs.write(name, text)
+    body = """
+        from tensorboard.plugins.scalar.summary_v2 import scalar
+        step(1)
+        scalar("train/loss", Variable(2.5), step=7)
+        import tensorflow.python.eager.context as context
+        context.executing_eagerly = lambda: False
+        scalar("loss", object(), step=8)
+        context.executing_eagerly = lambda: True
+        scalar("rate", 0.5)
+    """
+    done = train(programs, body)
+    assert done.returncode == 0, done.stderr
+    found = [(e["name"], e["value"], e["at"], e["global_step"]) for e in programs.of("scalar")]
+    assert found == [("train/loss", 2.5, 7, 1), ("rate", 0.5, None, 1)]
+    assert not programs.of("hook_failed")
+
+
 def test_reported_steps_count_where_no_hook_sees_any(programs: Programs):
     done = train(
         programs, reporting("training_reports.step(1.5, 2)\ntraining_reports.step(0.5, 2)")

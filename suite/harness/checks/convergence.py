@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from itertools import pairwise
 
 from suite.harness.checks.assertions import check, require, some
@@ -58,6 +59,37 @@ def step_losses_fall(run: Run) -> None:
         last < (1 - VISIBLE) * first,
         f"mean loss of the first third of the steps {first:.4f}, of the last {last:.4f}: "
         f"it does not fall by {VISIBLE:.0%}",
+    )
+
+
+def losses_in_summaries(run: Run) -> list[float]:
+    """Return the training losses that the first driver with any writes by tf.summary.scalar.
+
+    The last part of such a name is "loss", or ends with it, and no part names an evaluation.
+    """
+    for task in run.drivers:
+        losses = [e["value"] for e in run.of("scalar", task) if _is_training_loss(e["name"])]
+        if losses:
+            return losses
+    return []
+
+
+def _is_training_loss(name: str) -> bool:
+    words = re.split(r"[^a-z0-9]+", name.lower())
+    return words[-1] == "loss" and not set(words) & {"val", "validation", "eval", "test"}
+
+
+@check
+def losses_in_summaries_fall(run: Run) -> None:
+    """Require that the training losses that a program writes for TensorBoard fall."""
+    losses = some("training loss in a summary", losses_in_summaries(run))
+    require(all(map(math.isfinite, losses)), f"a loss in a summary is not finite: {losses}")
+    third = max(1, len(losses) // 3)
+    first, last = sum(losses[:third]) / third, sum(losses[-third:]) / third
+    require(
+        last < first - FALLEN * abs(first),
+        f"training losses in summaries do not fall by {FALLEN:.0%}: of {len(losses)} the first "
+        f"{third} have a mean of {first:.4f}, the last {third} one of {last:.4f}",
     )
 
 

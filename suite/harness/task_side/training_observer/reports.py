@@ -1,6 +1,7 @@
-"""Reports of the program itself, by the functions of reference_trainers/training_reports.py."""
+"""Reports of the program itself, by training_reports.py (of reference_trainers) or tf.summary."""
 
 from . import fit
+from .functions import is_eager
 from .hooks import loaded
 
 
@@ -65,3 +66,19 @@ def metrics_of(reported):
 
 def after_preempted(observer, call):  # noqa: ARG001 (the signature of a hook)
     observer.write("preempted", global_step=observer.current_step())
+
+
+def after_scalar(observer, call):
+    """Write `scalar` for a number that the program writes with tf.summary.scalar.
+
+    Of a function that is being traced, the number is not known yet.
+    """
+    if not is_eager():
+        return
+    name, data, step = (
+        call.argument(place, name) for place, name in enumerate(("name", "data", "step"))
+    )
+    number = float(value(data))
+    where = {"at": None if step is None else int(value(step))}
+    where["global_step"] = observer.current_step()
+    observer.write("scalar", name=str(name), value=number, **where)

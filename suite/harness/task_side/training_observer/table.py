@@ -293,4 +293,16 @@ REPORTS = tuple(
     )
 )
 
-HOOKS = REPORTS + STRATEGIES + MESHES + COORDINATOR + FIT + LOOPS + CHECKPOINTS + SESSIONS
+SUMMARIES = (
+    Hook(
+        "summary.scalar",
+        ("tensorboard.plugins.scalar.summary_v2:scalar",),
+        after=reports.after_scalar,
+        optional=True,
+        outside_fit=True,
+    ),
+)
+
+HOOKS = (
+    REPORTS + SUMMARIES + STRATEGIES + MESHES + COORDINATOR + FIT + LOOPS + CHECKPOINTS + SESSIONS
+)
