@@ -36,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--approach",
         required=True,
         choices=list(dict.fromkeys(approach for approach, _ in TRAINERS)),
-        help="how it trains: mwms (several workers), mirrored (several devices) or single",
+        help="how it trains: mwms (several workers), mirrored (several devices), single, or ps2 "
+        "(parameter servers)",
     )
     parser.add_argument(
         "--fit", action="store_true", help="train with Keras Model.fit, not in a loop of its own"
@@ -91,4 +92,5 @@ def description(program: str, row: Trainer) -> str:
     """Return a TOML file that says how the suite sets the length and the directory of a run."""
     names = [*FLAGS, "backend"] if "backend" in row.flags else FLAGS
     args = "".join(f'    "--{name}={{{name.replace("-", "_")}}}",\n' for name in names)
-    return f'program = "{program}"\nargs = [\n{args}]\ndeterministic = true\n'
+    deterministic = str(row.synchronous).lower()
+    return f'program = "{program}"\nargs = [\n{args}]\ndeterministic = {deterministic}\n'

@@ -14,7 +14,7 @@ from reports.rundir.frame import RunFrames
 COLUMNS = (Column("tests", right=True), Column("of"), Column("to have them examined"))
 NOTE = (
     "These tests are about the approach of the program but gave no verdict. They do not count as "
-    "passed. run.json lists each test in `not_examined`."
+    "passed. run.json lists each test under not_examined."
 )
 
 
