@@ -13,6 +13,9 @@ def step(loss=None, examples=None, ids=None):
     `loss`: the mean over the task's own examples, or a list with one of each local replica; numbers
     or scalar tensors. `examples`: their number, likewise. `ids`: rows of the data set, [examples]
     whole numbers, or a list of such; then their number is that of the examples.
+
+    In a function that a ClusterCoordinator schedules, only the suite's own trainers report: the
+    call adds operations there.
     """
 
 

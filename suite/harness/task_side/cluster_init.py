@@ -306,10 +306,14 @@ class ClusterInit:
             )
 
     def adopt(self, task, attempt):
-        """Note the processes that this process has adopted from a task that has just ended."""
-        for pid, number in own_children().items():
-            if pid not in self.tasks and pid not in self.hosts:
-                self.orphans.setdefault(pid, (task, attempt, number))
+        """Note the processes that this process has adopted from a task that has just ended.
+
+        Some sandboxes have no list of children in /proc; there none is noted.
+        """
+        with contextlib.suppress(OSError):
+            for pid, number in own_children().items():
+                if pid not in self.tasks and pid not in self.hosts:
+                    self.orphans.setdefault(pid, (task, attempt, number))
 
     def report_orphans(self):
         """Answer with the task, the attempt and the command line of each orphan."""
