@@ -452,7 +452,10 @@ MUTANTS = (
         SESSION,
         "the session of each worker depends on all workers",
         (('["/job:ps", f"/job:worker/task:{index}"]', "[]"),),
-        why="a worker then waits for the others only while it begins, which harms it by chance",
+        # A worker then waits for others while it begins, which may outlast them. In another run no
+        # test failed.
+        level=1,
+        test="test_a_restarted_cluster_restores_the_latest_checkpoint",
     ),
     Mutant(
         "session_saves_nothing",
