@@ -48,13 +48,18 @@ def accuracy_rises(run: Run) -> None:
     _falls("one minus the accuracy after each epoch", [1.0 - value for value in accuracy], GAINED)
 
 
+def _ends(values: list[float]) -> tuple[float, float, int]:
+    """Return the means of the first and the last third, and the number of values in each."""
+    third = max(1, len(values) // 3)
+    return sum(values[:third]) / third, sum(values[-third:]) / third, third
+
+
 @check
 def step_losses_fall(run: Run) -> None:
     """Require that the mean loss of all workers' steps falls from the first third to the last."""
     losses = [e["loss"] for e in run.of("step")]
     require(len(losses) >= 6, f"there are only {len(losses)} steps: {losses}")
-    third = len(losses) // 3
-    first, last = sum(losses[:third]) / third, sum(losses[-third:]) / third
+    first, last, _ = _ends(losses)
     require(
         last < (1 - VISIBLE) * first,
         f"mean loss of the first third of the steps {first:.4f}, of the last {last:.4f}: "
@@ -84,8 +89,7 @@ def losses_in_summaries_fall(run: Run) -> None:
     """Require that the training losses that a program writes for TensorBoard fall."""
     losses = some("training loss in a summary", losses_in_summaries(run))
     require(all(map(math.isfinite, losses)), f"a loss in a summary is not finite: {losses}")
-    third = max(1, len(losses) // 3)
-    first, last = sum(losses[:third]) / third, sum(losses[-third:]) / third
+    first, last, third = _ends(losses)
     require(
         last < first - FALLEN * abs(first),
         f"training losses in summaries do not fall by {FALLEN:.0%}: of {len(losses)} the first "

@@ -77,9 +77,8 @@ class Cluster:
     hosts: Hosts | None = None
     holds: dict[str, Hold] = field(default_factory=dict)
     signals: int = 0  # requested, not yet sent
-    orphans: list[dict[str, Any]] | None = None  # the init process's last answer
-    # error ("" for none) in the init process's answer to the operations disk and tmp
-    said: dict[str, str] = field(default_factory=dict)
+    # the init process's answers: to disk and tmp an error ("" for none), to orphans a list of them
+    said: dict[str, Any] = field(default_factory=dict)
     shared: frozenset[str] = frozenset()  # names in the private /tmp that are those of the real one
     garbage: set[tuple[str, int]] = field(default_factory=set)  # attempts with bad event files
 
@@ -225,8 +224,8 @@ class Cluster:
             raise HarnessError(f"a /tmp of its own for the cluster: {error}")
         self.shared = frozenset(os.listdir(directory))
 
-    def _ask(self, operation: str, **request: str) -> str:
-        """Let the init process do something; return its error, or ""."""
+    def _ask(self, operation: str, **request: str) -> Any:
+        """Let the init process do something; return its answer, see `said`."""
         self.cluster_init.send(op=operation, **request)
 
         def answered() -> bool:
@@ -375,7 +374,7 @@ class Cluster:
         def ended() -> bool:
             nonlocal own
             keys = ("task", "attempt")
-            found = self._find_orphans()
+            found = self._ask("orphans")
             own = [o for o in found if tuple(o[k] for k in keys) not in self.ended_by_harness]
             return not own
 
@@ -385,17 +384,6 @@ class Cluster:
             for task in self.attempts:
                 if commands := [o["command"] for o in own if o["task"] == task]:
                     self.record("left_running", task, commands=commands)
-
-    def _find_orphans(self) -> list[dict[str, Any]]:
-        """Return the task, attempt and command of processes that outlived their task."""
-        self.orphans = None
-        self.cluster_init.send(op="orphans")
-
-        def answer() -> list[dict[str, Any]] | None:
-            self._look()
-            return None if self.orphans is None else [*self.orphans, {}]
-
-        return self._wait("the orphans of the cluster", answer, self.deadlines.exit_s)[:-1]
 
     def run(self) -> Run:
         """Return the history so far; the same object until a new event arrives."""
@@ -432,14 +420,11 @@ class Cluster:
             self._take(tail.read())
         for message in messages:
             kind = message.pop("op")
-            if kind in ("disk", "tmp"):
-                self.said[kind] = message["error"]
+            if kind in ("disk", "tmp", "orphans"):
+                self.said[kind] = message["answer"]
                 continue
             if kind == "signalled":
                 self.signals -= 1
-                continue
-            if kind == "orphans":
-                self.orphans = message["found"]
                 continue
             time_s = message.pop("time_s")
             task, attempt = message.pop("task"), message.pop("attempt")

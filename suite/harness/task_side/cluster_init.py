@@ -254,7 +254,7 @@ class ClusterInit:
                 tmpfs_disk.STATES[request["state"]](request["path"])
         except OSError as problem:
             error = str(problem.strerror or problem)
-        send(self.connection, op="disk", error=error)
+        send(self.connection, op="disk", answer=error)
 
     def tmp(self, request):
         """Mount a private /tmp; answer with the error, or ""."""
@@ -263,7 +263,7 @@ class ClusterInit:
             private_tmp.mount(request["path"])
         except OSError as problem:
             error = str(problem)
-        send(self.connection, op="tmp", error=error)
+        send(self.connection, op="tmp", answer=error)
 
     def signal(self, request):
         """Send a signal to a task; to all processes of a script, which may wait for its program."""
@@ -322,7 +322,7 @@ class ClusterInit:
             with open("/proc/%d/cmdline" % number, "rb") as file:  # until it is reaped
                 command = file.read().replace(b"\0", b" ").decode(errors="replace").strip()
             found.append({"task": task, "attempt": attempt, "command": command or str(number)})
-        send(self.connection, op="orphans", found=found)
+        send(self.connection, op="orphans", answer=found)
 
     def bound_logs(self):
         """Kill tasks that print too much, and shorten logs to which orphans still write."""

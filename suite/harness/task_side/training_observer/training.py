@@ -11,9 +11,8 @@ class Training(object):
 
     def __init__(self):
         self.optimizer, self.variables = None, []
-        self.counter = None  # variable of the program that counts its steps, if the optimizer's
-        # count will not do
-        self._slots = []  # likewise
+        self.counter = None  # the program's own count of its steps, in place of the optimizer's
+        self._slots = []  # of an update that is written by hand
 
     def learn(self, optimizer, variables):
         self.optimizer, self.variables = optimizer, list(variables)
