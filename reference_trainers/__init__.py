@@ -139,6 +139,7 @@ KERAS_FLAGS = ("model", "precision", "restore") + TRAINING_FLAGS
 
 SUPERVISOR = Trainer(
     name="supervisor_parameter_server",
+    plain=True,
     document="https://github.com/tensorflow/examples/blob/master/community/en/docs/deploy/distributed.md",
     api="ClusterSpec, Server, replica_device_setter and Supervisor (compat.v1), asynchronous",
     jobs=(("ps", 2), ("worker", 2)),

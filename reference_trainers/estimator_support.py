@@ -15,7 +15,6 @@ import numpy as np
 import tensorflow as tf
 
 from reference_trainers import digests, workload
-from reference_trainers.supervisor_support import check_model_dir
 
 tf1 = tf.compat.v1
 TOGETHER = 16  # batches for which TensorFlow waits for Python's lock once
@@ -90,6 +89,28 @@ def order_from(directory, args, data, seed, shards):
 
 
 # --- checkpoints ---------------------------------------------------------------------------------
+
+
+def check_model_dir(directory, model):
+    """Raise BadInput if the last checkpoint there is damaged or of another model."""
+    path = tf.train.latest_checkpoint(directory)
+    if not path:
+        return
+    try:
+        stored = tf.train.load_checkpoint(path)
+        shapes = stored.get_variable_to_shape_map()
+        for name in shapes:
+            stored.get_tensor(name)
+    except (tf.errors.OpError, ValueError, IndexError) as error:
+        raise workload.BadInput(
+            "--model-dir: the checkpoint %s is damaged: %s" % (path, error)
+        ) from error
+    own = {v.op.name: v.shape.as_list() for v in [model.global_step] + model.weights + model.slots}
+    if shapes != own:
+        raise workload.BadInput(
+            "--model-dir: the checkpoint %s is of another model: it has %s, this model %s"
+            % (path, sorted(shapes.items()), sorted(own.items()))
+        )
 
 
 @contextlib.contextmanager

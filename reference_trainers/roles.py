@@ -75,6 +75,12 @@ def role_from_tf_config(known=("chief", "worker")):
     return Role("%s/%d" % (job, index), index, chief, cluster, workers)
 
 
+def add_host_flags(parser):
+    for flag in ("ps_hosts", "worker_hosts", "job_name"):
+        parser.add_argument("--" + flag, default="worker" if flag == "job_name" else "")
+    parser.add_argument("--task_index", type=int, default=0)
+
+
 def role_from_hosts(args):
     """Return the role that --ps_hosts, --worker_hosts, --job_name and --task_index name.
 

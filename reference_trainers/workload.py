@@ -6,12 +6,10 @@ rejected before TensorFlow starts.
 """
 
 import argparse
-import contextlib
 import os
 import re
 import sys
 import time
-import traceback
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -55,22 +53,6 @@ def timed(do, *args, **kwargs):
     """Return the result of `do`, and the seconds that it took."""
     began_s = time.monotonic()
     return do(*args, **kwargs), time.monotonic() - began_s
-
-
-@contextlib.contextmanager
-def ending_at(errors, events):
-    """Write `peer_lost` for one of these errors, and end this task at once with exit code 1.
-
-    The exception does not propagate: cleanup that closes sessions and servers may wait for the lost
-    peer forever.
-    """
-    try:
-        yield
-    except errors as error:
-        events.write("peer_lost", error=reason(error))
-        traceback.print_exc()
-        sys.stderr.flush()
-        os._exit(1)
 
 
 def reason(error):

@@ -2,11 +2,7 @@
 
 import pytest
 
-from suite.harness.checks import (
-    accounting,
-    observed_history,
-    supervisor,
-)
+from suite.harness.checks import observed_history
 from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import observed
 
@@ -33,39 +29,3 @@ def test_observed_epochs_equal_reported_ones(outcome):
 def test_observed_restores_equal_reported_ones(outcome):
     observed_history.observed_restores_equal(outcome.run, outcome.reference)
     observed_history.observed_steps_equal(outcome.run, outcome.reference)
-
-
-# Asynchronous runs differ from each other. The observed history must be consistent in itself. Of
-# plain trainers all tests examine such a history.
-
-
-@pytest.mark.cases(synchronous=False, plain=False)
-@scenario(observed.healthy)
-def test_observed_asynchronous_run_reaches_its_end(outcome):
-    observed_history.observed_cluster_equal(outcome.run, outcome.reference)
-    accounting.finishes_requested_steps(outcome.run)
-
-
-@pytest.mark.cases(synchronous=False, plain=False, events=("step",))
-@scenario(observed.healthy)
-def test_observed_asynchronous_steps_are_accounted(outcome):
-    accounting.steps_accounted(outcome.run)
-
-
-@pytest.mark.cases(families=("ps1",))
-@scenario(observed.healthy)
-def test_observed_supervisor_saves_and_stops(outcome):
-    supervisor.supervisor_saves(outcome.run)
-    supervisor.stops_at_the_limit(outcome.run)
-
-
-@pytest.mark.cases(families=("ps1",), aggregates=False)
-@scenario(observed.healthy)
-def test_observed_global_step_counts_all(outcome):
-    supervisor.global_step_counts_all(outcome.run)
-
-
-@pytest.mark.cases(families=("ps1",), aggregates=True)
-@scenario(observed.healthy)
-def test_observed_aggregates_are_accounted(outcome):
-    supervisor.aggregates_accounted(outcome.run)

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -792,6 +793,42 @@ def test_scalars_of_a_summary_are_reported(programs: Programs):
     found = [(e["name"], e["value"], e["at"], e["global_step"]) for e in programs.of("scalar")]
     assert found == [("train/loss", 2.5, 7, 1), ("rate", 0.5, None, 1)]
     assert not programs.of("hook_failed")
+
+
+def test_save_of_another_thread_leaves_the_step_to_its_report(programs: Programs):
+    body = """
+        import threading
+        step(1)
+        saving = threading.Thread(target=lambda: tf.Checkpoint().save("model"))
+        saving.start()
+        saving.join()
+        training_reports.step(1.5, 2)
+    """
+    done = train(programs, reporting(body))
+    assert done.returncode == 0, done.stderr
+    (step,) = programs.of("step")
+    assert (step["loss"], step["examples"]) == (1.5, 2)
+    assert len(programs.of("checkpoint_saved")) == 1
+
+
+@pytest.mark.parametrize(
+    ("unreported", "trains", "seen"), [(0, True, 5), (1, True, 3), (0, False, 3)]
+)
+def test_global_step_that_a_program_reads_counts_between_its_steps(
+    unreported: int, trains: bool, seen: int
+):
+    own = observer.Observer(SimpleNamespace(enabled=True), "train.py")
+    thread = threading.Thread(target=own.count_steps, args=(3,))
+    if trains:
+        own.count_steps(3)
+    else:
+        thread.start()
+        thread.join()
+    own.unreported = unreported
+    own.see_global_step(5)
+    assert own.global_step == seen
+    own.see_global_step(2)
+    assert own.global_step == seen
 
 
 def test_reported_steps_count_where_no_hook_sees_any(programs: Programs):

@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import tensorflow as tf
 from documents import common, servers
 
-from reference_trainers import BY_NAME, roles, supervisor_support, workload
+from reference_trainers import BY_NAME, roles, workload
 from reference_trainers.events import EventWriter
 
 
@@ -36,13 +36,12 @@ def main():
     chosen.add_argument("--approach", required=True, choices=sorted(BY_NAME), help="of documents/")
     name = chosen.parse_known_args()[0].approach
     row = BY_NAME[name]
-    if row.role == "host_flags":
-        parser = supervisor_support.parser(name, __doc__)
-    else:
-        defaults = {"devices": row.devices, "model": row.model, "optimizer": row.optimizer}
-        given = {key: value for key, value in defaults.items() if key in row.flags}
-        parser = workload.parser(name, __doc__, row.flags, **given)
+    defaults = {"devices": row.devices, "model": row.model, "optimizer": row.optimizer}
+    given = {key: value for key, value in defaults.items() if key in row.flags}
+    parser = workload.parser(name, __doc__, row.flags, **given)
     parser.add_argument("--approach")
+    if row.role == "host_flags":
+        roles.add_host_flags(parser)
     args = parser.parse_args()
     role = role_of(name, args)
     events = EventWriter(role.task)

@@ -7,6 +7,7 @@ stretch each.
 # ruff: noqa: ARG002 (the hooks have Keras' signatures)
 
 import argparse
+import itertools
 import os
 import sys
 import time
@@ -17,8 +18,6 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import tensorflow as tf
 import wrapped
 from turns import Turns
-
-from reference_trainers import supervisor_support
 
 
 class Stretches(object):
@@ -67,25 +66,26 @@ def time_keras(stretches):
     tf.keras.Model.fit = timed_fit  # type: ignore[method-assign]
 
 
-def time_supervisor(stretches, steps):
-    """Time stretches of `steps` steps, counted by the batches that the loop takes."""
-    batches = supervisor_support.batches
+def time_sessions(stretches, steps):
+    """Time stretches of `steps` runs of a session that feed it a batch."""
+    run = tf.compat.v1.Session.run
+    fed = itertools.count()
 
-    def timed_batches(*args):
-        for taken, rows in enumerate(batches(*args)):
-            if taken % steps == 0:
-                if taken:
-                    stretches.pause(steps)
-                stretches.go_on()
-            yield rows
+    def timed_run(session, fetches, feed_dict=None, **how):
+        number = next(fed) if feed_dict else None
+        if number is not None and number % steps == 0:
+            if number:
+                stretches.pause(steps)
+            stretches.go_on()
+        return run(session, fetches, feed_dict, **how)
 
-    supervisor_support.batches = timed_batches
+    tf.compat.v1.Session.run = timed_run
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--program", required=True, help="the trainer")
-    parser.add_argument("--stretch", type=int, required=True, help="steps of the Supervisor's")
+    parser.add_argument("--stretch", type=int, required=True, help="steps with a session")
     parser.add_argument("--turns", required=True, help="path of the pipes")
     parser.add_argument("--first", action="store_true", help="has the first turn")
     parser.add_argument("--silent", action="store_true", help="without events")
@@ -94,7 +94,7 @@ def main():
         events = wrapped.event_writer()
         stretches = Stretches(events, not args.silent, Turns(args.turns, args.first))
         time_keras(stretches)
-        time_supervisor(stretches, args.stretch)
+        time_sessions(stretches, args.stretch)
     if args.silent:
         del os.environ["TRAINER_EVENTS"]  # after `events` has read it
     wrapped.run(args.program, rest)

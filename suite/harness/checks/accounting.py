@@ -55,10 +55,10 @@ def finishes_requested_steps(run: Run) -> None:
 def last_step(run: Run, task: str) -> int:
     """Return the global step at which a driver finished.
 
-    An observed program of asynchronous workers reads it with its own steps only, so a worker need
-    not see the last step, which another has made: it is the highest that any of them has seen.
+    A user's program of asynchronous workers may read it before its own step is counted, so a worker
+    need not see the last step, which another has made: it is the highest that any has seen.
     """
-    drivers = run.drivers if run.trainer.is_observed and not run.trainer.synchronous else (task,)
+    drivers = run.drivers if run.trainer.observed and not run.trainer.synchronous else (task,)
     ends = [
         only(f"`finished` of {one}", run.of("finished", one, last_attempt(run, one)))["global_step"]
         for one in drivers

@@ -142,7 +142,7 @@ def _first_seen(run: Run, restored: Event) -> int:
     observer may read the shared step of TensorFlow 1 before it is incremented.
     """
     may_be_early = run.trainer.aggregates or (
-        run.trainer.is_observed and "ps1" in run.trainer.families
+        run.trainer.observed and "ps1" in run.trainer.families
     )
     return restored["global_step"] + (not may_be_early)
 

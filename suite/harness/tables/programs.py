@@ -45,8 +45,9 @@ PLACEHOLDERS = (
     "seed",
     "backend",
 )
-# Events that no observer can write, since the program alone has the numbers.
-UNOBSERVABLE = ("input", "placed", "laid_out", "summary")
+# Events that an observer writes of the suite's own trainers only: it needs their rows of examples,
+# a trace of a step or functions of theirs, and a user's program need not write summaries.
+OF_OWN_TRAINERS = ("input", "placed", "laid_out", "summary")
 # The batch of all workers, which follows from that of each.
 WHOLE = {"global_batch_size": "batch_size"}
 MAX_MODULES = 200  # local modules whose source is read to recognize the approach
@@ -410,7 +411,7 @@ def _flavor(values: Mapping[str, Any], uses: Iterable[Use]) -> str:
 def _events(row: Trainer, values: Mapping[str, Any]) -> tuple[str, ...]:
     if values.get("events"):
         return tuple(values["events"])
-    return tuple(name for name in row.events if name not in UNOBSERVABLE)
+    return tuple(name for name in row.events if name not in OF_OWN_TRAINERS)
 
 
 def _environment(where: str, values: Mapping[str, Any], root: Path) -> tuple[tuple[str, str], ...]:

@@ -3,8 +3,6 @@
 import numpy as np
 import tensorflow as tf
 
-from reference_trainers import supervisor_support
-
 tf1 = tf.compat.v1
 
 
@@ -45,7 +43,7 @@ def train(args, data, steps, role, synchronous=False):
         **local,
     )
     images, labels = data.x_train.reshape(-1, 784) / np.float32(255), data.y_train
-    rows = supervisor_support.batches(len(images), args.seed, role.index, args.batch_size)
+    rows = rows_of_steps(len(images), args)
     with supervisor.managed_session(server.target) as session:
         if synchronous and role.chief:
             supervisor.start_queue_runners(session, [optimizer.get_chief_queue_runner()])
@@ -54,6 +52,15 @@ def train(args, data, steps, role, synchronous=False):
             batch = next(rows)
             session.run([train_op, global_step], {x: images[batch], y: labels[batch]})
             steps.made()
+
+
+def rows_of_steps(examples, args):
+    """Yield the rows of endless batches, int64 [batch]."""
+    generator = np.random.default_rng([args.seed, args.task_index])
+    while True:
+        order = generator.permutation(examples)
+        for first in range(0, examples - args.batch_size + 1, args.batch_size):
+            yield order[first : first + args.batch_size]
 
 
 def dense(name, x, inputs, outputs):

@@ -39,6 +39,7 @@ class Observer(object):
         self.graphs = sessions.Graphs()  # of TensorFlow 1
         self.step = self.global_step = 0
         self.unreported = 0  # steps that were counted and not yet written
+        self._counting_thread = None  # the one that trains
         self.sees_steps = False  # hooks see the program's steps
         self.steps_before = 0  # this epoch
         self.reads_servers = True  # its weights are its own, or it is the chief of servers
@@ -60,7 +61,8 @@ class Observer(object):
         return self.events.enabled and not self.local.is_inside and self.events.claim()
 
     def write(self, event, **fields):
-        if not self.local.fits:  # in `fit`, callbacks save before the step is reported
+        # In `fit`, callbacks save before the step is reported. So does a thread that only saves.
+        if not self.local.fits and self._counting_thread == threading.get_ident():
             self.report_steps()
         self._report_observing()
         self.events.write(event, **fields)
@@ -87,7 +89,14 @@ class Observer(object):
         self.step += number
         self.global_step += number
         self.unreported += number
+        self._counting_thread = threading.get_ident()
         self.sees_steps = self.sees_steps or seen
+
+    def see_global_step(self, found):
+        """Take the global step that the program has read between its steps."""
+        training_thread = self._counting_thread or threading.main_thread().ident
+        if not self.unreported and threading.get_ident() == training_thread:
+            self.global_step = max(self.global_step, found)
 
     def end_step(self):
         """Write the counted steps, unless the program may report them itself right afterwards."""
@@ -183,7 +192,8 @@ class Observer(object):
                 state["copies"] = copies
             if self.events.dumps:
                 name = "%s-%d.npz" % (when, self.global_step)
-                state["npz"] = self.training.dump(self.events.sibling(name))
+                arrays = digests.values(self.training.variables)
+                state["npz"] = training.dump(self.events.sibling(name), arrays)
             self.write("weights", when=when, global_step=self.global_step, **state)
 
     def add_restore(self, path, seconds):
@@ -242,6 +252,7 @@ class Observer(object):
             return
         self.local.is_inside = True
         try:
+            self.report_steps()
             if code == 0:
                 self._report_last_state()
             elif isinstance(error, Exception):

@@ -1,7 +1,8 @@
 """Steps, saves and restores of TensorFlow 1: sessions that run a train op, Estimators included.
 
 The global step is fetched together with what the program fetches, by an op that the graph has
-already. No step costs a further `session.run`.
+already. No step costs a further `session.run`. Of a reference trainer the first step is traced, and
+shows on which device each op runs.
 """
 
 import time
@@ -9,7 +10,7 @@ import weakref
 
 from reference_trainers import digests
 
-from . import checkpoints, functions
+from . import checkpoints, functions, training
 from .hooks import loaded
 
 # Ops through which a fetched tensor has the value of the variable that it was read from.
@@ -19,8 +20,9 @@ PASSING = ("Identity", "Cast", "ReadVariableOp", "ResourceGather", "Assign", "As
 class Fetches(object):
     """The meaning of fetches of one form: whether they train, and the place of the global step."""
 
-    def __init__(self, trains, position=None, is_exact=False):
+    def __init__(self, trains, initializes, position=None, is_exact=False):
         self.trains = trains
+        self.initializes = initializes  # the weights get their first values
         self.position = position  # of the global step among the flat fetches, None: not fetched
         self.is_exact = is_exact  # it is read after the update
 
@@ -30,11 +32,14 @@ class TrainOps(object):
 
     def __init__(self):
         self.ops = []
+        self.operations_before = 0  # that the graph has when an optimizer begins its update
+        self.of_updates = set()  # names of the operations of the updates
         self.global_step = None  # the variable
         self.local_step = None  # of SyncReplicasOptimizer: the global step to continue from
         self.aggregates = False  # several steps of the workers make one global step
         self.known = {}  # names of fetches -> Fetches
         self.sessions = weakref.WeakSet()  # that have trained
+        self.has_initial = False  # the initial weights of the next session are reported
         self.failed = False  # the last step has raised
 
 
@@ -54,6 +59,14 @@ class Graphs(object):
 # --- optimizers ----------------------------------------------------------------------------------
 
 
+def before_apply_gradients(observer, call):
+    functions.before_apply_gradients(observer, call)
+    ops = loaded("tensorflow.python.framework.ops")
+    if observer.local.updates == 1 and not ops.executing_eagerly_outside_functions():
+        graph = ops.get_default_graph()
+        observer.graphs.of(graph).operations_before = len(graph.get_operations())
+
+
 def after_apply_gradients(observer, call):
     """Note a train op of a graph; elsewhere, a step of a tf.function or of an eager loop."""
     ops = loaded("tensorflow.python.framework.ops")
@@ -62,6 +75,8 @@ def after_apply_gradients(observer, call):
     elif not observer.local.updates:
         graph = ops.get_default_graph()
         found = observer.graphs.of(graph)
+        made = graph.get_operations()[found.operations_before :]
+        found.of_updates.update(operation.name for operation in made)
         found.ops += [op_of(result) for result in digests.parts_of(call.result)]
         step = call.argument(2, "global_step")
         found.global_step = found.global_step if step is None else step
@@ -88,12 +103,14 @@ def before_run(observer, call):
     fetches = train_ops.known.get(names)
     if fetches is None:
         fetches = train_ops.known[names] = understand(session.graph, train_ops, flat)
+    call.kept = (train_ops, fetches)
     if not fetches.trains:
         return
     if session not in train_ops.sessions:
         begin_session(observer, session, train_ops)
+        if observer.changes.probes:
+            trace(call)
     train_ops.failed = True  # unless it returns
-    call.kept = (train_ops, fetches)
     if fetches.position is None and train_ops.global_step is not None:
         both = {"program": given, "observer": read_op(train_ops.global_step)}
         if len(call.args) > 1:
@@ -106,7 +123,15 @@ def after_run(observer, call):
     if call.kept is None:
         return
     train_ops, fetches = call.kept
+    if not fetches.trains:
+        if fetches.initializes:
+            begin_weights(observer, call.args[0], train_ops)
+        if fetches.position is not None:
+            observer.see_global_step(int(flatten(call.result)[fetches.position]))
+        return
     train_ops.failed = False
+    if observer.changes.probes and call.kwargs.get("run_metadata"):
+        report_placed(observer, call, train_ops)
     counted = observer.global_step + (not train_ops.aggregates)
     if fetches.position is not None:
         found = int(flatten(call.result)[fetches.position])
@@ -133,16 +158,19 @@ def flatten(fetches):
 
 def understand(graph, train_ops, flat):
     """Return Fetches: whether these depend on a train op, and which of them is the global step."""
-    position, is_exact, trains = None, False, False
+    position, is_exact, trains, initializes = None, False, False, False
+    weights = graph.get_collection("trainable_variables")
+    initializers = [op_of(part.initializer) for v in weights for part in digests.parts_of(v)]
     for place, leaf in enumerate(flat):
         op = element_of(graph, leaf)
         if op is None:
             continue
         is_after = depends(op, train_ops.ops)
         trains = trains or is_after
+        initializes = initializes or depends(op, initializers)
         if not is_exact and is_step(leaf, op, train_ops):
             position, is_exact = place, is_after
-    return Fetches(trains, position, is_exact)
+    return Fetches(trains, initializes, position, is_exact)
 
 
 def element_of(graph, leaf):
@@ -189,14 +217,54 @@ def read_op(variable):
     return digests.parts_of(variable)[0]._as_graph_element()
 
 
+# --- placement -----------------------------------------------------------------------------------
+
+
+def trace(call):
+    """Let a run yield the device of each op that it runs, unless the program traces it itself."""
+    v1 = loaded("tensorflow").compat.v1
+    if len(call.args) > 3 or "options" in call.kwargs or "run_metadata" in call.kwargs:
+        return
+    options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+    call.kwargs = dict(call.kwargs, options=options, run_metadata=v1.RunMetadata())
+
+
+def report_placed(observer, call, train_ops):
+    """Write `placed`: the device of each variable in the order of creation, and of each op.
+
+    The ops of the update are left out: an optimizer places them next to the variables.
+    """
+    graph, ran = call.args[0].graph, {}
+    for device in call.kwargs["run_metadata"].step_stats.dev_stats:
+        for node in device.node_stats:
+            ran[node.node_name.split(":")[0]] = device.device
+    known = {op.name for op in graph.get_operations()} - train_ops.of_updates
+    weights, _ = variables_of(graph, train_ops.global_step)
+    first = [] if train_ops.global_step is None else [train_ops.global_step]
+    observer.write(
+        "placed",
+        variables={v.op.name: v.device for v in first + weights},
+        ops={name: device for name, device in sorted(ran.items()) if name in known},
+    )
+
+
 # --- state ---------------------------------------------------------------------------------------
 
 
 def begin_session(observer, session, train_ops):
-    """Report the state before the first step of a session."""
+    """Report the state before the first step of a session, unless a peer may have changed it."""
     train_ops.sessions.add(session)
     observer.join_alone()
+    if not train_ops.has_initial:
+        report_weights(observer, "initial", session, train_ops)
+    train_ops.has_initial = False
+
+
+def begin_weights(observer, session, train_ops):
+    """Report the state right after it was initialized, before other tasks can see that."""
+    observer.join_alone()
     report_weights(observer, "initial", session, train_ops)
+    train_ops.has_initial = True
 
 
 def before_close(observer, call):
@@ -227,17 +295,19 @@ def report_weights(observer, when, session, train_ops):
     step = train_ops.global_step
     found = session.run(wanted + ([] if step is None else [read_op(step)]))
     observer.global_step = observer.global_step if step is None else int(found[2])
-    observer.write(
-        "weights",
-        when=when,
-        global_step=observer.global_step,
-        iterations=observer.global_step,
-        digest=digests.digest(found[0]),
-        slots_digest=digests.digest(found[1]),
-    )
+    write_weights(observer, when, found[0], found[1])
 
 
-# --- checkpoints ---------------------------------------------------------------------------------
+def write_weights(observer, when, weights, slots):
+    """Write `weights` with these arrays, and their file if that is asked for."""
+    extra, step = {}, observer.global_step
+    if observer.events.dumps:
+        extra["npz"] = training.dump(observer.events.sibling("%s-%d.npz" % (when, step)), weights)
+    state = {"digest": digests.digest(weights), "slots_digest": digests.digest(slots)}
+    observer.write("weights", when=when, global_step=step, iterations=step, **state, **extra)
+
+
+# --- checkpoints and summaries -------------------------------------------------------------------
 
 
 def after_save(observer, call):
@@ -248,12 +318,19 @@ def after_save(observer, call):
     seconds = time.monotonic() - call.kept
     graph = getattr(session, "graph", None)
     step = step_in(observer, graph, path)
+    state = {}
+    if observer.changes.probes:
+        weights, slots = state_in(path, graph, step_variable(observer, graph))
+        state = {"digest": digests.digest(weights), "slots_digest": digests.digest(slots)}
     path = checkpoints.path_text(path)
-    observer.write("checkpoint_saved", path=path, global_step=step, seconds=seconds)
+    observer.write("checkpoint_saved", path=path, global_step=step, seconds=seconds, **state)
 
 
 def after_restore(observer, call):
-    """Write `restored` with the state in the file."""
+    """Write `restored` with the state in the file, from which this task's training begins.
+
+    The variables may have changed already: on servers, other workers train once they are restored.
+    """
     session, path = call.argument(1, "sess"), call.argument(2, "save_path")
     if observer.local.restores or not path:
         return
@@ -262,16 +339,21 @@ def after_restore(observer, call):
     if graph is None:
         return
     step = observer.global_step = step_in(observer, graph, path)
-    weights, slots = variables_of(graph, step_variable(observer, graph))
+    weights, slots = state_in(path, graph, step_variable(observer, graph))
     observer.write(
         "restored",
         path=checkpoints.path_text(path),
         global_step=step,
         iterations=step,
         seconds=seconds,
-        digest=digest_in(path, weights),
-        slots_digest=digest_in(path, slots),
+        digest=digests.digest(weights),
+        slots_digest=digests.digest(slots),
     )
+    train_ops = observer.graphs.get(graph)
+    if train_ops and weights and observer.reads_servers:
+        observer.join_alone()
+        write_weights(observer, "initial", weights, slots)
+        train_ops.has_initial = True
 
 
 def step_variable(observer, graph):
@@ -287,17 +369,27 @@ def step_in(observer, graph, path):
     return int(stored.get_tensor(name)) if stored.has_tensor(name) else observer.global_step
 
 
-def digest_in(path, variables):
+def state_in(path, graph, step):
+    """Return the weights and the slots of a graph in a checkpoint; [] if it lacks some of them."""
     stored = reader_of(path)
-    names = [v.op.name for v in variables]
-    if not all(map(stored.has_tensor, names)):
-        return ""
-    return digests.digest([stored.get_tensor(name) for name in names])
+    names = [[v.op.name for v in some] for some in variables_of(graph, step)]
+    return [
+        [stored.get_tensor(name) for name in some] if all(map(stored.has_tensor, some)) else []
+        for some in names
+    ]
 
 
 def reader_of(path):
     checkpoint_utils = loaded("tensorflow.python.training.checkpoint_utils")
     return checkpoint_utils.load_checkpoint(checkpoints.path_text(path))
+
+
+def after_summary(observer, call):
+    """Write `summary` for one that the program has computed, not for TensorFlow's own numbers."""
+    writer, summary = call.args[0], call.argument(1, "summary")
+    if isinstance(summary, bytes):
+        step = int(call.argument(2, "global_step") or 0)
+        observer.write("summary", path=writer.get_logdir(), global_step=step)
 
 
 def after_evaluate(observer, call):

@@ -237,7 +237,7 @@ CHECKPOINTS = (
 )  # fmt: skip
 
 UPDATE_1: Dict[str, Any] = {
-    "before": functions.before_apply_gradients,
+    "before": sessions.before_apply_gradients,
     "always": functions.always_update,
     "after": sessions.after_apply_gradients,
     "outside_fit": True,
@@ -269,6 +269,11 @@ SESSIONS = (
     Hook(
         "Saver.restore", (PYTHON + "training.saver:Saver.restore",), after=sessions.after_restore,
         **RESTORE,
+    ),
+    Hook(
+        "FileWriter.add_summary",
+        (PYTHON + "summary.writer.writer:SummaryToEventTransformer.add_summary",),
+        after=sessions.after_summary,
     ),
     Hook(
         "Estimator.evaluate",

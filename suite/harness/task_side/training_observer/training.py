@@ -43,17 +43,18 @@ class Training(object):
         iterations = self.iterations()
         return digests.state(counted if iterations is None else iterations, self.variables, slots)
 
-    def dump(self, path):
-        """Save the weights to a file, as arr_0, arr_1, ..., and return its path."""
-        import numpy as np
-
-        np.savez(path, *digests.values(self.variables))
-        return path
-
     def copies(self):
         """Return the digest of the weights on each local device; [] if there is one device."""
         found = digests.copies(self.variables)
         return found if len(found) > 1 else []
+
+
+def dump(path, arrays):
+    """Save the weights to a file, as arr_0, arr_1, ..., and return its path."""
+    import numpy as np
+
+    np.savez(path, *arrays)
+    return path
 
 
 def skips_updates(optimizer):
