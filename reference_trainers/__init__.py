@@ -257,6 +257,7 @@ TRAINERS: Tuple[Trainer, ...] = (
     ),
     Trainer(
         name="estimator_multi_worker_mirrored",
+        plain=True,
         document=DOCS + "/tutorials/distribute/multi_worker_with_estimator",
         api="tf.distribute.MultiWorkerMirroredStrategy and tf.estimator.train_and_evaluate",
         jobs=(("worker", 2),),

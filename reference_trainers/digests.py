@@ -54,7 +54,10 @@ def values(variables):
 def slots(optimizer):
     """Return the variables of a Keras optimizer that are slots (momenta etc.), in its order."""
     others = (id(optimizer.iterations), id(getattr(optimizer, "_learning_rate", None)))
-    return [v for v in optimizer.variables if id(v) not in others]
+    variables = optimizer.variables
+    if callable(variables):  # of Keras' legacy optimizers
+        variables = variables()
+    return [v for v in variables if id(v) not in others]
 
 
 def copies(variables):

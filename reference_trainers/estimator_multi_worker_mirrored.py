@@ -1,174 +1,200 @@
-"""N synchronous workers with an Estimator: RunConfig(train_distribute=...) and train_and_evaluate.
+"""N synchronous workers with an Estimator: RunConfig(train_distribute=...), train_and_evaluate.
 
-Implements https://www.tensorflow.org/tutorials/distribute/multi_worker_with_estimator. Each worker
-takes its share of the data according to its input context. Gradients are those of the mean over the
-global batch. Checkpoints are saved at the first step, at the last, and in between. An `evaluator`
-task, if there is one, follows the checkpoints; without TF_CONFIG the single process evaluates by
-itself. Beyond the document: seeds, a configurable number of steps, an EstimatorSpec for prediction,
-and a worker that exits when another worker is lost. Runs with TensorFlow up to 2.15; later versions
-have no tf.estimator.
+Implements https://www.tensorflow.org/tutorials/distribute/multi_worker_with_estimator (TensorFlow
+up to 2.15), but a restarted run finds its place in the data, and a worker ends when another one is
+lost. An `evaluator` task, if there is one, follows the checkpoints. Start each with its own index:
+
+    TF_CONFIG='{"cluster": {"worker": ["host1:2222", "host2:2222"]},
+                "task": {"type": "worker", "index": 0}}' \
+        python estimator_multi_worker_mirrored.py --model-dir /shared/model
 """
 
+import argparse
+import functools
+import logging
 import os
+import shutil
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
+import numpy as np
 import tensorflow as tf
+import training_reports
 
-from reference_trainers import BY_NAME, estimator_support, keras_support, roles, workload
-from reference_trainers.events import EventWriter
+tf1, ModeKeys = tf.compat.v1, tf.estimator.ModeKeys
+OPTIMIZERS = {"sgd": tf1.train.GradientDescentOptimizer, "adam": tf1.train.AdamOptimizer}
+OPTIMIZERS["momentum"] = lambda rate: tf1.train.MomentumOptimizer(rate, momentum=0.9)
+FLAGS = argparse.ArgumentParser(usage="%(prog)s [flags] (see --help)")
+FLAGS.add_argument("--model-dir", default="", help="checkpoints; a restarted run resumes")
+FLAGS.add_argument("--data", default="~/.keras/datasets/mnist.npz", help="as Keras' mnist.npz")
+FLAGS.add_argument("--epochs", type=int, default=1)
+FLAGS.add_argument("--steps-per-epoch", type=int, default=234)
+FLAGS.add_argument("--batch-size", type=int, default=64, help="examples of a worker in a step")
+FLAGS.add_argument("--seed", type=int, default=1)
+FLAGS.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd")
+FLAGS.add_argument("--learning-rate", type=float, default=1e-4)
+FLAGS.add_argument("--backend", choices=("auto", "ring", "nccl"), default="auto")
+FLAGS.add_argument("--save-every", type=int, default=0, help="steps between saves (0: an epoch)")
 
-NAME = "estimator_multi_worker_mirrored"
-DEFAULTS = {"learning_rate": 1e-4, "epochs": 1, "steps_per_epoch": 234}  # the document's
-tf1 = tf.compat.v1
+
+def read_role():
+    """Return the resolver of TF_CONFIG and the name of this task; an evaluator is in no cluster."""
+    try:  # a wrong TF_CONFIG may make all workers wait for ever
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        jobs, job = resolver.cluster_spec().as_dict(), resolver.task_type
+        if jobs and job != "evaluator":
+            resolver.cluster_spec().task_address(job, resolver.task_id)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        FLAGS.error(f"TF_CONFIG has no cluster with this task: {error!r}")
+    if not {"chief", "worker"}.issuperset(jobs):
+        FLAGS.error(f"TF_CONFIG: the jobs are chief and worker, not {sorted(jobs)}")
+    return resolver, f"{job}_{resolver.task_id}" if jobs else ""
+
+
+def load_mnist(path):
+    """Return images uint8 [n, 28, 28] and labels [n], of the training set and of the test set."""
+    try:
+        with np.load(os.path.expanduser(path)) as file:
+            return [file[name] for name in ("x_train", "y_train", "x_test", "y_test")]
+    except (OSError, ValueError, KeyError) as error:
+        FLAGS.error(f"--data: {path} is no mnist.npz: {error}")
+
+
+def step_in(path):
+    """Return the global step in a checkpoint, which must be whole."""
+    try:
+        stored = tf.train.load_checkpoint(path)
+        state = {name: stored.get_tensor(name) for name in stored.get_variable_to_shape_map()}
+        return int(state["global_step"])
+    except (tf.errors.OpError, ValueError, LookupError) as error:
+        FLAGS.error(f"{path} cannot be restored: {' '.join(str(error).split())}")
+
+
+def training_rows(examples, args, batch, step, shards=1, shard=0):
+    """Return endless batches of rows, int64 [batch], of a shard; they begin at this step."""
+
+    def shuffled(number):
+        return np.random.default_rng([args.seed, number]).permutation(examples)
+
+    def of_epoch(number):
+        rows = tf.data.Dataset.from_tensor_slices(tf.numpy_function(shuffled, [number], tf.int64))
+        return rows.repeat().take(args.steps_per_epoch * batch * shards)
+
+    epoch, step = divmod(step, args.steps_per_epoch)
+    rows = tf.data.Dataset.range(epoch, args.epochs).flat_map(of_epoch)
+    return rows.skip(step * batch * shards).shard(shards, shard).batch(batch).repeat()
+
+
+def input_fn(args, data, first_step, mode, input_context=None):
+    """Return the batches of the worker that calls it."""
+    (x, y), rows = data[2:], tf.data.Dataset.range(len(data[2])).batch(args.batch_size)
+    if mode == ModeKeys.TRAIN:
+        x, y = data[:2]
+        shards = getattr(input_context, "num_input_pipelines", 1)
+        shard = getattr(input_context, "input_pipeline_id", 0)
+        rows = training_rows(len(x), args, args.batch_size, first_step, shards=shards, shard=shard)
+
+    def batch(row):
+        # Constants would be part of the graph, which is sent to the server.
+        image, label = tf.numpy_function(lambda i: (x[i], y[i]), [row], (tf.uint8, y.dtype))
+        image, label = tf.ensure_shape(image, [None, 28, 28]), tf.ensure_shape(label, [None])
+        image = tf.cast(image[..., tf.newaxis], tf.float32) / 255
+        return {"image": image, "row": row}, tf.cast(label, tf.int64)
+
+    return rows.map(batch).prefetch(16)
+
+
+def build_model():
+    layers = tf.keras.layers
+    features = [tf.keras.Input(shape=(28, 28, 1)), layers.Conv2D(32, 3, activation="relu")]
+    classes = [layers.Flatten(), layers.Dense(64, activation="relu"), layers.Dense(10)]
+    return tf.keras.Sequential([*features, layers.MaxPooling2D(), *classes])
+
+
+class EpochMetrics(tf1.train.SessionRunHook):
+    """Print the metrics of each epoch, over all workers: name -> (value, update)."""
+
+    def __init__(self, args, first_step, metrics, losses, rows):
+        self.steps, self.step = args.steps_per_epoch, first_step
+        self.values = {name: value for name, (value, _) in metrics.items()}
+        self.fetches = {"losses": losses, "rows": rows, "updates": [m[1] for m in metrics.values()]}
+        self.begin_again = [v.initializer for v in tf1.get_collection("metric_variables")]
+
+    def before_run(self, run_context):  # noqa: ARG002
+        return tf1.train.SessionRunArgs(self.fetches)
+
+    def after_run(self, run_context, run_values):
+        training_reports.step(run_values.results["losses"].mean(), ids=run_values.results["rows"])
+        self.step += 1
+        epoch, step = divmod(self.step, self.steps)
+        if step == 0:
+            metrics = run_context.session.run(self.values)
+            print(f"Epoch {epoch}: {metrics}", flush=True)
+            training_reports.epoch(epoch, metrics)
+            run_context.session.run(self.begin_again)
+
+
+def model_fn(args, first_step, features, labels, mode):
+    logits = build_model()(features["image"], training=False)
+    if mode == ModeKeys.PREDICT:
+        return tf.estimator.EstimatorSpec(mode, predictions={"logits": logits})
+    losses = tf.keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+    # Divided by the worker's own batch: the optimizer divides by the number of workers.
+    loss = tf.reduce_sum(losses) * (1.0 / args.batch_size)
+    metrics = {"accuracy": tf1.metrics.accuracy(labels, tf.argmax(logits, axis=-1))}
+    mean = tf1.metrics.mean(losses)
+    if mode == ModeKeys.EVAL:
+        metrics["average_loss"] = mean
+        return tf.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)
+    optimizer = OPTIMIZERS[args.optimizer](args.learning_rate)
+    train_op = optimizer.minimize(loss, tf1.train.get_or_create_global_step())
+    hooks = [EpochMetrics(args, first_step, {**metrics, "loss": mean}, losses, features["row"])]
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=hooks)
+
+
+class LostPeers(logging.Handler):
+    """End this task where TensorFlow logs that it has lost a peer, and would retry for ever."""
+
+    def emit(self, record):  # noqa: ARG002
+        kind, error, trace = sys.exc_info()
+        if kind and issubclass(kind, (tf.errors.AbortedError, tf.errors.UnavailableError)):
+            sys.excepthook(kind, error, trace)
+            os._exit(1)  # at once: to close the session may take for ever
 
 
 def main():
-    args = workload.parser(NAME, __doc__, BY_NAME[NAME].flags, **DEFAULTS).parse_args()
-    if args.autoshard == "file":
-        raise workload.BadInput("--autoshard: the input function shards by example, or not (off)")
-    role = roles.role_from_tf_config(known=("chief", "worker", "evaluator"))
-    if role.task == roles.EVALUATOR_TASK and not args.model_dir:
-        raise workload.BadInput("--model-dir: an evaluator follows the checkpoints in one")
-    events = EventWriter(role.task)
-    events.write(
-        "started", pid=os.getpid(), trainer=NAME, seed=args.seed, **keras_support.versions()
+    args = FLAGS.parse_args()
+    resolver, task = read_role()
+    if (evaluates := task.startswith("evaluator")) and not args.model_dir:
+        FLAGS.error("--model-dir: an evaluator follows the checkpoints in one")
+    data = load_mnist(args.data)
+    tf1.disable_eager_execution()  # else an Estimator cannot copy its strategy (tensorflow#46556)
+    tf1.logging.set_verbosity(tf1.logging.INFO)
+    tf.get_logger().addHandler(LostPeers())
+    if evaluates:  # it is no member of the cluster
+        resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(tf1.train.ClusterSpec({}))
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation=tf.distribute.experimental.CommunicationImplementation[args.backend.upper()]
     )
-    estimator_support.need_estimator(events)
-    data = workload.load_data(args.data)
-    # The document's workaround for an Estimator that could not copy its strategy
-    # (tensorflow#46556).
-    tf1.disable_eager_execution()
-    with estimator_support.ending_at_lost_peers(events, role):
-        run(args, role, events, data)
-
-
-def run(args, role, events, data):
-    strategy = make_strategy(args, role)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
     tf.keras.utils.set_random_seed(args.seed)
-    reporter = estimator_support.EventReporter(events, args, role, strategy.num_replicas_in_sync)
-    with estimator_support.model_directory(args, role) as (directory, saving):
-        classifier = tf.estimator.Estimator(
-            model_fn=make_model_fn(args, reporter),
-            model_dir=directory,
-            config=tf.estimator.RunConfig(
-                train_distribute=strategy,
-                eval_distribute=strategy if role.task == roles.EVALUATOR_TASK else None,
-                tf_random_seed=args.seed,
-                **saving,
-            ),
-        )
-        input_fn = make_input_fn(args, data)
-        tf.estimator.train_and_evaluate(
-            classifier,
-            train_spec=tf.estimator.TrainSpec(
-                input_fn=input_fn, max_steps=args.epochs * args.steps_per_epoch
-            ),
-            eval_spec=tf.estimator.EvalSpec(
-                input_fn=input_fn,
-                steps=None,  # the whole test set
-                exporters=estimator_support.reporting_exporter(reporter),
-                # The defaults delay the first evaluation by 2 minutes and later ones by 10 minutes.
-                start_delay_secs=0,
-                throttle_secs=estimator_support.THROTTLE_S,
-            ),
-        )
-    step = max(reporter.global_step, reporter.evaluated)  # an evaluator runs no training step
-    events.write("finished", global_step=step, steps=reporter.steps)
-
-
-def make_strategy(args, role):
-    """Return the document's strategy.
-
-    An evaluator is outside the cluster, so its strategy is a cluster of one.
-    """
-    cluster = None
-    if role.task == roles.EVALUATOR_TASK:
-        # With TF_CONFIG the strategy would raise KeyError: 'evaluator'.
-        cluster = tf.distribute.cluster_resolver.SimpleClusterResolver(tf1.train.ClusterSpec({}))
-    return tf.distribute.MultiWorkerMirroredStrategy(
-        cluster_resolver=cluster,
-        communication_options=tf.distribute.experimental.CommunicationOptions(
-            implementation=tf.distribute.experimental.CommunicationImplementation[
-                args.backend.upper()
-            ]
-        ),
-    )
-
-
-def make_input_fn(args, data):
-    """Return the input function, which returns the batches of the worker that calls it."""
-
-    def input_fn(mode, config, input_context=None):
-        if mode != tf.estimator.ModeKeys.TRAIN:
-            rows = tf.data.Dataset.range(len(data.x_test)).batch(args.batch_size)
-            return rows.map(lambda row: estimator_support.examples(data.x_test, data.y_test, row))
-
-        shards, shard, seed = 1, 0, args.seed
-        if input_context:
-            shards, shard = input_context.num_input_pipelines, input_context.input_pipeline_id
-        if args.autoshard == "off":
-            # The document's alternative: every worker reads all the data, each in its own order.
-            shards, shard, seed = 1, 0, seed + shard
-        if args.order == "document":
-            rows = tf.data.Dataset.range(len(data.x_train)).shard(shards, shard)
-            rows = rows.shuffle(len(data.x_train), seed=seed).repeat().batch(args.batch_size)
-        else:
-            order = estimator_support.order_from(config.model_dir, args, data, seed, shards)
-            # Whole batches: passing row after row takes longer than the rest of the pipeline.
-            own = order[shard::shards].reshape(-1, args.batch_size)
-            rows = tf.data.Dataset.from_tensor_slices(own).repeat()
-        return estimator_support.batches(data.x_train, data.y_train, rows)
-
-    return input_fn
-
-
-def make_model_fn(args, reporter):
-    """Return the model function, which builds the graph of a mode and returns its EstimatorSpec."""
-
-    def model_fn(features, labels, mode):
-        model = tf.keras.Sequential(
-            [
-                tf.keras.Input(shape=(28, 28, 1)),
-                tf.keras.layers.Conv2D(32, 3, activation="relu"),
-                tf.keras.layers.MaxPooling2D(),
-                tf.keras.layers.Flatten(),
-                tf.keras.layers.Dense(64, activation="relu"),
-                tf.keras.layers.Dense(10),
-            ]
-        )
-        logits = model(features["image"], training=False)
-        if mode == tf.estimator.ModeKeys.PREDICT:
-            return tf.estimator.EstimatorSpec(mode, predictions={"logits": logits})
-
-        losses = tf.keras.losses.SparseCategoricalCrossentropy(
-            from_logits=True, reduction=tf.keras.losses.Reduction.NONE
-        )(labels, logits)
-        # Divide by the worker's own batch size instead of the global one: under an Estimator, an
-        # optimizer of tf.compat.v1 divides by the number of replicas itself before it sums over
-        # them.
-        loss = tf.reduce_sum(losses) * (1.0 / args.batch_size)
-        if mode == tf.estimator.ModeKeys.EVAL:
-            # `loss` is the document's mean over batches, of which the last is smaller.
-            accuracy = tf1.metrics.accuracy(labels, tf.argmax(logits, axis=-1))
-            metrics = {"accuracy": accuracy, "average_loss": tf1.metrics.mean(losses)}
-            return tf.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)
-
-        train_op = make_optimizer(args).minimize(loss, tf1.train.get_or_create_global_step())
-        hook = estimator_support.EventsHook(reporter, losses, logits, labels, features["row"])
-        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=[hook])
-
-    return model_fn
-
-
-def make_optimizer(args):
-    if args.optimizer == "momentum":
-        return tf1.train.MomentumOptimizer(args.learning_rate, momentum=0.9)
-    if args.optimizer == "adam":
-        return tf1.train.AdamOptimizer(args.learning_rate)
-    return tf1.train.GradientDescentOptimizer(args.learning_rate)
+    own = {"save_checkpoints_steps": args.save_every or args.steps_per_epoch}
+    if task and not args.model_dir:  # without summaries no checkpoints are saved either
+        own = dict.fromkeys(["save_checkpoints_secs", *own, "save_summary_steps"])
+    own["eval_distribute"] = strategy if evaluates else None
+    config = tf.estimator.RunConfig(train_distribute=strategy, tf_random_seed=args.seed, **own)
+    last = tf.train.latest_checkpoint(args.model_dir) if args.model_dir else None
+    first_step = step_in(last) if last else 0
+    model = functools.partial(model_fn, args, first_step)
+    classifier = tf.estimator.Estimator(model, args.model_dir or None, config)
+    batches = functools.partial(input_fn, args, data, first_step)
+    train = tf.estimator.TrainSpec(batches, max_steps=args.epochs * args.steps_per_epoch)
+    # By default the first evaluation waits for 2 minutes, and later ones for 10.
+    evaluate = tf.estimator.EvalSpec(batches, steps=None, start_delay_secs=0, throttle_secs=0.2)
+    tf.estimator.train_and_evaluate(classifier, train, evaluate)
+    # Every worker saves, all but the chief below the chief's directory.
+    useless = f"tmp_{task}" if args.model_dir else ""
+    shutil.rmtree(os.path.join(classifier.model_dir, useless), ignore_errors=True)
 
 
 if __name__ == "__main__":
-    workload.run(main, NAME)
+    main()

@@ -1,4 +1,4 @@
-"""The observer: each reference trainer, watched from outside, has the history that it reports."""
+"""The observer: a program, watched from outside, has the history that it reports."""
 
 import pytest
 
@@ -6,8 +6,11 @@ from suite.harness.checks import observed_history
 from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import observed
 
+# A program of the suite trains as they do, and reports by itself.
+REPORTED = ("single", "mirrored", "custom-mirrored", "mwms", "dtensor")
 
-@pytest.mark.cases(synchronous=True, events=("weights", "checkpoint_saved"))
+
+@pytest.mark.cases(families=REPORTED, events=("weights", "checkpoint_saved"))
 @scenario(observed.healthy)
 def test_observed_history_equals_reported_one(outcome):
     run, reference = outcome.run, outcome.reference
@@ -18,13 +21,13 @@ def test_observed_history_equals_reported_one(outcome):
     observed_history.observed_end_equals(run, reference)
 
 
-@pytest.mark.cases(synchronous=True, fit=True)
+@pytest.mark.cases(families=REPORTED, fit=True)
 @scenario(observed.healthy)
 def test_observed_epochs_equal_reported_ones(outcome):
     observed_history.observed_epochs_equal(outcome.run, outcome.reference)
 
 
-@pytest.mark.cases(synchronous=True, events=("restored",))
+@pytest.mark.cases(families=REPORTED, events=("restored",))
 @scenario(observed.continued)
 def test_observed_restores_equal_reported_ones(outcome):
     observed_history.observed_restores_equal(outcome.run, outcome.reference)

@@ -53,7 +53,7 @@ def test_unsharded_workers_see_last_partial_batch(outcome):
 
 @pytest.mark.claim("estimator/input-context")
 @pytest.mark.cases(families=("estimator",))
-@scenario(fault_free.audited)
+@scenario(fault_free.audited_as_documented)
 def test_each_worker_reads_its_own_shard(outcome):
     sharding.own_share_in_every_pass(outcome)
 

@@ -18,9 +18,16 @@ from typing import Any
 
 import pytest
 
+from reference_trainers import digests
 from reference_trainers.events import EventWriter
 from suite.harness.core.paths import ROOT, TASK_SIDE
-from suite.harness.task_side.training_observer import checkpoints, coordinator, hooks, observer
+from suite.harness.task_side.training_observer import (
+    checkpoints,
+    coordinator,
+    hooks,
+    observer,
+    strategies,
+)
 
 OBSERVE = str(TASK_SIDE / "observe.py")
 
@@ -829,6 +836,35 @@ def test_global_step_that_a_program_reads_counts_between_its_steps(
     assert own.global_step == seen
     own.see_global_step(2)
     assert own.global_step == seen
+
+
+@pytest.mark.parametrize(
+    ("config", "evaluates"),
+    [
+        ({"task": {"type": "evaluator", "index": 0}}, True),
+        ({"task": {"type": "worker", "index": 0}}, False),
+        ({"task": 3}, False),
+        ([], False),
+    ],
+)
+def test_an_evaluator_is_known_by_tf_config(
+    monkeypatch: pytest.MonkeyPatch, config: Any, evaluates: bool
+):
+    monkeypatch.setenv("TF_CONFIG", json.dumps(config))
+    assert strategies.is_evaluator() is evaluates
+    monkeypatch.setenv("TF_CONFIG", "{")
+    assert not strategies.is_evaluator()
+    assert strategies.role_from_environment() == strategies.ALONE
+
+
+@pytest.mark.parametrize("method", [False, True], ids=["list", "method"])
+def test_slots_are_the_variables_but_the_counter(method: bool):
+    counter, slot = object(), object()
+    variables = [counter, slot]
+    optimizer = SimpleNamespace(
+        iterations=counter, variables=(lambda: variables) if method else variables
+    )
+    assert digests.slots(optimizer) == [slot]
 
 
 def test_reported_steps_count_where_no_hook_sees_any(programs: Programs):

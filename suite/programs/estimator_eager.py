@@ -7,21 +7,18 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+sys.path.insert(0, os.path.join(sys.path[0], "reference_trainers"))  # for training_reports
 
-from reference_trainers import BY_NAME, estimator_multi_worker_mirrored, roles, workload
-from reference_trainers.events import EventWriter
-
-NAME = "estimator_eager"
+import estimator_multi_worker_mirrored as trainer
+import tensorflow as tf
+import wrapped
 
 
 def main():
-    flags = BY_NAME[estimator_multi_worker_mirrored.NAME].flags
-    args = workload.parser(NAME, __doc__, flags).parse_args()
-    role = roles.role_from_tf_config()
-    events = EventWriter(role.task)
-    data = workload.load_data(args.data)
+    events = wrapped.event_writer()
+    tf.compat.v1.disable_eager_execution = lambda: None
     try:
-        estimator_multi_worker_mirrored.run(args, role, events, data)
+        trainer.main()
     except Exception as error:
         events.write("refused", error="%s: %s" % (type(error).__name__, error))
         raise
@@ -29,4 +26,4 @@ def main():
 
 
 if __name__ == "__main__":
-    workload.run(main, NAME)
+    main()

@@ -1,22 +1,32 @@
 """Train an Estimator that model_to_estimator made from a compiled Keras model, under the strategy.
 
-For estimator/from-keras. It uses all of the Estimator's trainer except the model function, and
-writes the same events. Keras' own model function does not expose the loss of a single worker, so
-`step` has the mean over all workers.
+For estimator/from-keras. It uses all of the Estimator's trainer except the model function. Keras'
+own model function does not expose the loss of a single worker, so `step` has the mean over all.
 """
 
 import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+sys.path.insert(0, os.path.join(sys.path[0], "reference_trainers"))  # for training_reports
 
+import estimator_multi_worker_mirrored as trainer
 import tensorflow as tf
 
-from reference_trainers import BY_NAME, estimator_support, roles, workload
-from reference_trainers import estimator_multi_worker_mirrored as trainer
-from reference_trainers.events import EventWriter
+tf1 = tf.compat.v1
 
-NAME = "estimator_from_keras"
+
+class Losses(tf1.train.SessionRunHook):
+    """Report the mean loss of each step."""
+
+    def begin(self):
+        self.loss = tf1.get_collection(tf1.GraphKeys.LOSSES)[-1]
+
+    def before_run(self, run_context):  # noqa: ARG002
+        return tf1.train.SessionRunArgs(self.loss)
+
+    def after_run(self, run_context, run_values):  # noqa: ARG002
+        trainer.training_reports.step(run_values.results)
 
 
 def compiled_model(args):
@@ -37,12 +47,10 @@ def compiled_model(args):
 
 
 def main():
-    args = workload.parser(NAME, __doc__, BY_NAME[trainer.NAME].flags).parse_args()
-    role = roles.role_from_tf_config()
-    events = EventWriter(role.task)
-    data = workload.load_data(args.data)
-    tf.compat.v1.disable_eager_execution()
-    strategy = trainer.make_strategy(args, role)
+    args = trainer.FLAGS.parse_args()
+    data = trainer.load_mnist(args.data)
+    tf1.disable_eager_execution()
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
     tf.keras.utils.set_random_seed(args.seed)
     estimator = tf.keras.estimator.model_to_estimator(
         keras_model=compiled_model(args),
@@ -50,24 +58,21 @@ def main():
         checkpoint_format="saver",  # as all other Estimators save; the default is object-based
         config=tf.estimator.RunConfig(train_distribute=strategy, tf_random_seed=args.seed),
     )
-    batches = trainer.make_input_fn(args, data)
 
-    def input_fn(mode, config, input_context=None):
-        dataset = batches(mode, config, input_context)
+    def input_fn(mode, input_context=None):
+        dataset = trainer.input_fn(args, data, 0, mode, input_context)
         return dataset.map(lambda features, label: (features["image"], label))
 
-    reporter = estimator_support.EventReporter(events, args, role, strategy.num_replicas_in_sync)
     tf.estimator.train_and_evaluate(
         estimator,
         train_spec=tf.estimator.TrainSpec(
             input_fn=input_fn,
             max_steps=args.epochs * args.steps_per_epoch,
-            hooks=[estimator_support.EventsHook(reporter)],
+            hooks=[Losses()],
         ),
         eval_spec=tf.estimator.EvalSpec(input_fn=input_fn),
     )
-    events.write("finished", global_step=reporter.global_step, steps=reporter.steps)
 
 
 if __name__ == "__main__":
-    workload.run(main, NAME)
+    main()

@@ -6,19 +6,18 @@ the whole test set. `refused` carries the error for the document's own Estimator
 and for the same spec without the first of its errors.
 """
 
+import functools
 import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+sys.path.insert(0, os.path.join(sys.path[0], "reference_trainers"))  # for training_reports
 
+import estimator_multi_worker_mirrored as trainer
 import numpy as np
 import tensorflow as tf
 
-from reference_trainers import BY_NAME, estimator_support, roles, workload
-from reference_trainers import estimator_multi_worker_mirrored as trainer
 from reference_trainers.events import EventWriter
-
-NAME = "estimator_predict"
 
 
 def as_documented(features, labels):
@@ -44,15 +43,13 @@ def metrics_of(logits, labels):
 
 
 def main():
-    args = workload.parser(NAME, __doc__, BY_NAME[trainer.NAME].flags).parse_args()
+    args = trainer.FLAGS.parse_args()
     events = EventWriter()
-    data = workload.load_data(args.data)
+    data = trainer.load_mnist(args.data)
     tf.compat.v1.disable_eager_execution()
-    strategy = trainer.make_strategy(args, roles.ALONE)
-    reporter = estimator_support.EventReporter(
-        events, args, roles.ALONE, strategy.num_replicas_in_sync
-    )
-    input_fn = trainer.make_input_fn(args, data)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    input_fn = functools.partial(trainer.input_fn, args, data, 0)
+    model_fn = functools.partial(trainer.model_fn, args, 0)
 
     def estimator(model_fn, **config):
         config = tf.estimator.RunConfig(tf_random_seed=args.seed, **config)
@@ -61,23 +58,24 @@ def main():
     def report(by, metrics, step=args.steps_per_epoch):
         events.write("evaluated", by=by, global_step=step, metrics=metrics)
 
-    classifier = estimator(trainer.make_model_fn(args, reporter))
+    classifier = estimator(model_fn)
     classifier.train(input_fn, steps=args.steps_per_epoch)
-    distributed = estimator(trainer.make_model_fn(args, reporter), eval_distribute=strategy)
+    distributed = estimator(model_fn, eval_distribute=strategy)
     for by, one in (("evaluate", classifier), ("eval_distribute", distributed)):
         result = one.evaluate(input_fn)
-        report(by, estimator_support.metrics_of(result), int(result["global_step"]))
+        step = int(result.pop("global_step"))
+        report(by, {name: float(value) for name, value in result.items()}, step)
 
     logits = [p["logits"] for p in classifier.predict(input_fn)]
-    report("predict", metrics_of(np.array(logits, np.float64), data.y_test))
-    for model_fn in (as_documented, without_labels):
+    report("predict", metrics_of(np.array(logits, np.float64), data[3]))
+    for documented in (as_documented, without_labels):
         error = ""
         try:
-            next(estimator(model_fn).predict(input_fn))
+            next(estimator(documented).predict(input_fn))
         except TypeError as refusal:
             error = "%s: %s" % (type(refusal).__name__, refusal)
         events.write("refused", error=error)
 
 
 if __name__ == "__main__":
-    workload.run(main, NAME)
+    main()

@@ -35,13 +35,15 @@ def one_chief(run: Run) -> None:
 
 @check
 def cluster_as_given(run: Run) -> None:
-    """Require that every task sees the cluster as configured and counts the same workers."""
+    """Require that every task sees the cluster as configured and counts the same workers.
+
+    An evaluator is no member of the cluster whose checkpoints it follows.
+    """
     for task in {*run.workers, *run.drivers}:
         some(f"joined event of {task}", run.of("joined", task))
-    joined = run.of("joined")
+    joined = [e for e in run.of("joined") if not e.task.startswith("evaluator/")]
     cluster = same("cluster", {e.task: e["cluster"] for e in joined})
     found = {job: len(addresses) for job, addresses in cluster.items()}
-    # An evaluator is no member of the cluster whose checkpoints it follows.
     jobs = [task.split("/")[0] for task in run.tasks if run.trainer.jobs]
     equal("tasks of each job", found, dict(Counter(job for job in jobs if job != "evaluator")))
     workers = same("number of workers", {e.task: e["workers"] for e in joined})

@@ -45,7 +45,6 @@ class Needs:
     several: bool | None = None  # replicas, on tasks or on devices
     synchronous: bool | None = None  # workers in lock-step
     of_user: bool | None = None  # programs of users
-    plain: bool | None = None  # trainers that report nothing themselves
     aggregates: bool | None = None  # a step applies gradients of any workers
     fit: bool | None = None  # trains by Keras' Model.fit
     documented: bool = False  # the document's snippets exist, see document_of
@@ -102,7 +101,6 @@ class Needs:
             and self.several in (None, row.several)
             and self.synchronous in (None, row.synchronous)
             and self.of_user in (None, row.of_user)
-            and self.plain in (None, row.plain)
             and self.aggregates in (None, row.aggregates)
             and self.fit in (None, row.fit)
             and (not self.documented or document_of(row).exists())

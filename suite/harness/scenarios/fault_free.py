@@ -280,7 +280,7 @@ def clients(launch: Launch) -> Compared:
     return Compared(run, pair.reference)
 
 
-def audited(launch: Launch, autoshard: str | None = None) -> Run:
+def audited(launch: Launch, autoshard: str | None = None, order: str | None = None) -> Run:
     """Run whole passes over few examples, with the ids of all examples reported."""
     batch, steps = 32, 5
     workers = len(launch.engine.topology(launch.case.trainer).workers)
@@ -289,7 +289,8 @@ def audited(launch: Launch, autoshard: str | None = None) -> Run:
     flags = {"data": data, "epochs": 2, "batch_size": batch, "audit_input": True}
     # Without sharding, a pass of each worker takes as many times longer as there are workers.
     steps *= workers if autoshard == "off" else 1
-    return trained(launch, flags=work(launch, **flags, steps_per_epoch=steps, autoshard=autoshard))
+    flags.update(steps_per_epoch=steps, autoshard=autoshard, order=order)
+    return trained(launch, flags=work(launch, **flags))
 
 
 def audited_apart(launch: Launch) -> Run:
@@ -317,6 +318,11 @@ def scheduled(launch: Launch) -> Run:
     """Run enough epochs, of a few steps each, to reach the last part of a schedule by epoch."""
     flags = work(launch, epochs=9, steps_per_epoch=2, learning_rate=0.001)
     return complete(launch, flags=flags, model_dir=launch.directory / "model")
+
+
+def audited_as_documented(launch: Launch) -> Run:
+    """Run `audited` with each worker's share of the data as the document divides them."""
+    return audited(launch, order="document")
 
 
 def audited_off(launch: Launch) -> Run:

@@ -240,14 +240,15 @@ def _with_evaluator(launch: Launch, how: dict[str, Any]) -> Compared:
 
 def eager_estimator(launch: Launch) -> Run:
     """Run the Estimator's trainer with eager execution left on."""
-    trainer = program(launch, "estimator_eager", flags=launch.case.trainer.flags)
+    trainer = program(launch, "estimator_eager", flags=launch.case.trainer.flags, observed=True)
     flags = work(launch, trainer, epochs=1, steps_per_epoch=FEW)
     return finished(launch, trainer, flags=flags)
 
 
 def estimator_from_keras(launch: Launch) -> Run:
     """Train an Estimator made from a compiled Keras model under the strategy."""
-    trainer = program(launch, "estimator_from_keras", flags=launch.case.trainer.flags)
+    flags = launch.case.trainer.flags
+    trainer = program(launch, "estimator_from_keras", flags=flags, observed=True)
     flags = work(launch, trainer, epochs=2, steps_per_epoch=FEW, learning_rate=0.1)
     return complete(launch, trainer, flags=flags, model_dir=launch.directory / "model")
 

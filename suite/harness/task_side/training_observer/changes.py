@@ -52,6 +52,8 @@ class Changes(object):
             divide_processor(tf, self.devices)
         if self._of("autoshard"):
             set_sharding(tf, self._of("autoshard"))
+        if self._of("autoshard") == "off":
+            namespace[ROWS] = with_all_rows(namespace[ROWS])
         if self._of("jit"):
             compile_functions(tf, COMPILED[self._of("jit")])
 
@@ -131,10 +133,20 @@ def with_rows(tf, batches):
     return batches_with_rows
 
 
-def rows_as_documented(examples, args, batch, *_):
+def rows_as_documented(examples, args, batch, *_, shards=1, shard=0):
     """Return endless batches of rows, int64 [batch], in an order that a restarted run repeats."""
-    rows = loaded("tensorflow").data.Dataset.range(examples)
+    rows = loaded("tensorflow").data.Dataset.range(examples).shard(shards, shard)
     return rows.shuffle(examples, args.seed).repeat().batch(batch)
+
+
+def with_all_rows(build):
+    """Return `build`, with which each input pipeline has all rows, in an order of its own."""
+
+    def all_rows(examples, args, *position, shards=1, shard=0):  # noqa: ARG001
+        own = types.SimpleNamespace(**{**vars(args), "seed": args.seed + shard})
+        return build(examples, own, *position)
+
+    return all_rows
 
 
 def set_sharding(tf, policy):

@@ -3,6 +3,7 @@
 import os
 import sys
 import threading
+from typing import Any
 
 from reference_trainers import TENSORFLOW, digests, peer_errors
 
@@ -37,6 +38,8 @@ class Observer(object):
         self.training = training.Training()
         self.functions = functions.Functions()  # of custom training loops
         self.graphs = sessions.Graphs()  # of TensorFlow 1
+        self.session: Any = None  # that trains, and the TrainOps of its graph
+        self.evaluated_path = None  # of the last checkpoint that was restored to be evaluated
         self.step = self.global_step = 0
         self.unreported = 0  # steps that were counted and not yet written
         self._counting_thread = None  # the one that trains
@@ -60,9 +63,14 @@ class Observer(object):
         """Return True if a call of a hooked function is the program's."""
         return self.events.enabled and not self.local.is_inside and self.events.claim()
 
-    def write(self, event, **fields):
-        # In `fit`, callbacks save before the step is reported. So does a thread that only saves.
-        if not self.local.fits and self._counting_thread == threading.get_ident():
+    def write(self, event, in_step=False, **fields):
+        """Write an event, after the steps that were counted before.
+
+        `in_step`: it may belong to a step that the program will report. In `fit`, callbacks save
+        before the step is reported; elsewhere, a thread may only save.
+        """
+        trains = self._counting_thread == threading.get_ident()
+        if trains and not (in_step or self.local.fits):
             self.report_steps()
         self._report_observing()
         self.events.write(event, **fields)
@@ -185,6 +193,9 @@ class Observer(object):
         return self.global_step
 
     def report_weights(self, when):
+        if self.session:
+            sessions.report_weights(self, when, *self.session)
+            return
         state = self.training.state(self.global_step)
         if state:
             copies = self.training.copies()

@@ -78,7 +78,8 @@ def after_apply_gradients(observer, call):
         made = graph.get_operations()[found.operations_before :]
         found.of_updates.update(operation.name for operation in made)
         found.ops += [op_of(result) for result in digests.parts_of(call.result)]
-        step = call.argument(2, "global_step")
+        step = getattr(call.args[0], "iterations", None)  # of an optimizer of Keras
+        step = call.argument(2, "global_step") if step is None else step
         found.global_step = found.global_step if step is None else step
         if type(call.args[0]).__name__ == "SyncReplicasOptimizer":
             found.aggregates = True
@@ -103,13 +104,13 @@ def before_run(observer, call):
     fetches = train_ops.known.get(names)
     if fetches is None:
         fetches = train_ops.known[names] = understand(session.graph, train_ops, flat)
-    call.kept = (train_ops, fetches)
+    call.kept = (train_ops, fetches, None)
     if not fetches.trains:
         return
     if session not in train_ops.sessions:
         begin_session(observer, session, train_ops)
         if observer.changes.probes:
-            trace(call)
+            call.kept = (train_ops, fetches, trace(call))
     train_ops.failed = True  # unless it returns
     if fetches.position is None and train_ops.global_step is not None:
         both = {"program": given, "observer": read_op(train_ops.global_step)}
@@ -122,7 +123,7 @@ def before_run(observer, call):
 def after_run(observer, call):
     if call.kept is None:
         return
-    train_ops, fetches = call.kept
+    train_ops, fetches, metadata = call.kept
     if not fetches.trains:
         if fetches.initializes:
             begin_weights(observer, call.args[0], train_ops)
@@ -130,8 +131,9 @@ def after_run(observer, call):
             observer.see_global_step(int(flatten(call.result)[fetches.position]))
         return
     train_ops.failed = False
-    if observer.changes.probes and call.kwargs.get("run_metadata"):
-        report_placed(observer, call, train_ops)
+    observer.session = (call.args[0], train_ops)
+    if metadata is not None:
+        report_placed(observer, call.args[0].graph, metadata, train_ops)
     counted = observer.global_step + (not train_ops.aggregates)
     if fetches.position is not None:
         found = int(flatten(call.result)[fetches.position])
@@ -221,21 +223,25 @@ def read_op(variable):
 
 
 def trace(call):
-    """Let a run yield the device of each op that it runs, unless the program traces it itself."""
+    """Let a run yield its metadata, with the device of each op that it runs, and return that.
+
+    Return None if the program has options of its own, as a MonitoredSession has.
+    """
     v1 = loaded("tensorflow").compat.v1
     if len(call.args) > 3 or "options" in call.kwargs or "run_metadata" in call.kwargs:
-        return
-    options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
-    call.kwargs = dict(call.kwargs, options=options, run_metadata=v1.RunMetadata())
+        return None
+    options, metadata = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), v1.RunMetadata()
+    call.kwargs = dict(call.kwargs, options=options, run_metadata=metadata)
+    return metadata
 
 
-def report_placed(observer, call, train_ops):
+def report_placed(observer, graph, metadata, train_ops):
     """Write `placed`: the device of each variable in the order of creation, and of each op.
 
     The ops of the update are left out: an optimizer places them next to the variables.
     """
-    graph, ran = call.args[0].graph, {}
-    for device in call.kwargs["run_metadata"].step_stats.dev_stats:
+    ran = {}
+    for device in metadata.step_stats.dev_stats:
         for node in device.node_stats:
             ran[node.node_name.split(":")[0]] = device.device
     known = {op.name for op in graph.get_operations()} - train_ops.of_updates
@@ -274,6 +280,7 @@ def before_close(observer, call):
     if train_ops is None or session not in train_ops.sessions or session._closed:
         return
     train_ops.sessions.discard(session)
+    observer.session = None
     if not train_ops.failed:
         report_weights(observer, "final", session, train_ops)
 
@@ -323,7 +330,8 @@ def after_save(observer, call):
         weights, slots = state_in(path, graph, step_variable(observer, graph))
         state = {"digest": digests.digest(weights), "slots_digest": digests.digest(slots)}
     path = checkpoints.path_text(path)
-    observer.write("checkpoint_saved", path=path, global_step=step, seconds=seconds, **state)
+    where = {"path": path, "global_step": step, "seconds": seconds}
+    observer.write("checkpoint_saved", in_step=True, **where, **state)
 
 
 def after_restore(observer, call):
@@ -336,7 +344,9 @@ def after_restore(observer, call):
         return
     seconds = time.monotonic() - call.kept
     graph = getattr(session, "graph", None)
-    if graph is None:
+    train_ops = observer.graphs.get(graph) if graph is not None else None
+    if train_ops is None:
+        observer.evaluated_path = checkpoints.path_text(path)
         return
     step = observer.global_step = step_in(observer, graph, path)
     weights, slots = state_in(path, graph, step_variable(observer, graph))
@@ -349,8 +359,7 @@ def after_restore(observer, call):
         digest=digests.digest(weights),
         slots_digest=digests.digest(slots),
     )
-    train_ops = observer.graphs.get(graph)
-    if train_ops and weights and observer.reads_servers:
+    if weights and observer.reads_servers:
         observer.join_alone()
         write_weights(observer, "initial", weights, slots)
         train_ops.has_initial = True
@@ -389,12 +398,14 @@ def after_summary(observer, call):
     writer, summary = call.args[0], call.argument(1, "summary")
     if isinstance(summary, bytes):
         step = int(call.argument(2, "global_step") or 0)
-        observer.write("summary", path=writer.get_logdir(), global_step=step)
+        observer.write("summary", in_step=True, path=writer.get_logdir(), global_step=step)
 
 
 def after_evaluate(observer, call):
     """Write `evaluated` for the evaluation of a checkpoint by an Estimator."""
     metrics = dict(call.result or {})
     step = int(metrics.pop("global_step", observer.global_step))
+    observer.global_step = max(observer.global_step, step)
     found = {name: float(value) for name, value in metrics.items()}
-    observer.write("evaluated", global_step=step, metrics=found)
+    where = {"path": observer.evaluated_path, "global_step": step}
+    observer.write("evaluated", in_step=True, **where, metrics=found)

@@ -24,11 +24,16 @@ def after_collective_created(observer, call):
     observer.join(
         cluster=cluster,
         workers=getattr(extended, "_num_workers", 1),
-        chief=bool(getattr(extended, "_is_chief", True)),
+        chief=bool(getattr(extended, "_is_chief", True)) and not is_evaluator(),
         backend=extended._communication_options.implementation.value.lower(),
         replicas=extended._num_replicas_in_sync,
         strategy=MULTI_WORKER,
     )
+
+
+def is_evaluator():
+    """Return True for a task that TF_CONFIG calls evaluator; its strategy is a cluster of one."""
+    return (read_tf_config().get("task") or {}).get("type") == "evaluator"
 
 
 def after_mirrored_created(observer, call):
@@ -74,11 +79,17 @@ def role_from_environment():
         job = os.environ.get("DTENSOR_JOB_NAME", "worker")
         chief = os.environ.get("DTENSOR_CLIENT_ID", "0") == "0"
         return dict(ALONE, cluster={job: clients}, workers=len(clients), chief=chief)
+    config = read_tf_config()
+    return role_in(config["cluster"], config["task"]) if config else ALONE
+
+
+def read_tf_config():
+    """Return TF_CONFIG, {} for an invalid one: TensorFlow is to refuse that, not the observer."""
     try:
         config = json.loads(os.environ.get("TF_CONFIG") or "{}")
-        return role_in(config.get("cluster") or {}, config.get("task") or {})
-    except (ValueError, AttributeError, TypeError):  # TensorFlow's to refuse, not the observer's
-        return ALONE
+        return {key: dict(config.get(key) or {}) for key in ("cluster", "task")}
+    except (ValueError, AttributeError, TypeError):
+        return {}
 
 
 def role_in(cluster, task):

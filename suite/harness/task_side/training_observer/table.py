@@ -244,6 +244,12 @@ UPDATE_1: Dict[str, Any] = {
 }
 SESSIONS = (
     Hook(
+        "legacy Optimizer.apply_gradients",
+        in_keras_2("optimizers.legacy.optimizer_v2", "OptimizerV2.apply_gradients"),
+        optional=True,
+        **UPDATE_1,
+    ),
+    Hook(
         "v1 Optimizer.apply_gradients",
         (PYTHON + "training.optimizer:Optimizer.apply_gradients",),
         **UPDATE_1,
