@@ -8,6 +8,7 @@ import hashlib
 import sys
 
 DTENSOR = "tensorflow.dtensor.python.api"
+UNSHARDED = "unsharded"  # DTensor's name for an axis that is not sharded
 
 
 def digest(arrays):
@@ -29,13 +30,18 @@ def unwrapped(variable):
     return variable
 
 
+def layout_of(variable):
+    """Return the layout of a DVariable, None of another variable."""
+    return getattr(unwrapped(variable), "layout", None) if DTENSOR in sys.modules else None
+
+
 def copies_of(variable):
     """Return the TensorFlow variables that hold a variable's copies in this task.
 
     Of a DVariable, return its components on the devices of this client.
     """
     variable = unwrapped(variable)
-    if hasattr(variable, "layout") and DTENSOR in sys.modules:
+    if layout_of(variable) is not None:
         return tuple(sys.modules[DTENSOR].unpack(variable.read_value()))
     return parts_of(variable)
 
@@ -47,8 +53,28 @@ def parts_of(value):
 
 
 def values(variables):
-    """Return the values of the variables, of one copy each."""
-    return [copies_of(variable)[0].numpy() for variable in variables]
+    """Return the values of the variables: of one copy each, or of all shards of a DVariable."""
+    return [value_of(copies_of(variable), layout_of(variable)) for variable in variables]
+
+
+def value_of(copies, layout=None):
+    """Return the array of which these are the copies, or the shards that this layout describes.
+
+    Of several clients each has its own shards only, and 0 for the others: to read those takes a
+    collective.
+    """
+    first = copies[0].numpy()
+    if layout is None or set(layout.sharding_specs) <= {UNSHARDED}:
+        return first
+    import numpy as np
+
+    mesh, axes = layout.mesh, list(zip(layout.sharding_specs, first.shape))  # noqa: B905
+    sizes = [n if spec == UNSHARDED else n * mesh.dim_size(spec) for spec, n in axes]
+    whole = np.zeros(sizes, first.dtype)
+    for shard, place in zip(copies, mesh.local_device_locations()):  # noqa: B905
+        begins = [(place.get(spec, 0) * n, n) for spec, n in axes]
+        whole[tuple(slice(begin, begin + n) for begin, n in begins)] = shard.numpy()
+    return whole
 
 
 def slots(optimizer):

@@ -234,6 +234,17 @@ def save_model(model, path):
     return path
 
 
+def exported_module_digest(path, module, weights):
+    """Return the digest of these variables of a tf.Module, as the SavedModel on disk has them.
+
+    They are found by the names of their objects, because a loaded module lists no variables.
+    """
+    stored = tf.train.load_checkpoint(os.path.join(path, "variables", "variables"))
+    leaves = list(module._flatten(with_path=True))
+    keys = ["/".join(map(str, path)) for v in weights for path, leaf in leaves if leaf is v]
+    return digests.digest([stored.get_tensor(key + VALUE) for key in keys])
+
+
 def exported_digest(path):
     """Return the digest of the weights on disk, by loading the saved model again."""
     loaded = tf.keras.models.load_model(path, compile=False)

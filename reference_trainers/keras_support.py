@@ -176,7 +176,16 @@ def copy_weights(path, model):
     """Load the weights that another run of this model dumped, from any trainer."""
     arrays = workload.load_weights(path, [v.shape for v in model.trainable_variables])
     for variable, array in zip(model.trainable_variables, arrays):  # noqa: B905
-        variable.assign(array)
+        variable.assign(laid_out(array, digests.layout_of(variable)))
+
+
+def laid_out(array, layout):
+    """Return the array with the layout of a DVariable; without a layout, as it is."""
+    if layout is None:
+        return array
+    dtensor = tf.experimental.dtensor
+    whole = dtensor.Layout.replicated(layout.mesh, rank=array.ndim)
+    return dtensor.relayout(dtensor.copy_to_mesh(array, whole), layout)
 
 
 def local_replicas(strategy):

@@ -32,3 +32,9 @@ def test_observed_epochs_equal_reported_ones(outcome):
 def test_observed_restores_equal_reported_ones(outcome):
     observed_history.observed_restores_equal(outcome.run, outcome.reference)
     observed_history.observed_steps_equal(outcome.run, outcome.reference)
+
+
+@pytest.mark.cases(families=("dtensor",))
+@scenario(observed.continued)
+def test_observed_slots_equal_reported_ones(outcome):
+    observed_history.observed_slots_equal(outcome.run, outcome.reference)

@@ -165,6 +165,7 @@ RED = {
     "observed_saves_equal": ("observed", "misses_a_save"),
     "observed_restores_equal": ("observed", "forgets_a_restore"),
     "observed_weights_equal": ("observed", "digests_something_else"),
+    "observed_slots_equal": ("observed", "misses_a_slot"),
     "observed_epochs_equal": ("observed", "reports_other_metrics"),
     "observed_end_equals": ("observed", "ends_too_early"),
     **{name: (name, defect) for name, (_, defect) in histories.MADE_UP.items()},
@@ -176,6 +177,7 @@ OBSERVED = (
     "observed_saves_equal",
     "observed_restores_equal",
     "observed_weights_equal",
+    "observed_slots_equal",
     "observed_epochs_equal",
     "observed_end_equals",
 )

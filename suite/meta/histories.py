@@ -464,6 +464,7 @@ def observed(launch: FakeCase) -> Compared:
             role = {"workers": 2, "chief": i == 0, "backend": backend, "replicas": 2}
             path = f"{directory}/{i}/ckpt-1"
             restored = {"path": path, "global_step": 2, "iterations": 2, "digest": "a"}
+            slots = {"slots_digest": "t" if has("misses_a_slot") else "s"}
             first = {"step": 1, "global_step": 2 if has("counts_a_step_twice") else 3}
             loss = 2.5 if has("reports_other_metrics") else 2.0
             epoch = {"epoch": 1, "steps": 1, "metrics": {"loss": loss}, "global_step": 3}
@@ -472,11 +473,11 @@ def observed(launch: FakeCase) -> Compared:
             task_events += [
                 (task, "joined", {"cluster": {"worker": [f"{directory}:1", "b:1"]}, **role}),
                 *([] if has("forgets_a_restore") else [(task, "restored", restored)]),
-                (task, "weights", state("initial", 2, "a")),
+                (task, "weights", {**state("initial", 2, "a"), **slots}),
                 (task, "step", first),
                 (task, "epoch", epoch),
                 (task, "weights", state("epoch", 3, digest)),
-                (task, "weights", state("final", 3, digest)),
+                (task, "weights", {**state("final", 3, digest), "slots_digest": "t"}),
                 (task, "finished", {"steps": steps, "global_step": 3}),
             ]
             if not has("misses_a_save"):

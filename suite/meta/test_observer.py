@@ -16,15 +16,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from reference_trainers import digests
 from reference_trainers.events import EventWriter
 from suite.harness.core.paths import ROOT, TASK_SIDE
 from suite.harness.task_side.training_observer import (
+    changes,
     checkpoints,
     coordinator,
     hooks,
+    layouts,
     observer,
     strategies,
 )
@@ -524,6 +527,116 @@ def test_a_count_that_differs_is_reported_and_ends_the_steps(programs: Programs)
     assert failed["error"] == "4 steps were counted, the program's count is 5"
 
 
+# A tf.function that is traced with its first call, for a step that is written by hand. The branch
+# is a graph within the traced one.
+BY_HAND = {
+    "tensorflow/__init__.py": """
+        from types import SimpleNamespace
+        from tensorflow.python.checkpoint.checkpoint import Checkpoint
+        from tensorflow.python.eager.backprop import GradientTape
+        from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+        from tensorflow.python.framework.func_graph import func_graph_from_py_func as trace
+        from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable as Variable
+        nest = SimpleNamespace(flatten=list)
+    """,
+    PYTHON + "eager/context.py": """
+        graphs = []
+        executing_eagerly = lambda: not graphs
+    """,
+    PYTHON + "eager/backprop.py": """
+        class GradientTape:
+            def gradient(self, target, sources):
+                return [0.25 for _ in sources]
+    """,
+    PYTHON + "framework/func_graph.py": """
+        import tensorflow.python.framework.ops
+        from tensorflow.python.eager import context
+        def func_graph_from_py_func(function):
+            context.graphs.append(function)
+            function()
+            context.graphs.pop()
+    """,
+    PYTHON + "eager/polymorphic_function/polymorphic_function.py": """
+        from tensorflow.python.eager import context
+        from tensorflow.python.framework import func_graph
+        class Function:
+            def __init__(self, function, traced=False):
+                self.function, self.traced = function, traced
+            def __call__(self):
+                if not self.traced:
+                    func_graph.func_graph_from_py_func(self.function)
+                    self.traced = True
+                return self.function()
+    """,
+    PYTHON + "ops/__init__.py": "",
+    PYTHON + "ops/resource_variable_ops.py": """
+        import numpy as np
+        from types import SimpleNamespace
+        from tensorflow.python.eager import context
+        class BaseResourceVariable:
+            def __init__(self, value):
+                self.value = value
+                is_integer, rank = isinstance(value, int), 0
+                self.dtype = SimpleNamespace(is_integer=is_integer)
+                self.shape = SimpleNamespace(rank=rank)
+            def assign(self, value):
+                if context.executing_eagerly():
+                    self.value = value
+            def numpy(self):
+                return np.array(self.value)
+    """,
+}
+STEP_BY_HAND = """
+    import tensorflow as tf
+    first, second = tf.Variable(1.0), tf.Variable(2.0)
+    slots, count = [tf.Variable(0.0), tf.Variable(0.0)], tf.Variable(5)
+    def update():
+        gradients = tf.GradientTape().gradient(None, [first, second])
+        count.assign(count.value + 1)
+        for variable, slot, gradient in zip([first, second], slots, gradients):
+            tf.trace(lambda: None)
+            slot.assign(slot.value + gradient)
+            variable.assign(variable.value - slot.value)
+    step = tf.Function(update)
+"""
+
+
+def digest_of(*values: float) -> str:
+    return digests.digest([np.array(value) for value in values])
+
+
+def train_by_hand(programs: Programs, body: str) -> None:
+    for name, text in {**TENSORFLOW, **BY_HAND}.items():
+        programs.write(name, text)
+    done = programs.observe(str(programs.write("train.py", textwrap.dedent(body))))
+    assert done.returncode == 0, done.stderr
+    assert not programs.of("hook_failed")
+
+
+def test_state_of_an_update_by_hand_is_that_before_the_first_step(programs: Programs):
+    """All slots are known then, also those that the step assigns after a weight."""
+    train_by_hand(programs, STEP_BY_HAND + "    tf.Checkpoint().restore('m-5'); step(); step()")
+    assert steps(programs) == [(1, 6), (2, 7)]
+    (restored,), (initial, final) = programs.of("restored"), programs.of("weights")
+    assert (initial["when"], initial["iterations"], final["iterations"]) == ("initial", 5, 7)
+    assert initial["digest"] == restored["digest"] == digest_of(1.0, 2.0)
+    assert initial["slots_digest"] == restored["slots_digest"] == digest_of(0.0, 0.0)
+    assert final["digest"] == digest_of(1.0 - 0.75, 2.0 - 0.75)
+    assert final["slots_digest"] == digest_of(0.5, 0.5)
+
+
+def test_steps_by_hand_are_seen_in_a_function_that_runs_eagerly(programs: Programs):
+    body = STEP_BY_HAND.replace("count.assign(count.value + 1)", "tf.trace = lambda _: None")
+    train_by_hand(
+        programs,
+        body.replace("tf.Function(update)", "tf.Function(update, traced=True)")
+        + "    step(); step()",
+    )
+    assert steps(programs) == [(1, 1), (2, 2)]
+    initial, final = programs.of("weights")
+    assert (initial["digest"], final["iterations"]) == (digest_of(1.0, 2.0), 2)
+
+
 def test_a_restore_is_reported_with_the_state_before_the_next_step(programs: Programs):
     body = """
         step(1)
@@ -926,3 +1039,114 @@ def test_a_change_that_finds_no_function_is_a_failed_hook(programs: Programs):
     assert (done.stdout, done.returncode) == ("trained\n", 0)
     (failed,) = programs.of("hook_failed")
     assert failed["hook"] == "build_model"
+
+
+def test_a_trainer_that_leaves_before_main_has_no_failed_hook(programs: Programs):
+    program = programs.write("train.py", "import sys\nsys.exit(77)\n")
+    assert programs.observe("--probe", str(program)).returncode == 77
+    assert not programs.of("hook_failed")
+
+
+# --- DTensor -------------------------------------------------------------------------------------
+
+
+class Value:
+    """A tensor on one device, or a DVariable with its components."""
+
+    def __init__(self, value: Any, layout: Any = None, parts: tuple[Value, ...] = ()) -> None:
+        self.value, self.layout, self.parts = np.asarray(value), layout, parts
+        self.shape = self.value.shape
+
+    def numpy(self) -> np.ndarray:
+        return self.value
+
+    def read_value(self) -> Value:
+        return self
+
+
+def divided(array: np.ndarray, specs: tuple[str, ...]) -> Value:
+    """Return a DVariable on a mesh of two rows, `batch`, and two columns, `model`."""
+    places = [{"batch": row, "model": column} for row in (0, 1) for column in (0, 1)]
+    mesh = SimpleNamespace(
+        dim_size=lambda _: 2,
+        local_device_locations=lambda: places,
+        local_devices=lambda: [f"CPU:{i}" for i in range(4)],
+    )
+    parts = []
+    for place in places:
+        part = array
+        for axis, spec in enumerate(specs):
+            if spec != digests.UNSHARDED:
+                part = np.split(part, 2, axis)[place[spec]]
+        parts.append(Value(part))
+    return Value(array, SimpleNamespace(sharding_specs=specs, mesh=mesh), tuple(parts))
+
+
+@pytest.fixture
+def dtensor(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Put a module with DTensor's shape in its place."""
+    module = SimpleNamespace(unpack=lambda v: v.parts, fetch_layout=lambda v: v.layout)
+    monkeypatch.setitem(sys.modules, digests.DTENSOR, module)
+    return module
+
+
+@pytest.mark.parametrize(
+    "specs",
+    [
+        ("unsharded", "unsharded"),
+        ("batch", "unsharded"),
+        ("unsharded", "model"),
+        ("model", "batch"),
+    ],
+)
+@pytest.mark.usefixtures("dtensor")
+def test_digest_of_a_variable_is_that_of_the_whole_array(specs: tuple[str, ...]):
+    array = np.arange(24.0).reshape(4, 6)
+    assert digests.values([divided(array, specs)])[0].tolist() == array.tolist()
+    held = digests.copies([divided(array, specs)])
+    assert (len(held), len(set(held))) == (4, 2 ** (2 - specs.count("unsharded")))
+
+
+def reported_layouts(probes: bool, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Return what is reported before a barrier, after a step with weights 2 and a batch of 4."""
+    weights = divided(np.full([2, 2], 2.0), ("unsharded", "unsharded"))
+    batch = divided(np.arange(8.0).reshape(4, 2), ("batch", "unsharded"))
+    calls: list[object] = []
+
+    def gradients_of(model: object, images: Value) -> tuple[list[Value], float]:
+        calls.append(model)
+        return [divided(images.value[:2] * 3, ("unsharded", "unsharded"))], 0.5
+
+    module = SimpleNamespace(function=lambda f: f)
+    monkeypatch.setitem(sys.modules, "tensorflow", module)
+    made = changes.Changes(SimpleNamespace(probe=probes, devices=None))
+    namespace: dict[str, Any] = {"build_model": object, "gradients_of": gradients_of}
+    made.make(namespace)
+    namespace["gradients_of"]("model", batch)
+    written: list[dict[str, Any]] = []
+    watching = SimpleNamespace(
+        changes=made,
+        functions=SimpleNamespace(batch=(batch,)),
+        training=SimpleNamespace(variables=[weights]),
+        write=lambda event, **fields: written.append({"event": event, **fields}),
+    )
+    layouts.before_barrier(watching, None)
+    assert calls == ["model"] * (2 if probes else 1)
+    return written
+
+
+@pytest.mark.usefixtures("dtensor")
+def test_layouts_are_reported_before_the_clients_meet(monkeypatch: pytest.MonkeyPatch):
+    (event,) = reported_layouts(True, monkeypatch)
+    assert event["event"] == "laid_out"
+    (weights,), (batch,), (gradients,) = (event[k] for k in ("weights", "batch", "gradients"))
+    assert [p["device"] for p in batch["components"]] == ["CPU:0", "CPU:1", "CPU:2", "CPU:3"]
+    assert (batch["specs"], batch["shape"]) == (["batch", "unsharded"], [4, 2])
+    assert [p["shape"] for p in batch["components"]] == [[2, 2]] * 4
+    for whole, value in ((weights, np.full([2, 2], 2.0)), (gradients, [[0.0, 3.0], [6.0, 9.0]])):
+        assert {p["digest"] for p in whole["components"]} == {digests.digest([np.array(value)])}
+
+
+@pytest.mark.usefixtures("dtensor")
+def test_layouts_are_not_reported_without_a_probe(monkeypatch: pytest.MonkeyPatch):
+    assert reported_layouts(False, monkeypatch) == []

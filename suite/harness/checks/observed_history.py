@@ -101,6 +101,17 @@ def observed_weights_equal(run: Run, reference: Run) -> None:
 
 
 @check
+def observed_slots_equal(run: Run, reference: Run) -> None:
+    """Require the same slots of the optimizer at the start, which may be restored, and the end."""
+
+    def slots(side: Run, task: str) -> list[str]:
+        held = [weights(side, when, task) for when in ("initial", "final")]
+        return [e["slots_digest"] for e in some(f"weights of {task}", [*held[0], *held[1]])]
+
+    _sides_equal("digest of {task}'s slots", run, reference, slots)
+
+
+@check
 def observed_epochs_equal(run: Run, reference: Run) -> None:
     """Require the same epochs of `fit`: number, steps, and metrics up to rounding."""
     _hooks_work(run)

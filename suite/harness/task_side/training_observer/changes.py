@@ -1,8 +1,9 @@
 """Changes to a plain reference trainer that only the suite needs, such as another model.
 
 They are made after the trainer was imported, before its `main` runs. A trainer has the functions
-`build_model()` and `training_rows(examples, args, batch, ...)`, and, if it trains with Model.fit,
-`training_batches(rows, images, labels)`.
+`build_model(...)` and `training_rows(examples, args, batch, ...)`. One that trains with Model.fit
+has `training_batches(rows, images, labels)`, and one with DTensor `gradients_of(model, *batch)`,
+which returns the gradients first.
 """
 
 import functools
@@ -14,6 +15,7 @@ from reference_trainers import OBSERVER_FLAGS
 from .hooks import loaded
 
 MODEL, ROWS, BATCHES = "build_model", "training_rows", "training_batches"
+GRADIENTS = "gradients_of"
 # What --jit names -> the tf.functions of a trainer that XLA compiles.
 COMPILED = {"none": (), "gradients": ("gradients_of",), "step": ("train_step",)}
 UNSUPPORTED = 77  # exit code
@@ -29,6 +31,7 @@ class Changes(object):
         self.made = not any(map(self._of, [*flags, "probe"]))
         self.probe = None  # see keras_events.BatchProbe
         self.last_step = None  # returns loss and examples of the last step of Model.fit
+        self.gradients = None  # returns the gradients of a batch, see layouts.py
         self.probes = bool(self._of("probe"))
 
     def _of(self, name):
@@ -46,6 +49,8 @@ class Changes(object):
             namespace[MODEL] = with_weights(namespace[MODEL], self._of("initial-weights"))
         if self._of("audit-input") and BATCHES in namespace:
             namespace[BATCHES] = with_rows(tf, namespace[BATCHES])
+        if self.probes and GRADIENTS in namespace:
+            namespace[GRADIENTS] = self._with_model(namespace[GRADIENTS])
         if self._of("order") == "document":
             namespace[ROWS] = rows_as_documented
         if self.devices and self.devices > 1:
@@ -66,6 +71,16 @@ class Changes(object):
             types.SimpleNamespace(model=model, precision=precision)
         )
 
+    def _with_model(self, gradients_of):
+        """Return the same function, which keeps itself with the model that it is called with."""
+
+        def gradients_of_model(model, *batch):
+            self.gradients = functools.partial(gradients_of, model)
+            return gradients_of(model, *batch)
+
+        vars(gradients_of_model).update(autograph_info__={})  # AutoGraph calls it as it is
+        return gradients_of_model
+
     def add_probe(self, model):
         """Let Model.fit of this model yield the loss and the examples of each step."""
         if self.probes and self.probe is None:
@@ -79,13 +94,18 @@ class Changes(object):
 
             self.probe.on_step = keep
 
-    def exported_digest(self, path):
-        """Return the digest of the weights in a saved model; "" unless that is asked for."""
+    def exported_digest(self, path, module=None, weights=()):
+        """Return the digest of the weights in a saved model; "" unless that is asked for.
+
+        `module`: what was saved, if it is no model of Keras, and `weights`: those of its variables.
+        """
         if not self.probes:
             return ""
         from reference_trainers import keras_checkpoints
 
-        return keras_checkpoints.exported_digest(path)
+        if module is None:
+            return keras_checkpoints.exported_digest(path)
+        return keras_checkpoints.exported_module_digest(path, module, weights)
 
     def check_replicas(self, observer, workers, replicas):
         """End this process with exit code 77 if the strategy does not use all devices."""
@@ -113,10 +133,10 @@ def divide_processor(tf, devices):
 def with_weights(build, path):
     """Return `build`, after which the model's weights are those of the file."""
 
-    def build_with_weights():
+    def build_with_weights(*args):
         from reference_trainers import keras_support
 
-        model = build()
+        model = build(*args)
         keras_support.copy_weights(path, model)
         return model
 

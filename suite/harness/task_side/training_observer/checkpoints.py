@@ -34,7 +34,8 @@ def after_save_model(observer, call):
 
 
 def after_export(observer, call):
-    report_export(observer, call.argument(1, "export_dir"))
+    how = {"module": call.argument(0, "obj"), "weights": observer.training.variables}
+    report_export(observer, call.argument(1, "export_dir"), **how)
 
 
 def report_save(observer, call, path):
@@ -49,10 +50,10 @@ def report_save(observer, call, path):
     )
 
 
-def report_export(observer, path):
+def report_export(observer, path, **how):
     if not observer.local.saves:
         path = path_text(path)
-        digest = observer.changes.exported_digest(path)
+        digest = observer.changes.exported_digest(path, **how)
         observer.write("exported", path=path, kept=None, digest=digest)
 
 

@@ -39,6 +39,7 @@ class Functions(object):
 
     def __init__(self):
         self.updates = weakref.WeakKeyDictionary()
+        self.batch = ()  # arguments of the last step, for `laid_out`
 
     def update_of(self, function):
         if function not in self.updates:
@@ -87,6 +88,8 @@ def after_function(observer, call):
         update.varies = update.varies or made != 1
     observer.count_steps(made)
     observer.end_step()
+    if observer.changes.gradients:
+        observer.functions.batch = call.args[1:]
 
 
 def trains(observer, update):
@@ -231,10 +234,26 @@ def before_assign(observer, call):
     if update is None or not update.sources or is_in(variable, update.assigned):
         return
     update.assigned.append(variable)
-    training = observer.training
-    with loaded("tensorflow.python.framework.ops").init_scope():  # before the first step
-        if is_count(variable):
+    if is_count(variable):
+        with loaded("tensorflow.python.framework.ops").init_scope():  # before the first step
             update.counts[id(variable)] = read_number(variable)
-        elif is_in(variable, update.sources) and not (training.variables or training.optimizer):
-            learn_by_hand(observer, update)
-            observer.begin_training()
+    elif is_in(variable, update.sources) and is_eager():  # in a tf.function that is run eagerly
+        begin_by_hand(observer, update)
+
+
+def after_trace(observer, call):  # noqa: ARG001 (the signature of a hook)
+    """Learn the variables of an update by hand, all of which are known once it is traced."""
+    local = observer.local
+    # Of a branch or a function that the traced one calls, the graph around it is not finished.
+    if len(local.functions) == 1 and is_eager():
+        update = observer.functions.updates.get(local.functions[0])
+        if update is not None and update.by_hand():
+            begin_by_hand(observer, update)
+
+
+def begin_by_hand(observer, update):
+    """Report the state before the first step, unless another function has made steps."""
+    training = observer.training
+    if not (training.variables or training.optimizer):
+        learn_by_hand(observer, update)
+        observer.begin_training()

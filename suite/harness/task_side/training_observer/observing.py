@@ -23,7 +23,7 @@ def run(args):
     if not changes.made:
         program.BEFORE_MAIN.append(changes.make)
     ended = program.run(args.program, args.arguments, args.module)
-    if not changes.made:
+    if not changes.made and ended.code == 0:
         observer.report_failure(MODEL, "the program has no function of this name")
     if ended.code == 0:
         wait_for_threads()

@@ -2,7 +2,7 @@
 
 from typing import Any, Dict
 
-from . import checkpoints, coordinator, fit, functions, reports, sessions, strategies
+from . import checkpoints, coordinator, fit, functions, layouts, reports, sessions, strategies
 from .hooks import Hook
 from .observer import REPORTS as REPORTS_MODULE
 
@@ -83,6 +83,12 @@ MESHES = (
         "create_distributed_mesh",
         ("tensorflow.dtensor.python.mesh_util:create_distributed_mesh",),
         after=strategies.after_mesh_created,
+        optional=True,
+    ),
+    Hook(
+        "barrier",
+        ("tensorflow.dtensor.python.mesh_util:barrier",),
+        before=layouts.before_barrier,
         optional=True,
     ),
 )
@@ -186,6 +192,12 @@ LOOPS = (
         "GradientTape.gradient",
         (PYTHON + "eager.backprop:GradientTape.gradient",),
         before=functions.before_gradient,
+        outside_fit=True,
+    ),
+    Hook(
+        "func_graph_from_py_func",
+        (PYTHON + "framework.func_graph:func_graph_from_py_func",),
+        after=functions.after_trace,
         outside_fit=True,
     ),
     *assigned(PYTHON + "ops.resource_variable_ops:BaseResourceVariable"),
