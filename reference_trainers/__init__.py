@@ -38,6 +38,7 @@ class Trainer:
     path: str = ""  # path of a program outside this package: a user's, a fake or a patched copy
     observed: bool = False  # an observer watches the program from outside and writes its events
     plain: bool = False  # one file, which imports no other; the observer takes OBSERVER_FLAGS
+    own_flags: Tuple[str, ...] = ()  # those of OBSERVER_FLAGS that a plain trainer takes itself
     # The rest is for programs of users, see suite/harness/tables/programs.py.
     arguments: Optional[Tuple[str, ...]] = None  # with placeholders: "--epochs={epochs}"
     level: str = "reporting"  # how much is known of the program, one of LEVELS
@@ -288,6 +289,8 @@ TRAINERS: Tuple[Trainer, ...] = (
     ),
     Trainer(
         name="dtensor_data_parallel",
+        plain=True,
+        own_flags=("devices",),
         document=DOCS + "/guide/core/distribution",
         api="DTensor: mesh, Layout, DVariable and pack; one process, or several clients",
         jobs=(),

@@ -30,14 +30,6 @@ def position(args, epoch, step_in_epoch):
     return first
 
 
-def is_due(args, step):
-    """Return True if a mid-epoch checkpoint is due after this step.
-
-    After the last step the epoch counter is updated first, and the loop saves after that.
-    """
-    return args.save_every and step % args.save_every == 0 and step < args.steps_per_epoch
-
-
 class EventReporter(object):
     """Write the events of a training loop; `steps` counts the steps of this task."""
 

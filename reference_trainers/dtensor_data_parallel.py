@@ -1,242 +1,200 @@
 """Data parallel training with DTensor: a mesh of devices, replicated weights, sharded batches.
 
-Implements https://www.tensorflow.org/guide/core/distribution. Layers, optimizer and training step
-are written as for one device; the layouts of weights and batch make the step parallel. It differs
-from the document as follows. The hidden layers have 700 and 500 units, as in the document's text
-(its code overwrites the second with 10). Each layer has its own seed. Adam counts its steps in a
-variable, because a Python number stays constant once the step is traced. Adam reads no variable
-after it has assigned to it, because the read may return the old value (dtensor/read-after-assign).
-Evaluation accepts any number of examples. A run resumes. With DTENSOR_JOBS the process is one of
-several clients that share the mesh.
+Implements https://www.tensorflow.org/guide/core/distribution, but the hidden layers have 700 and
+500 units as in its text (its code has 10 in place of 500), each layer has its own seed, and a
+restarted run resumes. Several clients share a mesh if each is started with its number:
+
+    DTENSOR_JOBS=host1:2222,host2:2222 DTENSOR_CLIENT_ID=0 python dtensor_data_parallel.py
 """
 
-import math
+import argparse
 import os
-import sys
-
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.experimental import dtensor
+import training_reports
 
-from reference_trainers import custom_loop, dtensor_support, keras_support, multi_worker, workload
-from reference_trainers.dtensor_support import Layout
+dtensor = tf.experimental.dtensor
+FLAGS = argparse.ArgumentParser(usage="%(prog)s [flags] (see --help)")
+FLAGS.add_argument("--model-dir", default="", help="checkpoints; a restarted run resumes")
+FLAGS.add_argument("--data", default="~/.keras/datasets/mnist.npz", help="as Keras' mnist.npz")
+FLAGS.add_argument("--epochs", type=int, default=3)
+FLAGS.add_argument("--steps-per-epoch", type=int, default=70)
+FLAGS.add_argument("--batch-size", type=int, default=64, help="examples of a replica in a step")
+FLAGS.add_argument("--seed", type=int, default=1)
+FLAGS.add_argument("--devices", type=int, default=2, help="of each client; they share its CPU")
+FLAGS.add_argument("--optimizer", choices=("sgd", "momentum", "adam"), default="adam")
+FLAGS.add_argument("--learning-rate", type=float, default=0.001)
+FLAGS.add_argument("--evaluate", action="store_true", help="after each epoch, and at the end")
+FLAGS.add_argument("--save-every", type=int, default=0, help="steps between saves in an epoch")
+FLAGS.add_argument("--export", default="", help="directory for the trained model")
 
-NAME = "dtensor_data_parallel"
-BATCH = "batch"  # the mesh dimension
-SIZES = (784, 700, 500, 10)
-LAYERS = len(SIZES) - 1
+
+def load_mnist(path):
+    """Return images uint8 [n, 28, 28] and labels [n], of the training set and of the test set."""
+    try:
+        with np.load(os.path.expanduser(path)) as file:
+            return [file[name] for name in ("x_train", "y_train", "x_test", "y_test")]
+    except (OSError, ValueError, KeyError) as error:
+        FLAGS.error(f"--data: {path} is no mnist.npz: {error}")
 
 
-class DenseLayer(tf.Module):
-    """A dense layer: weights w [inputs, outputs] and biases b [outputs].
+def create_mesh(devices):
+    """Return a mesh of this many devices of each client, once all clients have started."""
+    try:
+        dtensor.client_id()  # a wrong number may make all clients wait for ever
+        dtensor.initialize_accelerator_system("CPU", num_logical_cpu_devices=devices)
+    except (ValueError, tf.errors.InvalidArgumentError) as error:
+        FLAGS.error(f"--devices, DTENSOR_JOBS or DTENSOR_CLIENT_ID: {error}")
+    return dtensor.create_distributed_mesh([("batch", devices * dtensor.num_clients())])
 
-    `layout` is that of w; b is sharded like the columns of w.
-    """
 
-    def __init__(self, inputs, outputs, layout, seed, activation=tf.identity):
-        super().__init__()
-        self.activation = activation
-        limit = math.sqrt(6.0 / (inputs + outputs))  # Xavier
-        uniform = dtensor.call_with_layout(
-            tf.function(tf.random.stateless_uniform),
-            layout,
-            shape=(inputs, outputs),
-            seed=seed,
-            minval=-limit,
-            maxval=limit,
-        )
-        self.w = dtensor.DVariable(uniform)
-        self.b = dtensor_support.zeros([outputs], layout.delete([0]))
+def training_rows(examples, args, batch, done):
+    """Yield the rows of each batch, int64 [batch], of the steps that are left after so many."""
+    for epoch in range(done // args.steps_per_epoch, args.epochs):
+        order = np.random.default_rng([args.seed, epoch]).permutation(examples)
+        for step in range(done % args.steps_per_epoch, args.steps_per_epoch):
+            yield order[np.arange(step * batch, (step + 1) * batch) % examples]
+        done = 0
 
-    def __call__(self, x):
-        return self.activation(tf.matmul(x, self.w) + self.b)
+
+def zeros(shape, layout, dtype=tf.float32):
+    return dtensor.DVariable(dtensor.call_with_layout(tf.zeros, layout, shape, dtype))
 
 
 class MLP(tf.Module):
-    """A multilayer perceptron with these layer sizes and ReLU in between; returns logits."""
+    """Three dense layers: w [inputs, outputs] with the given layout, b [outputs] as its columns."""
 
-    def __init__(self, layouts, seeds, sizes=SIZES):
+    def __init__(self, layouts, seed, sizes=(784, 700, 500, 10)):
         super().__init__()
-        activations = [tf.nn.relu] * (len(layouts) - 1) + [tf.identity]
-        self.layers = [
-            DenseLayer(sizes[i], sizes[i + 1], layout, seeds[i], activations[i])
-            for i, layout in enumerate(layouts)
-        ]
-
-    @property
-    def weights(self):
-        """Return the weights, then the biases, layer by layer."""
-        return [variable for layer in self.layers for variable in (layer.w, layer.b)]
+        self.weights, uniform = [], tf.function(tf.random.stateless_uniform)
+        for layer, (layout, *shape) in enumerate(zip(layouts, sizes, sizes[1:])):  # noqa: B905
+            limit = (6 / sum(shape)) ** 0.5  # Xavier
+            w = dtensor.call_with_layout(uniform, layout, shape, (seed, layer), -limit, limit)
+            self.weights += [dtensor.DVariable(w), zeros(shape[1:], layout.delete([0]))]
 
     def __call__(self, x):
-        for layer in self.layers:
-            x = layer(x)
-        return x
+        w1, b1, w2, b2, w3, b3 = self.weights
+        hidden = tf.nn.relu(tf.nn.relu(x @ w1 + b1) @ w2 + b2)
+        return hidden @ w3 + b3
 
 
-class Adam(tf.Module):
-    """The document's Adam.
+def build_model(mesh, seed):
+    return MLP([dtensor.Layout.replicated(mesh, rank=2)] * 3, seed)
 
-    Each slot has the layout of its variable. The step count is a variable too.
-    """
 
-    def __init__(self, variables, learning_rate, beta_1=0.9, beta_2=0.999, epsilon=1e-7):
+class Optimizer(tf.Module):
+    """The document's Adam, or Keras' SGD. A variable counts the steps: tracing freezes numbers."""
+
+    def __init__(self, kind, weights, rate):
         super().__init__()
-        self.model_variables, self.learning_rate = variables, learning_rate
-        self.beta_1, self.beta_2, self.epsilon = beta_1, beta_2, epsilon
-        mesh = variables[0].layout.mesh
-        self.iterations = dtensor_support.zeros([], Layout([], mesh), tf.int64)
-        self.m = [dtensor_support.zeros(v.shape, v.layout) for v in variables]
-        self.v = [dtensor_support.zeros(v.shape, v.layout) for v in variables]
-
-    @property
-    def slots(self):
-        return self.m + self.v
+        self.kind, self.weights, self.rate = kind, weights, rate
+        self.iterations = zeros([], dtensor.Layout([], weights[0].layout.mesh), tf.int64)
+        slots = {"sgd": 0, "momentum": 1, "adam": 2}[kind]
+        self.slots = [[zeros(w.shape, w.layout) for _ in range(slots)] for w in weights]
 
     def apply_gradients(self, gradients):
-        # Use tensors only: within a step, DTensor may return the value from before the assignment.
-        step = self.iterations + 1
-        self.iterations.assign(step)
-        t = tf.cast(step, tf.float32)
-        for i, gradient in enumerate(gradients):
-            m = self.beta_1 * self.m[i] + (1 - self.beta_1) * gradient
-            v = self.beta_2 * self.v[i] + (1 - self.beta_2) * tf.square(gradient)
-            self.m[i].assign(m)
-            self.v[i].assign(v)
-            m /= 1 - tf.pow(self.beta_1, t)
-            v /= 1 - tf.pow(self.beta_2, t)
-            self.model_variables[i].assign_sub(self.learning_rate * m / (tf.sqrt(v) + self.epsilon))
+        t = tf.cast(self.iterations, tf.float32) + 1
+        self.iterations.assign_add(1)
+        # A variable is not read once it is assigned: DTensor may return the value from before.
+        for weight, gradient, slots in zip(self.weights, gradients, self.slots):  # noqa: B905
+            if self.kind == "adam":
+                m = 0.9 * slots[0] + 0.1 * gradient
+                v = 0.999 * slots[1] + 0.001 * tf.square(gradient)
+                slots[0].assign(m)
+                slots[1].assign(v)
+                gradient = m / (1 - tf.pow(0.9, t)) / (tf.sqrt(v / (1 - tf.pow(0.999, t))) + 1e-7)
+            change = -self.rate * gradient
+            if self.kind == "momentum":
+                change += 0.9 * slots[0]
+                slots[0].assign(change)
+            weight.assign_add(change)
 
 
-def losses_of(logits, labels):
-    return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+def measure(logits, labels):
+    """Return the loss of each example, and 1.0 for each that is right, float32 [batch]."""
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    return losses, tf.cast(tf.equal(tf.argmax(logits, axis=1), labels), tf.float32)
 
 
-def accuracy_of(logits, labels):
-    return tf.reduce_mean(tf.cast(tf.equal(tf.argmax(logits, axis=1), labels), tf.float32))
-
-
-def make_gradients(model):
-    """Return a function that returns the global batch's gradients and [mean loss, accuracy]."""
-
-    def gradients(x, y):
-        with tf.GradientTape() as tape:
-            logits = model(x)
-            loss = tf.reduce_mean(losses_of(logits, y))
-        return tape.gradient(loss, model.weights), tf.stack([loss, accuracy_of(logits, y)])
-
-    return gradients
-
-
-def make_train_step(model, optimizer):
-    """Return a function that runs one step on all devices.
-
-    It returns [loss, accuracy] from before the step.
-    """
-    gradients = make_gradients(model)
-
-    @tf.function
-    def train_step(x, y):
-        found, metrics = gradients(x, y)
-        # The gradients of replicated weights are replicated: DTensor has summed them over the
-        # shards.
-        optimizer.apply_gradients(found)
-        return metrics
-
-    return train_step
-
-
-def pack(array, mesh):
-    """Divide a global batch (first axis) over the devices of the mesh's batch dimension.
-
-    Each client packs the shards of its own devices. Raise InvalidArgumentError if the batch is not
-    divisible by the number of devices.
-    """
-    layout = Layout.batch_sharded(mesh, BATCH, rank=len(array.shape))
-    shards = tf.split(array, mesh.dim_size(BATCH))
-    return dtensor.pack([shards[where[BATCH]] for where in mesh.local_device_locations()], layout)
-
-
-def preprocess(images):
-    """Reshape images in 0..1 from [n, 28, 28] to [n, 784]."""
-    return tf.reshape(images, [-1, SIZES[0]])
+def gradients_of(model, images, labels):
+    """Return gradients, which DTensor has summed over the shards, mean loss, and accuracy."""
+    with tf.GradientTape() as tape:
+        losses, right = measure(model(images), labels)
+        loss = tf.reduce_mean(losses)
+    return tape.gradient(loss, model.weights), loss, tf.reduce_mean(right)
 
 
 def main():
-    args, role, events, data = dtensor_support.begin(NAME, __doc__)
-    mesh = dtensor.create_distributed_mesh([(BATCH, args.devices * len(role.workers))])
-    multi_worker.report_joined(events, role, "none", replicas=mesh.dim_size(BATCH))
-    replicated = Layout.replicated(mesh, rank=2)
-    train(args, events, data, [replicated] * LAYERS, build_optimizer)
+    args = FLAGS.parse_args()
+    x_train, y_train, x_test, y_test = load_mnist(args.data)
+    mesh = create_mesh(args.devices)
+    replicas, own = mesh.dim_size("batch"), [p["batch"] for p in mesh.local_device_locations()]
+    global_batch = args.batch_size * replicas
+    model = build_model(mesh, args.seed)
+    optimizer = Optimizer(args.optimizer, model.weights, args.learning_rate)
 
+    @tf.function
+    def train_step(images, labels):
+        gradients, loss, accuracy = gradients_of(model, images, labels)
+        optimizer.apply_gradients(gradients)
+        return loss, accuracy
 
-def build_optimizer(args, model):
-    """Return the document's Adam, or the optimizer that the flags select."""
-    if args.optimizer == "adam":
-        return Adam(model.weights, args.learning_rate)
-    return dtensor_support.Momentum(args, model.weights)
+    @tf.function
+    def test_step(images, labels, counts):
+        return tf.reduce_sum(tf.stack(measure(model(images), labels)) * counts, axis=1)
 
+    def pack(array):
+        """Divide a global batch (first axis) over the devices; each client packs its own shards."""
+        shards = tf.split(array, replicas)
+        layout = dtensor.Layout.batch_sharded(mesh, "batch", rank=array.ndim)
+        return dtensor.pack([shards[i] for i in own], layout)
 
-def train(args, events, data, layouts, build):
-    """Train a model with these layouts and the optimizer that `build` returns; return the model."""
-    mesh = layouts[0].mesh
-    model = MLP(layouts, seeds=[(args.seed, layer) for layer in range(LAYERS)])
-    if args.initial_weights:
-        dtensor_support.copy_weights(args.initial_weights, model)
-    optimizer = build(args, model)
-    # State that a restarted run needs: the number of complete epochs and the steps done in the
-    # next.
-    epoch = dtensor_support.counter(mesh)
-    step_in_epoch = dtensor_support.counter(mesh)
-    checkpoint = tf.train.Checkpoint(
-        model=model, optimizer=optimizer, epoch=epoch, step_in_epoch=step_in_epoch
-    )
-    save = dtensor_support.restore(args, events, checkpoint) if args.model_dir else lambda: None
-    reporter = dtensor_support.EventReporter(events, args, model, optimizer)
-    reporter.weights("initial")
+    def examples(images, labels, rows):
+        return pack(images[rows].reshape(-1, 784) / np.float32(255)), pack(np.int64(labels[rows]))
 
-    train_step = make_train_step(model, optimizer)
-    global_batch = args.batch_size * mesh.dim_size(BATCH)
-    evaluate = dtensor_support.make_evaluation(
-        model, data, global_batch, lambda array: pack(array, mesh)
-    )
-    first = custom_loop.position(args, epoch, step_in_epoch)
-    batches = iter(keras_support.training_dataset(data, args, global_batch, *first))
-    last = ()
-    while epoch.numpy() < args.epochs:
-        metrics = []
-        for step in range(1 + int(step_in_epoch.numpy()), 1 + args.steps_per_epoch):
-            images, labels, *rows = next(batches)
-            x, y = pack(preprocess(images), mesh), pack(labels, mesh)
-            metrics.append(train_step(x, y))
-            last = x, y
-            reporter.step(metrics[-1], y, *(pack(column, mesh) for column in rows))
-            if custom_loop.is_due(args, step):
-                step_in_epoch.assign(step)
-                save()
-        loss, accuracy = np.mean([m.numpy() for m in metrics], axis=0).tolist()
-        results = {"loss": loss, "accuracy": accuracy}
-        if args.evaluate:
-            results.update({"val_" + name: value for name, value in evaluate().items()})
-        epoch.assign_add(1)
-        step_in_epoch.assign(0)
-        print("Epoch %d of %d: %s" % (epoch.numpy(), args.epochs, results), flush=True)
-        reporter.epoch(int(epoch.numpy()), len(metrics), results)
-        save()
+    def evaluate():
+        sums = np.zeros(2)
+        for first in range(0, len(x_test), global_batch):
+            rows = np.arange(first, first + global_batch)
+            counts = pack(np.float32(rows < len(x_test)))  # 0 for those that fill the last batch
+            sums += test_step(*examples(x_test, y_test, rows % len(x_test)), counts).numpy()
+        return dict(zip(("loss", "accuracy"), (sums / len(x_test)).tolist()))  # noqa: B905
 
-    reporter.weights("final")
-    if last:
-        reporter.layouts(make_gradients(model), *last)
+    checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer)
+    manager = tf.train.CheckpointManager(checkpoint, os.path.join(args.model_dir, "ckpt"), 1)
+    # DTensor writes a checkpoint after the manager has listed it, so a killed run may lack one.
+    written = [path for path in manager.checkpoints if os.path.exists(path + ".index")]
+    if args.model_dir and written:
+        try:
+            checkpoint.restore(written[-1]).assert_existing_objects_matched()
+        except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:
+            FLAGS.error(f"{written[-1]} cannot be restored: {' '.join(str(error).split())}")
+
+    means, done = [], int(optimizer.iterations.numpy())
+    steps = range(done + 1, args.epochs * args.steps_per_epoch + 1)
+    for step, rows in zip(steps, training_rows(len(x_train), args, global_batch, done)):  # noqa: B905
+        means.append(train_step(*examples(x_train, y_train, rows)))
+        shards = np.reshape(rows, [replicas, -1])[sorted(set(own))]
+        training_reports.step(means[-1][0], ids=list(shards))
+        epoch, within = divmod(step, args.steps_per_epoch)
+        if within == 0:
+            metrics = dict(zip(("loss", "accuracy"), np.mean(means, axis=0).tolist()))  # noqa: B905
+            means = []
+            if args.evaluate:
+                metrics = {**metrics, **{f"val_{k}": value for k, value in evaluate().items()}}
+            print(f"Epoch {epoch} of {args.epochs}: {metrics}", flush=True)
+            training_reports.epoch(epoch, metrics)
+        if args.model_dir and within % (args.save_every or args.steps_per_epoch) == 0:
+            manager.save()
     if args.evaluate:
-        events.write("evaluated", global_step=reporter.global_step, metrics=evaluate())
+        training_reports.evaluated(evaluate())
     if args.export:
-        dtensor_support.export(args.export, model, SIZES[0], events)
-    dtensor.barrier(mesh)  # a client that exits early takes its part of the mesh with it
-    events.write("finished", global_step=reporter.global_step, steps=reporter.steps)
-    return model
+        images = tf.TensorSpec([None, 784], tf.float32, name="images")
+        serve = tf.function(lambda images: {"logits": model(images)}, input_signature=[images])
+        tf.saved_model.save(model, args.export, signatures=serve)
+    dtensor.barrier(mesh)  # the others fail if a client exits early
 
 
 if __name__ == "__main__":
-    workload.run(main, NAME)
+    main()

@@ -18,7 +18,7 @@ from reference_trainers.workload import BadInput, timed
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 # Substrings that only names of weights contain: those of a Keras model's layers, and those of an
 # optimizer (of Keras or a custom one) that keeps the variables it trains (the shorter path counts).
-OF_WEIGHTS = ("layer_with_weights-", "optimizer/_trainable_variables/", "optimizer/model_variables")
+OF_WEIGHTS = ("layer_with_weights-", "optimizer/_trainable_variables/")
 
 
 class Position(NamedTuple):
@@ -112,20 +112,8 @@ def restore_latest(checkpoint, directory, model):
 
     Return its path ("" for none) and the seconds that the restore took.
     """
-    path = last_written(directory)
+    path = tf.train.latest_checkpoint(directory)
     return (path, restore_whole(checkpoint, path, model)) if path else ("", 0.0)
-
-
-def last_written(directory):
-    """Return the path of the last existing checkpoint of a CheckpointManager, "" for none.
-
-    The manager's list may name a checkpoint that does not exist: DTensor writes a checkpoint after
-    the list. If the process is killed in between, `tf.train.latest_checkpoint` finds nothing at
-    all.
-    """
-    listed = tf.train.get_checkpoint_state(directory)
-    paths = listed.all_model_checkpoint_paths if listed else ()
-    return next((path for path in reversed(paths) if os.path.exists(path + ".index")), "")
 
 
 def restore_whole(checkpoint, path, model):

@@ -35,6 +35,6 @@ def test_observed_restores_equal_reported_ones(outcome):
 
 
 @pytest.mark.cases(families=("dtensor",))
-@scenario(observed.continued)
+@scenario(observed.healthy, observed.continued)
 def test_observed_slots_equal_reported_ones(outcome):
     observed_history.observed_slots_equal(outcome.run, outcome.reference)

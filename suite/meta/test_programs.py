@@ -622,5 +622,8 @@ def test_flags_that_only_the_suite_needs_go_to_the_observer():
     own = ["--task", "worker/1", "--audit-input", "--model", "mlp", "--order", "document"]
     assert sorted(arguments[:place]) == sorted([*own, "--probe"])  # digests of what is saved
     assert arguments[place + 1 :] == ["--epochs", "3"]
+    dtensor = BY_NAME["dtensor_data_parallel"]
+    with_mesh = plan_of(dtensor, devices=4).arguments("worker/0")
+    assert with_mesh[with_mesh.index(dtensor.program) + 1 :] == ["--devices", "4"]
     launch: Any = SimpleNamespace(case=SimpleNamespace(trainer=plain))
     assert not base.program(launch, "autoshard_file").plain  # it writes its own events

@@ -8,18 +8,14 @@ batches. The data are a subset of 5,000 + 5,000 drawn with the seed, because the
 subset is unknown.
 """
 
-import os
-import sys
+import math
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-
+import meshes
 import numpy as np
 import tensorflow as tf
-from tensorflow.experimental import dtensor
+from meshes import dtensor, trainer
 
-from reference_trainers import dtensor_data_parallel as trainer
 from reference_trainers import workload
-from reference_trainers.dtensor_support import Layout
 from reference_trainers.events import EventWriter
 
 NAME = "dtensor_as_published"
@@ -29,22 +25,32 @@ EXAMPLES = 5000
 BATCH, EPOCHS = 128, 3
 
 
-class FrozenAdam(trainer.Adam):
+class PublishedMLP(trainer.MLP):
+    """The trainer's model with the document's seed in each layer."""
+
+    def __init__(self, layout):
+        super().__init__([layout] * 3, seed=0, sizes=SIZES)
+        for layer, w in enumerate(self.weights[::2]):
+            shape = SIZES[layer : layer + 2]
+            limit = math.sqrt(6 / sum(shape))
+            uniform = tf.function(tf.random.stateless_uniform)
+            w.assign(dtensor.call_with_layout(uniform, layout, shape, SEED, -limit, limit))
+
+
+class FrozenAdam(tf.Module):
     """Adam with the step count and the reads of the document's code."""
 
-    def __init__(self, variables):
-        super().__init__(variables, learning_rate=1e-3)
-        self.t = 1.0
+    def __init__(self, weights):
+        super().__init__()
+        self.weights, self.t = weights, 1.0
+        self.m, self.v = ([trainer.zeros(w.shape, w.layout) for w in weights] for _ in range(2))
 
     def apply_gradients(self, gradients):
-        for i, gradient in enumerate(gradients):
-            m, v = self.m[i], self.v[i]
-            m.assign(self.beta_1 * m + (1 - self.beta_1) * gradient)
-            v.assign(self.beta_2 * v + (1 - self.beta_2) * tf.square(gradient))
-            change = (m / (1 - self.beta_1**self.t)) / (
-                tf.sqrt(v / (1 - self.beta_2**self.t)) + self.epsilon
-            )
-            self.model_variables[i].assign_sub(self.learning_rate * change)
+        for weight, gradient, m, v in zip(self.weights, gradients, self.m, self.v):  # noqa: B905
+            m.assign(0.9 * m + 0.1 * gradient)
+            v.assign(0.999 * v + 0.001 * tf.square(gradient))
+            change = (m / (1 - 0.9**self.t)) / (tf.sqrt(v / (1 - 0.999**self.t)) + 1e-7)
+            weight.assign_sub(1e-3 * change)
         self.t += 1.0
 
 
@@ -56,26 +62,26 @@ def main():
     args = parser.parse_args()
     events = EventWriter()
     data = workload.load_data(args.data)
-    dtensor.initialize_accelerator_system("CPU", num_logical_cpu_devices=args.devices)
-    mesh = dtensor.create_distributed_mesh([(trainer.BATCH, args.devices)])
+    mesh = trainer.create_mesh(args.devices)
     draw = np.random.default_rng(args.seed)
     train = batches(data.x_train, data.y_train, draw)
     test = batches(data.x_test, data.y_test, draw)
 
-    replicated = Layout.replicated(mesh, rank=2)
-    layers = len(SIZES) - 1
-    model = trainer.MLP([replicated] * layers, seeds=[SEED] * layers, sizes=SIZES)
-    train_step = trainer.make_train_step(model, FrozenAdam(model.weights))
+    model = PublishedMLP(dtensor.Layout.replicated(mesh, rank=2))
+    optimizer = FrozenAdam(model.weights)
+
+    @tf.function
+    def train_step(x, y):
+        gradients, loss, accuracy = trainer.gradients_of(model, x, y)
+        optimizer.apply_gradients(gradients)
+        return tf.stack([loss, accuracy])
 
     @tf.function
     def test_step(x, y):
-        logits = model(x)
-        return tf.stack(
-            [tf.reduce_mean(trainer.losses_of(logits, y)), trainer.accuracy_of(logits, y)]
-        )
+        return tf.reduce_mean(tf.stack(trainer.measure(model(x), y)), axis=1)
 
     def mean_of(step, some):
-        found = [step(trainer.pack(x, mesh), trainer.pack(y, mesh)).numpy() for x, y in some]
+        found = [step(meshes.pack(x, mesh), meshes.pack(y, mesh)).numpy() for x, y in some]
         return np.mean(found, axis=0).tolist()
 
     steps = 0

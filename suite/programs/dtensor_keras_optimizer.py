@@ -5,64 +5,45 @@ has none, so with Keras 3 the program uses tf_keras if it is installed.
 """
 
 import importlib
-import os
 import sys
+from typing import Any
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-
+import meshes
 import tensorflow as tf
-from tensorflow.experimental import dtensor
+import wrapped
 
-from reference_trainers import dtensor_data_parallel as trainer
-from reference_trainers import dtensor_support, multi_worker, workload
-from reference_trainers.dtensor_support import Layout
-
-NAME = "dtensor_keras_optimizer"
+UNSUPPORTED = 77  # exit code
 
 
-class OfKeras(tf.Module):
+class Optimizer(tf.Module):
     """An optimizer of Keras with the interface of the trainer's own."""
 
-    def __init__(self, args, model, optimizers):
+    keras: Any = tf.keras
+
+    def __init__(self, kind, weights, rate):
         super().__init__()
-        mesh = model.weights[0].layout.mesh
-        make = {"sgd": optimizers.SGD, "momentum": optimizers.SGD, "adam": optimizers.Adam}
-        extra = {"momentum": 0.9} if args.optimizer == "momentum" else {}
-        self.optimizer = make[args.optimizer](args.learning_rate, mesh=mesh, **extra)
-        self.model_variables = model.weights
-        self.optimizer.build(model.weights)
-
-    @property
-    def iterations(self):
-        return self.optimizer.iterations
-
-    @property
-    def slots(self):
-        others = (id(self.iterations), id(getattr(self.optimizer, "_learning_rate", None)))
-        return [v for v in self.optimizer.variables if id(v) not in others]
+        optimizers = self.keras.dtensor.experimental.optimizers
+        make = optimizers.Adam if kind == "adam" else optimizers.SGD
+        extra = {"momentum": 0.9} if kind == "momentum" else {}
+        self.optimizer = make(rate, mesh=weights[0].layout.mesh, **extra)
+        self.weights = weights
+        self.optimizer.build(weights)
+        self.iterations = self.optimizer.iterations
 
     def apply_gradients(self, gradients):
-        self.optimizer.apply_gradients(zip(gradients, self.model_variables))  # noqa: B905
+        self.optimizer.apply_gradients(zip(gradients, self.weights))  # noqa: B905
 
 
 def main():
-    args, role, events, data = dtensor_support.begin(NAME, __doc__)
-    keras = tf.keras
     try:
-        if not hasattr(keras, "dtensor"):
-            keras = importlib.import_module("tf_keras")
+        if not hasattr(tf.keras, "dtensor"):
+            Optimizer.keras = importlib.import_module("tf_keras")
     except ImportError:
-        events.write("unsupported", reason="Keras 3 has no optimizers for DTensor")
-        sys.exit(77)
-    mesh = dtensor.create_distributed_mesh([(trainer.BATCH, args.devices)])
-    multi_worker.report_joined(events, role, "none", replicas=mesh.size)
-    layouts = [Layout.replicated(mesh, rank=2)] * trainer.LAYERS
-
-    def build(args, model):
-        return OfKeras(args, model, keras.dtensor.experimental.optimizers)
-
-    trainer.train(args, events, data, layouts, build)
+        reason = "Keras 3 has no optimizers for DTensor"
+        wrapped.event_writer().write("unsupported", reason=reason)
+        sys.exit(UNSUPPORTED)
+    wrapped.run_changed(meshes.trainer.__file__, {"Optimizer": Optimizer})
 
 
 if __name__ == "__main__":
-    workload.run(main, NAME)
+    main()

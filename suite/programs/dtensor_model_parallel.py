@@ -7,58 +7,52 @@ error for batches that the mesh does not divide and, with --export, for the expo
 It is "" if the operation succeeds.
 """
 
-import os
-import sys
-
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-
+import meshes
 import numpy as np
 import tensorflow as tf
-from tensorflow.experimental import dtensor
+import wrapped
+from meshes import BATCH, dtensor
 
-from reference_trainers import dtensor_data_parallel as trainer
-from reference_trainers import dtensor_support, multi_worker, workload
-from reference_trainers.dtensor_support import Layout
-
-NAME = "dtensor_model_parallel"
 MODEL = "model"
+EVENTS = wrapped.event_writer()
+
+
+def report_refusal(what, function):
+    error = ""
+    try:
+        function()
+    except (tf.errors.OpError, ValueError, TypeError, AssertionError) as refusal:
+        error = "%s: %s" % (type(refusal).__name__, refusal)
+    EVENTS.write("refused", what=what, error=error)
+
+
+def create_mesh(devices):
+    """Return a mesh of `devices` in two columns; report batches that it does not divide."""
+    dtensor.initialize_accelerator_system("CPU", num_logical_cpu_devices=devices)
+    mesh = dtensor.create_distributed_mesh([(BATCH, devices // 2), (MODEL, 2)])
+    batch = np.zeros([devices // 2 + 1, 2], np.float32)
+    sharded = dtensor.Layout.batch_sharded(mesh, BATCH, rank=2)
+    whole = dtensor.copy_to_mesh(batch, dtensor.Layout.replicated(mesh, rank=2))
+    # Packed as in the document, and by DTensor itself.
+    report_refusal("indivisible batch", lambda: meshes.pack(batch, mesh))
+    report_refusal("indivisible batch", lambda: dtensor.relayout(whole, sharded).numpy())
+    return mesh
+
+
+def build_sharded_model(mesh, seed):
+    columns = dtensor.Layout([dtensor.UNSHARDED, MODEL], mesh)
+    rows = dtensor.Layout([MODEL, dtensor.UNSHARDED], mesh)
+    return meshes.trainer.MLP([columns, rows, dtensor.Layout.replicated(mesh, rank=2)], seed)
 
 
 def main():
-    args, role, events, data = dtensor_support.begin(NAME, __doc__)
-    if args.devices % 2 or len(role.workers) > 1:
-        raise workload.BadInput("--devices: an even number, in one process")
-    mesh = dtensor.create_distributed_mesh([(trainer.BATCH, args.devices // 2), (MODEL, 2)])
-    replicas = mesh.dim_size(trainer.BATCH)
-    multi_worker.report_joined(events, role, "none", replicas)
-
-    def report_refusal(what, function):
-        error = ""
-        try:
-            function()
-        except (tf.errors.OpError, ValueError, TypeError, AssertionError) as refusal:
-            error = "%s: %s" % (type(refusal).__name__, refusal)
-        events.write("refused", what=what, error=error)
-
-    batch = np.zeros([replicas + 1, 2], np.float32)
-    sharded = Layout.batch_sharded(mesh, trainer.BATCH, rank=2)
-    replicated = Layout.replicated(mesh, rank=2)
-    whole = dtensor.copy_to_mesh(batch, replicated)
-    # Packed as in the document, and by DTensor itself.
-    report_refusal("indivisible batch", lambda: trainer.pack(batch, mesh))
-    report_refusal("indivisible batch", lambda: dtensor.relayout(whole, sharded).numpy())
-
-    columns = Layout([dtensor.UNSHARDED, MODEL], mesh)
-    rows = Layout([MODEL, dtensor.UNSHARDED], mesh)
-    path, args.export = args.export, ""
-    layouts = [columns, rows, replicated]
-    model = trainer.train(args, events, data, layouts, trainer.build_optimizer)
-    if path:
-        inputs = trainer.SIZES[0]
-        report_refusal(
-            "sharded export", lambda: dtensor_support.export(path, model, inputs, events)
-        )
+    save = tf.saved_model.save
+    tf.saved_model.save = lambda *args, **how: report_refusal(
+        "sharded export", lambda: save(*args, **how)
+    )
+    names = {"create_mesh": create_mesh, "build_model": build_sharded_model}
+    wrapped.run_changed(meshes.trainer.__file__, names)
 
 
 if __name__ == "__main__":
-    workload.run(main, NAME)
+    main()

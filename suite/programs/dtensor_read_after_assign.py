@@ -4,18 +4,12 @@ For dtensor/read-after-assign. `read_back` reports the values that the step read
 assignment (the sum over each variable), and the values that the variables hold after the step.
 """
 
-import os
-import sys
-
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-
+import meshes
 import numpy as np
 import tensorflow as tf
-from tensorflow.experimental import dtensor
+from meshes import dtensor, trainer
 
-from reference_trainers import dtensor_data_parallel as trainer
-from reference_trainers import dtensor_support, workload
-from reference_trainers.dtensor_support import Layout
+from reference_trainers import workload
 from reference_trainers.events import EventWriter
 
 NAME = "dtensor_read_after_assign"
@@ -26,11 +20,10 @@ def main():
     parser.add_argument("--devices", **workload.OPTIONAL_FLAGS["devices"])
     args = parser.parse_args()
     events = EventWriter()
-    dtensor.initialize_accelerator_system("CPU", num_logical_cpu_devices=args.devices)
-    mesh = dtensor.create_distributed_mesh([(trainer.BATCH, args.devices)])
-    whole = Layout.replicated(mesh, rank=2)
-    weights = [dtensor_support.zeros([3, 3], whole) for _ in range(2)]
-    kept = [dtensor_support.zeros([3, 3], whole) for _ in weights]
+    mesh = trainer.create_mesh(args.devices)
+    whole = dtensor.Layout.replicated(mesh, rank=2)
+    weights = [trainer.zeros([3, 3], whole) for _ in range(2)]
+    kept = [trainer.zeros([3, 3], whole) for _ in weights]
     for variable in weights:
         variable.assign_add(dtensor.copy_to_mesh(np.eye(3, dtype=np.float32), whole))
 
@@ -48,8 +41,8 @@ def main():
         return tf.stack(read)
 
     x = np.arange(6 * args.devices, dtype=np.float32).reshape(-1, 3)
-    read = step(trainer.pack(x, mesh)).numpy().tolist()
-    assigned = [float(np.sum(value)) for value in dtensor_support.values(kept)]
+    read = step(meshes.pack(x, mesh)).numpy().tolist()
+    assigned = [float(np.sum(value)) for value in meshes.values(kept)]
     events.write("read_back", assigned=assigned, read=read)
     print(args.devices, assigned, read)
     events.write("finished", global_step=0, steps=0)

@@ -26,8 +26,7 @@ def main():
     events = EventWriter()
     data = workload.load_data(args.data)
     loaded = tf.saved_model.load(args.export)
-    variables = [v for layer in loaded.layers for v in (layer.w, layer.b)]
-    left = [v.name for v in variables if getattr(v, "layout", None) is not None]
+    left = [v.name for v in loaded.weights if getattr(v, "layout", None) is not None]
     if left:
         raise RuntimeError("variables that still have a layout: %s" % left)
     serve = loaded.signatures["serving_default"]

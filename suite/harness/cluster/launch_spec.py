@@ -89,7 +89,8 @@ class Plan:
         given = {**self.flags, **self.task_flags.get(task, {})}
         of_observer = {}
         if self.trainer.plain:
-            of_observer = {name: given.pop(name) for name in OBSERVER_FLAGS if name in given}
+            others = [name for name in OBSERVER_FLAGS if name not in self.trainer.own_flags]
+            of_observer = {name: given.pop(name) for name in others if name in given}
             of_observer["probe"] = True
         if self.trainer.arguments is None:
             own = as_flags(given)

@@ -13,9 +13,13 @@ from suite.harness.core.outcomes import Compared, Continued
 from suite.harness.scenarios import fault_free
 from suite.harness.scenarios.base import Launch, complete, preemptible, program, work
 
-# Flags of suite/programs/preemptible_loop.py and preemptible_fit.py.
+# Programs that report, with their flags.
 OF_LOOP = ("backend", "devices", "model", "precision", "order", "optimizer", "learning-rate")
-OF_FIT = (*OF_LOOP, "evaluate", "export", "save-every")
+KNOWN = {
+    "preemptible_loop": OF_LOOP,
+    "preemptible_fit": (*OF_LOOP, "evaluate", "export", "save-every"),
+    "dtensor_loop": ("devices", "optimizer", "learning-rate", "save-every"),
+}
 
 
 def reporting(launch: Launch) -> Trainer:
@@ -23,9 +27,8 @@ def reporting(launch: Launch) -> Trainer:
     row = launch.case.trainer
     if not row.plain:
         return row
-    known = OF_FIT if row.fit else OF_LOOP
-    own = tuple(flag for flag in known if flag in row.flags)
-    return program(launch, preemptible(row), flags=own)
+    name = "dtensor_loop" if "dtensor" in row.families else preemptible(row)
+    return program(launch, name, flags=tuple(flag for flag in KNOWN[name] if flag in row.flags))
 
 
 def healthy(launch: Launch) -> Compared:
