@@ -52,3 +52,20 @@ def test_reproduce_line_selects_exactly_its_test(plugin_stage: Path, arguments: 
         for tests, again in zip(groups.values(), selected, strict=True):
             assert sorted(test for test, _ in again) == sorted(tests)
     assert sorted(run_directory.RUNS.glob("*")) == before  # listing tests makes no run directory
+
+
+@pytest.mark.parametrize("name", ["train.py", "described.toml"])
+def test_reproduce_line_names_the_program_of_a_user(plugin_stage: Path, name: str):
+    directory = plugin_stage / "own"
+    directory.mkdir(exist_ok=True)
+    (directory / "train.py").write_text("strategy = tf.distribute.MirroredStrategy()\n")
+    (directory / "described.toml").write_text('program = "train.py"\nargs = ["{epochs}"]\n')
+    given = ["--trainer", str(directory / name)]
+    found = listed(plugin_stage, f"own-{name}", ["suite/conformance", *given])
+    assert len(found) > 3
+    test, line = found[0]
+    program, named, *rest = shlex.split(line)
+    assert (program, named, rest[:2], rest[2]) == ("pytest", test, given, "--data")
+    assert [test for test, _ in listed(plugin_stage, f"own-{name}-again", [test, *rest[:2]])] == [
+        test
+    ]

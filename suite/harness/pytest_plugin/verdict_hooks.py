@@ -52,8 +52,21 @@ def reproduce(item: pytest.Item, session: Session) -> str:
     settings = replace(session.settings, data=str(session.dataset.path))
     paired = item.get_closest_marker("paired") is not None
     marks = [mark for mark in TAKEN_IN_BY if item.get_closest_marker(mark)]
-    words = settings.reproduce(paired=paired, marks=marks)
+    words = [*program_option(item, session), *settings.reproduce(paired=paired, marks=marks)]
     return shlex.join(["pytest", item.nodeid.split("@")[0], *words])
+
+
+def program_option(item: pytest.Item, session: Session) -> list[str]:
+    """Return `--trainer PATH` for a test of a user's program, which pytest finds by no other way.
+
+    The path is relative to the checkout, in which the command is typed, if the program lies there.
+    """
+    case, root = case_of(item), item.config.rootpath
+    for program in session.programs:
+        if case and case.trainer.name == program.row.name:
+            inside = program.file.is_relative_to(root)
+            return ["--trainer", str(program.file.relative_to(root) if inside else program.file)]
+    return []
 
 
 def common(session: Session, case: Case, test: str) -> dict[str, Any]:
