@@ -36,7 +36,7 @@ from suite.harness.pytest_plugin.parametrization import Needs, select
 from suite.harness.scenarios import base, crashes, fault_free
 from suite.harness.tables import programs
 from suite.meta.fakes import data_file
-from suite.meta.histories import history
+from suite.meta.histories import history, restarted
 
 STRATEGY = "import tensorflow as tf\nstrategy = tf.distribute.{}()\n"
 ARGS = 'program = "train.py"\nargs = {}\n'
@@ -595,6 +595,20 @@ def test_program_that_makes_all_steps_has_ignored_sigterm(steps: int, ignored: b
     whole = history(("worker/0", "finished", {"steps": 20}))
     with pytest.raises(CheckFailed, match="to its end") if ignored else contextlib.nullcontext():
         restart.signal_ends_in_time(run, whole, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("defect", "message"),
+    [
+        ("restores_an_older_step", "global step that worker/1 restored: 1, not 2"),
+        ("restores_no_optimizer", "worker/0 restored 2, .* no state of the optimizer"),
+    ],
+)
+def test_restore_of_a_save_without_optimizer_is_named(defect: str, message: str):
+    launch: Any = SimpleNamespace(defect=defect)
+    run = restarted(launch).run
+    with pytest.raises(CheckFailed, match=message):
+        restart.latest_save_is_restored(run)
 
 
 @pytest.mark.parametrize(

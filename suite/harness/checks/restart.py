@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
 from suite.harness.checks.assertions import (
     check,
@@ -114,11 +115,18 @@ def latest_save_is_restored(run: Run) -> None:
     attempt = last_attempt(run, leader)
     saves = [e for e in run.of("checkpoint_saved", leader) if e.attempt < attempt]
     latest = max(e["global_step"] for e in some(f"save of {leader}", saves))
+    paths = {e["path"] for e in saves if e["global_step"] == latest}
     for task in run.drivers:
         restored = some(
             f"`restored` of {task} after the restart", run.of("restored", task, attempt)
+        )[-1]
+        # Steps are those of the optimizer.
+        require(
+            restored["global_step"] or not latest or restored["path"] not in paths,
+            f"{task} restored {Path(restored['path']).name}, which was saved at step {latest}, and "
+            "continues at step 0: the checkpoint has no state of the optimizer",
         )
-        equal(f"global step that {task} restored", restored[-1]["global_step"], latest)
+        equal(f"global step that {task} restored", restored["global_step"], latest)
         first = some(f"step of {task} after", run.of("step", task, attempt))[0]["global_step"]
         equal(f"first step of {task} after step {latest} was restored", first, latest + 1)
 
