@@ -117,6 +117,17 @@ def test_peer_must_report_the_loss_in_time_and_exit_itself(
     assert re.search(complaint, said or ""), said
 
 
+@pytest.mark.parametrize(
+    ("defect", "epoch"), [("is_apart_early", 1), ("is_apart_late", 2), ("never_learns", 0)]
+)
+def test_unequal_weights_are_reported_with_epoch_and_limit(
+    defect: str, epoch: int, stage: Stage
+) -> None:
+    said = judge("equals_large_batch", stage.run("large", defect).result()) or ""
+    differ = rf"after epoch {epoch} differ from those of one process .* by 0\.\d+ of the distance"
+    assert re.search(rf"{differ} .* explains up to 0\.\d+$" if epoch else "have moved by", said)
+
+
 @pytest.mark.parametrize("check", CHECKS)
 def test_no_check_is_content_with_nothing(check: str) -> None:
     nothing = Run(fakes.WORKERS, histories.TASKS, histories.TASKS, "ring", "none", ())

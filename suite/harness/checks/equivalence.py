@@ -82,7 +82,8 @@ def equals_large_batch(run: Run, reference: Run) -> None:
     equal("epochs' ends", len(ours), len(theirs))
     for epoch, (found, expected) in enumerate(zip(ours, theirs, strict=True), 1):
         for i, (after, wanted_after) in enumerate(zip(found, expected, strict=True)):
-            what = f"weights {i} of shape {after.shape} after epoch {epoch}"
+            when = f"after epoch {epoch}" if seen else "at the end"
+            what = f"weights {i} of shape {after.shape} {when}"
             require(after.shape == wanted_after.shape, f"{what} against {wanted_after.shape}")
             apart = float(
                 np.linalg.norm(after - wanted_after) / np.linalg.norm(wanted_after - start[i])
@@ -90,8 +91,8 @@ def equals_large_batch(run: Run, reference: Run) -> None:
             limit = tolerance.weights_after(epoch)
             require(
                 apart <= limit,
-                f"{what}: {apart:.1e} of the way that training moved them apart from one process'; "
-                f"{limit:g} is what rounding may come to",
+                f"{what} differ from those of one process with the whole batch by {apart:.2g} of "
+                f"the distance that training moved them; rounding explains up to {limit:g}",
             )
 
 
