@@ -109,10 +109,14 @@ def end_of(path: Path, most_bytes: int, since: int = 0) -> str:
     return note + clean(data.decode(errors="replace"))
 
 
-def last_lines(path: Path, count: int, most_bytes: int) -> list[str]:
-    """Return at most `count` last lines of a file, of at most `most_bytes`; long lines are cut."""
+def last_lines(path: Path, count: int, most_bytes: int, without: str = "") -> list[str]:
+    """Return at most `count` last lines of a file, of at most `most_bytes`; long lines are cut.
+
+    `without`: a text; lines that contain it are left out.
+    """
     end = end_of(path, END_BYTES).removesuffix("\n")
-    lines = [bounded(line, MAX_LINE_BYTES) for line in end.split("\n")[-count:] if end]
+    kept = [line for line in end.split("\n") if not without or without not in line] if end else []
+    lines = [bounded(line, MAX_LINE_BYTES) for line in kept[-count:]]
     shown = 0
     for place in range(len(lines) - 1, -1, -1):
         shown += len(lines[place].encode()) + 1

@@ -20,6 +20,7 @@ import pytest
 
 from reference_trainers import BY_NAME
 from suite.benchmarks import collective_runs, training_runs
+from suite.harness.cluster import diagnostics
 from suite.harness.cluster.launcher import MALLOC, THREADS, Engine, to_inherit
 from suite.harness.core import backends
 from suite.harness.core.errors import BadInput, CheckFailed, Unsupported
@@ -52,6 +53,12 @@ WORKERS = ("worker/0", "worker/1")
 )
 def test_actual_backend_is_what_the_log_names(tmp_path: Path, logs, expected):
     assert run_with_logs(tmp_path, logs).collective == expected
+
+
+def test_diagnosis_shows_what_a_task_printed_below_verbose_lines(tmp_path: Path):
+    shown = diagnostics.describe(run_with_logs(tmp_path, ["epoch 1\n" + 60 * RING, NCCL]))
+    assert "epoch 1" in shown.splitlines()
+    assert "AssignCollectiveType" not in shown
 
 
 def run_with_logs(directory: Path, texts: Sequence[str]) -> Run:

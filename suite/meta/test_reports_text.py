@@ -78,6 +78,7 @@ def test_last_lines_are_bounded_in_number_and_bytes(tmp_path: Path):
     log.write_text("".join(f"line {n}\n" for n in range(1_000)))
     assert text.last_lines(log, 50, 16_000) == [f"line {n}" for n in range(950, 1_000)]
     assert text.last_lines(log, 50, 30) == ["... 423 bytes cut ...", *LAST]
+    assert text.last_lines(log, 2, 16_000, without="line 99") == ["line 988", "line 989"]
     (tmp_path / "empty").touch()
     assert text.last_lines(tmp_path / "empty", 50, 100) == []
     assert text.last_lines(tmp_path / "missing", 50, 100) == []

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from reports.core import text
+from suite.harness.core.backends import RESOLVER
 from suite.harness.core.history import Event, Run
 from suite.harness.core.paths import ROOT
 
@@ -91,7 +92,10 @@ def hangs(run: Run) -> str:
 
 
 def describe(run: Run, living: Mapping[str, int] | None = None) -> str:
-    """Return the diagnosis: tasks, commands, stacks of `living` (task -> pid), ends of the logs."""
+    """Return the diagnosis: tasks, commands, stacks of `living` (task -> pid), ends of the logs.
+
+    The ends are without the verbose lines that only the suite asks for: they would be all lines.
+    """
     parts = ["tasks:", task_table(run), "", "to run one task alone:"]
     parts += [f"  {task}: {command}" for task, command in run.commands.items()]
     parts += ["", hangs(run)] if run.of("hung") else []
@@ -100,5 +104,5 @@ def describe(run: Run, living: Mapping[str, int] | None = None) -> str:
     each = min(LOG_BYTES, ALL_LOGS_BYTES // max(1, len(run.logs)))
     for (task, attempt), path in sorted(run.logs.items()):
         parts += ["", f"last {LOG_LINES} lines of {task}, attempt {attempt} ({path}):"]
-        parts += text.last_lines(path, LOG_LINES, each)
+        parts += text.last_lines(path, LOG_LINES, each, without=f"{RESOLVER}.cc:")
     return text.bounded("\n".join(parts))

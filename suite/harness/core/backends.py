@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+# The source file whose verbose lines are enabled: several for each collective operation.
+RESOLVER = "collective_param_resolver_local"
 # Both are read when TensorFlow is imported; the first has no effect without the second.
 LOG_ENVIRONMENT = {
-    "TF_CPP_VMODULE": "collective_param_resolver_local=1",
+    "TF_CPP_VMODULE": f"{RESOLVER}=1",
     "TF_CPP_MIN_LOG_LEVEL": "0",
 }
 
