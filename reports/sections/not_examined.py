@@ -42,5 +42,5 @@ def brief(run: RunFrames) -> Table:
     """Return the lines with the number of tests and the remedy only."""
     whole = table(run)
     count = sum(int(row.cells[0]) for row in whole.rows)
-    note = f"{plural(count, 'test')} gave no verdict, and do not count as passed."
+    note = f"{plural(count, 'test')} without a verdict. Such tests do not count as passed."
     return Table(whole.title, whole.columns, whole.rows, note).with_columns([0, 2])
