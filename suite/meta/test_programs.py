@@ -443,6 +443,8 @@ def test_program_without_an_event_is_not_examined_for_it():
     fixtures.must_be_observable(Item(events=("step", "restored")), run)  # type: ignore[arg-type]
     with pytest.raises(NotExamined, match="no event `checkpoint_saved`"):
         fixtures.must_be_observable(Item(events=("checkpoint_saved",)), run)  # type: ignore[arg-type]
+    with pytest.raises(NotExamined, match="no event `epoch`; report it by training_reports"):
+        fixtures.must_be_observable(Item(events=("epoch",)), run)  # type: ignore[arg-type]
 
 
 def test_failed_hook_is_a_harness_error_where_events_are_needed():

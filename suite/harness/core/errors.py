@@ -7,6 +7,9 @@ lacks (`unsupported`, if a row of expectations.toml lists it). NotExamined gives
 
 from __future__ import annotations
 
+# Event that a loop of a program's own does not show -> the function that reports it.
+REPORTED_BY = {"epoch": "training_reports.epoch", "evaluated": "training_reports.evaluated"}
+
 
 class HarnessError(Exception):
     """The harness or the machine failed; this says nothing about TensorFlow."""
@@ -40,6 +43,12 @@ class NotExamined(Exception):
 
     The test has no verdict then.
     """
+
+
+def event_missing(event: str) -> NotExamined:
+    """Return the error for an event that a user's program does not show in a run without faults."""
+    remedy = f"; report it by {REPORTED_BY[event]}" if event in REPORTED_BY else ""
+    return NotExamined(f"its run without faults shows no event `{event}`{remedy}")
 
 
 class Unsupported(Exception):

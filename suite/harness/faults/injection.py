@@ -12,7 +12,7 @@ from typing import Any
 
 from suite.harness.cluster.cluster import Cluster
 from suite.harness.core.case import Case
-from suite.harness.core.errors import NotExamined
+from suite.harness.core.errors import event_missing
 from suite.harness.core.history import Run
 from suite.harness.faults.fault import Fault
 from suite.harness.faults.injection_points import INJECTION_POINTS
@@ -116,7 +116,7 @@ class _Scenario:
         """Raise NotExamined if a user's program does not show the injection point."""
         event = INJECTION_POINTS[self.row.injection_point].event
         if self.trainer.of_user and event and not self.launch.outcome(healthy).of(event):
-            raise NotExamined(f"its run without faults shows no event `{event}`")
+            raise event_missing(event)
 
     def _work(self) -> dict[str, Any]:
         """Return the launch arguments: flags, model directory, hosts, disk and jobs."""

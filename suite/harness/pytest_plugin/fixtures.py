@@ -13,7 +13,7 @@ import pytest
 from suite.harness.core import outcomes
 from suite.harness.core.case import Case
 from suite.harness.core.deadlines import Deadlines
-from suite.harness.core.errors import HarnessError, NotExamined
+from suite.harness.core.errors import HarnessError, NotExamined, event_missing
 from suite.harness.core.history import Run
 from suite.harness.environment.dataset import Dataset
 from suite.harness.environment.interpreter import Interpreter
@@ -162,7 +162,7 @@ def must_be_observable(item: pytest.Item, run: Run) -> None:
         raise NotExamined(NOT_OBSERVED)
     for event in needed_events(item):
         if event != "restored" and not run.of(event):  # that one takes a second run
-            raise NotExamined(f"its run without faults shows no event `{event}`")
+            raise event_missing(event)
 
 
 def must_use_interpreter(run: Run, interpreter: Interpreter) -> None:
