@@ -1,7 +1,8 @@
 """Run the commands of the tutorials in order, and compare what they print with the pages.
 
 `.ci/run tutorials` runs this with the environments of its steps `newest` and `tf215`, which need
-TensorFlow. A command of a tutorial is run unless NOT_RUN has it.
+TensorFlow. A command of a tutorial is run unless NOT_RUN has it. It must exit with 0, or with the
+code that a comment after the command names: `pytest suite/  # exits with 1`.
 """
 
 from __future__ import annotations
@@ -28,10 +29,14 @@ sys.path[:0] = [str(DOCS), str(ROOT)]
 import generate  # noqa: E402 (found by the line above)
 from generate.printing import OUTPUT_COLUMNS  # noqa: E402
 
+from suite.harness.core.errors import BadInput  # noqa: E402
+from suite.harness.environment import dataset  # noqa: E402
+
 VENVS = Path(os.environ.get("VENVS", ROOT / ".ci" / "venvs")).resolve()
 # Environment of the tutorials -> environment of .ci/run.
 ENVIRONMENTS = {"venv": VENVS / "newest", "venv-old": VENVS / "tf215"}
-TUTORIALS = ("first-run", "break-a-cluster", "judge-an-upgrade")
+TUTORIALS = ("first-run", "break-a-cluster", "mend-a-program", "judge-an-upgrade")
+NEEDS_MNIST = ("mend-a-program",)  # its program takes the data from Keras, and no others
 # Command -> why it is not run. Commands without a row are run.
 NOT_RUN = {
     "python3 -m venv venv && venv/bin/pip install -e '.[tensorflow]'": (
@@ -50,11 +55,14 @@ INSTEAD = {r"--budget \d+": "--budget 1"}
 COMMAND_TIMEOUT_S = 600
 # Pattern of a command -> lines of its output that the text of the tutorial explains.
 EXPLAINED = {
-    r"pytest suite/": (r"Run \S+ passed: .*\d+ passed",),
+    r"pytest suite/(?!.*# exits with)": (r"Run \S+ passed: .*\d+ passed",),
+    r"pytest suite/.*# exits with 1": (r"Run \S+ failed: \d+ failed",),
+    r"pytest 'suite/": (r"Run \S+ passed: 1 passed",),
     r"reports show": (r"Conformance", r"Throughput"),
     r"reports compare": (r"0 regressions, \d+ no change",),
     r"reports ab": (r"single_process · .* →", r" +\d.* (?:enough|budget) +\S+ → \S+ +\d.* \("),
 }
+EXIT_CODE = re.compile(r"  # exits with (\d+)$")  # at the end of a command
 # Cells of a row of `ab` that vary.
 ANSWERS = r"\b(?:enough|budget|regression|improvement|no change|cannot tell)\b"
 SKIPPED = {".git", ".ci", ".tox", "_build", "runs", "__pycache__", *ENVIRONMENTS}
@@ -100,10 +108,20 @@ def untested(text: str) -> list[str]:
 
 
 def words(output: str) -> Counter[str]:
-    """Return the words of an output, with all numbers, durations and answers of `ab` alike."""
-    text = re.sub(r"\d[\d.,]*", "#", re.sub(ANSWERS, "", output))
+    """Return the words of an output.
+
+    All numbers, durations, data files and answers of `ab` are alike.
+    """
+    text = re.sub(r"--data \S+", "--data FILE", re.sub(ANSWERS, "", output))
+    text = re.sub(r"\d[\d.,]*", "#", text)
     text = re.sub(r"(?:# (?:s|min|h)\b ?)+", "TIME ", text)
     return Counter(word for word in text.split() if word != "...")
+
+
+def expected_code(line: str, output: str) -> int:
+    """Return the exit code that the page names, or that of `ab` with this output."""
+    named = EXIT_CODE.search(line)
+    return int(named[1]) if named else int(is_regression(output))
 
 
 def is_regression(output: str) -> bool:
@@ -123,13 +141,20 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environ(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    """Return the environment variables of the commands. Put the file MNIST into Keras' cache."""
+    """Return the environment variables of the commands. Put MNIST into Keras' cache.
+
+    MNIST is the file that the variable MNIST names, or that the suite finds or downloads.
+    """
     given = {**os.environ, "COLUMNS": str(OUTPUT_COLUMNS)}
-    mnist = Path(os.environ.get("MNIST", ""))
-    if mnist.is_file():
+    named = Path(os.environ.get("MNIST", ""))
+    try:
+        found = dataset.resolve(str(named.resolve()) if named.is_file() else None)
+    except BadInput:
+        return given
+    if found.real_mnist:
         home = tmp_path_factory.mktemp("keras")
         (home / "datasets").mkdir()
-        (home / "datasets" / "mnist.npz").symlink_to(mnist.resolve())
+        (home / "datasets" / "mnist.npz").symlink_to(Path(found.path).resolve())
         given["KERAS_HOME"] = str(home)
     return given
 
@@ -168,13 +193,15 @@ def test_commands_work_and_print_what_the_page_shows(
 ):
     todo = [command for command in commands(name) if command.line not in NOT_RUN]
     assert todo
-    for venv in sorted({command.line.split("/")[0] for command in todo}):
+    if name in NEEDS_MNIST and not dataset.keras_cache(environ).is_file():
+        pytest.skip("MNIST is neither here nor can be downloaded")
+    for venv in sorted({venv for c in todo for venv in re.findall(r"^(venv[\w-]*)/", c.line)}):
         if venv == "venv-old" and not ENVIRONMENTS[venv].is_dir():
             pytest.skip("TensorFlow 2.15 needs Python 3.10 or 3.11")
         assert (checkout / venv / "bin" / "python").exists(), f"{venv} is not installed"
     for command in todo:
         code, output = run(command.line, checkout, environ)
-        assert code == int(is_regression(output)), output
+        assert code == expected_code(command.line, output), output
         missing = words(command.shown) - words(output)
         assert not missing, f"{command.line} did not print {sorted(missing)}, but\n{output}"
         for pattern, patterns in EXPLAINED.items():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from .paths import DOCS, ROOT
+from .markdown import fenced
+from .paths import DOCS, EXAMPLE, ROOT
 
 LINK = re.compile(r"(?<=\]\()(?!https?:|#|mailto:)([^)\s]+)(?=\))")
 
@@ -39,3 +40,14 @@ def pages_in(folder: str) -> str:
     listed = "\n".join(path.with_suffix("").as_posix() for path in found)
     hidden = ":hidden:\n" if folder == "findings" else ""  # its pages are in a table
     return f"```{{toctree}}\n:maxdepth: 1\n{hidden}\n{listed}\n```\n"
+
+
+def example(name: str, language: str) -> str:
+    """Return a file of the program that a tutorial mends."""
+    return fenced((EXAMPLE / name).read_text(encoding="utf-8"), language)
+
+
+def change(name: str) -> str:
+    """Return a change of that program, without the lines that name the file."""
+    text = (EXAMPLE / f"{name}.diff").read_text(encoding="utf-8")
+    return fenced(text[text.index("@@") :], "diff")

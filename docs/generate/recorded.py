@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import re
 from functools import cache
 from pathlib import Path
 
+from rich.console import Console
+
 from reports.charts import fault_timelines, section_charts
-from reports.render import html
+from reports.render import html, terminal
 from reports.rundir import frame
 
 from .markdown import fenced, picture, raw_html
 from .paths import RECORDED
-from .printing import printed
+from .printing import OUTPUT_COLUMNS, printed
 
 VERSIONS = ("old", "new")  # the runs of both, whose verdicts a tutorial compares
 READ_AGAIN = (*VERSIONS, "upgrade")  # runs whose directory a later command of a tutorial names
+WITH_FINDINGS = ("first-report", "described")  # runs of which tests failed, as they are to
 
 
 def run_dir(name: str) -> Path:
@@ -41,18 +45,27 @@ def _provenance(run: frame.RunFrames) -> str:
 def command(name: str) -> str:
     """Return the command of the run, in the environment that the tutorial made.
 
-    The option for the run directory is left out, except where the next command reads it.
+    The option for the run directory is left out, except where the next command reads it. A comment
+    has the exit code if it is not 0.
     """
     text = recorded(name).info["command"]
     text = text.replace("pytest suite/benchmarks/test_paired.py", "python -m reports ab")
     if name not in READ_AGAIN:
         text = re.sub(r" --run-dir \S+", "", text)
     venv = "venv-old" if name == VERSIONS[0] else "venv"
-    return fenced(f"$ {venv}/bin/{text}", "console")
+    code = recorded(name).info["exit_code"]
+    return fenced(f"$ {venv}/bin/{text}" + (f"  # exits with {code}" if code else ""), "console")
 
 
 def shown(name: str) -> str:
     return printed(["reports", "show", str(run_dir(name))])
+
+
+def end_of_run(name: str) -> str:
+    """Return what pytest prints of the run when it ends, which is shorter than `reports show`."""
+    out = io.StringIO()
+    terminal.summary(recorded(name), Console(file=out, width=OUTPUT_COLUMNS))
+    return out.getvalue()
 
 
 def _printed(name: str, text: str) -> str:
@@ -65,6 +78,20 @@ def show(name: str) -> str:
     start = text.index("\nConformance\n") + 1
     end = text.index("\n\n", text.index("\nThroughput\n"))
     return _printed(name, f"...\n{text[start:end]}\n...")
+
+
+def report(name: str) -> str:
+    """Return the conformance table of the run, what did not pass, and what was not examined."""
+    text = end_of_run(name)
+    start, end = text.index("\nConformance\n") + 1, text.index("\n\nThroughput\n")
+    return _printed(name, f"...\n{text[start:end]}\n...")
+
+
+def table(name: str) -> str:
+    """Return the conformance table of the run."""
+    text = end_of_run(name)
+    start, end = text.index("\nConformance\n") + 1, text.index("\n\nNot examined\n")
+    return fenced(f"...\n{text[start:end]}\n...")
 
 
 def faults(name: str) -> str:

@@ -7,7 +7,9 @@ import importlib
 import json
 import re
 import shlex
+import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -229,6 +231,8 @@ def test_generated_parts_exist(path: Path):
             assert argument in (*generate.evidence.CAMPAIGNS, "faults")
         elif name.startswith("recorded-"):
             assert generate.PARTS[name](*filter(None, [argument])).strip()
+        elif name == "example-change":
+            assert generate.PARTS[name](argument).strip()
         elif name == "pages-in":
             assert (DOCS / f"{argument}.md").is_file()
         elif name != "claims-index":  # of test_claims.py
@@ -304,12 +308,28 @@ def test_output_of_another_structure_is_found():
     assert tutorials.words(shown) - tutorials.words("time to detect  2 s\n✓ 4  ✗ 1 of 8")
 
 
+@pytest.mark.parametrize(
+    ("line", "code"), [("pytest suite/", 0), ("pytest suite/ --trainer a.py  # exits with 1", 1)]
+)
+def test_tutorial_names_an_exit_code_other_than_0(line: str, code: int):
+    assert tutorials.expected_code(line, "") == code
+
+
+def test_changes_of_the_example_apply_in_the_order_of_the_tutorial(tmp_path: Path):
+    shutil.copytree(generate.paths.EXAMPLE, tmp_path / "mnist")
+    lines = [c.line for c in tutorials.commands("mend-a-program") if c.line.startswith("git")]
+    assert len(lines) == len(list(generate.paths.EXAMPLE.glob("*.diff")))
+    for line in lines:
+        subprocess.run(shlex.split(line), cwd=tmp_path, check=True)
+        compile((tmp_path / "mnist" / "train.py").read_text("utf-8"), "train.py", "exec")
+
+
 @pytest.mark.parametrize("name", sorted(path.parent.name for path in RECORDED))
 def test_recorded_commands_are_still_understood(name: str):
     (words,) = commands(generate.recorded.command(name))
     assert unknown_words(words) == []
     info = json.loads((DOCS / "recorded" / name / "run.json").read_text("utf-8"))
-    assert info["exit_code"] == 0
+    assert info["exit_code"] == int(name in generate.recorded.WITH_FINDINGS)
 
 
 def test_each_recorded_run_is_shown():
