@@ -27,6 +27,7 @@ QUESTIONS = {
         "explanation/when-a-task-fails",
         "The other workers fail within seconds",
     ),
+    "What does it find in a program?": ("tutorials/mend-a-program", "First finding"),
     "How do I compare two versions?": ("tutorials/judge-an-upgrade", "reports ab"),
     "How do I add a trainer?": ("how-to/extend", "Its row in"),
 }
@@ -35,6 +36,7 @@ LOOKED_AT = (
     "index",
     "tutorials/first-run",
     "tutorials/break-a-cluster",
+    "tutorials/mend-a-program",
     "tutorials/judge-an-upgrade",
     "how-to/extend",
     "reference/options",
