@@ -81,7 +81,7 @@ def slots(optimizer):
     """Return the variables of a Keras optimizer that are slots (momenta etc.), in its order."""
     others = (id(optimizer.iterations), id(getattr(optimizer, "_learning_rate", None)))
     variables = optimizer.variables
-    if callable(variables):  # of Keras' legacy optimizers
+    if not isinstance(variables, (list, tuple)):  # Keras' legacy optimizers have a method
         variables = variables()
     return [v for v in variables if id(v) not in others]
 

@@ -15,6 +15,7 @@ import logging
 import os
 import shutil
 import sys
+import traceback
 
 import numpy as np
 import tensorflow as tf
@@ -155,9 +156,8 @@ class LostPeers(logging.Handler):
     """End this task where TensorFlow logs that it has lost a peer, and would retry for ever."""
 
     def emit(self, record):  # noqa: ARG002
-        kind, error, trace = sys.exc_info()
-        if kind and issubclass(kind, (tf.errors.AbortedError, tf.errors.UnavailableError)):
-            sys.excepthook(kind, error, trace)
+        if isinstance(sys.exc_info()[1], (tf.errors.AbortedError, tf.errors.UnavailableError)):
+            traceback.print_exc()
             os._exit(1)  # at once: to close the session may take for ever
 
 
