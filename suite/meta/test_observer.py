@@ -980,6 +980,19 @@ def test_slots_are_the_variables_but_the_counter(method: bool):
     assert digests.slots(optimizer) == [slot]
 
 
+def test_without_sharding_each_input_pipeline_has_all_rows_in_its_own_order():
+    def build(examples: int, args: Any, batch: int, step: int, shards: int = 1, shard: int = 0):
+        return examples, args.seed, batch, step, shards, shard
+
+    args = SimpleNamespace(seed=5)
+    apart = changes.with_all_rows(build)
+    assert [apart(9, args, 3, 0, shards=2, shard=i) for i in (0, 1)] == [
+        (9, 5, 3, 0, 1, 0),
+        (9, 6, 3, 0, 1, 0),
+    ]
+    assert args.seed == 5
+
+
 def test_reported_steps_count_where_no_hook_sees_any(programs: Programs):
     done = train(
         programs, reporting("training_reports.step(1.5, 2)\ntraining_reports.step(0.5, 2)")

@@ -10,8 +10,9 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 sys.path.insert(0, os.path.join(sys.path[0], "reference_trainers"))  # for training_reports
 
-import estimator_multi_worker_mirrored as trainer
 import tensorflow as tf
+
+from reference_trainers import estimator_multi_worker_mirrored as trainer
 
 tf1 = tf.compat.v1
 

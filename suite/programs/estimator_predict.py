@@ -13,10 +13,10 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 sys.path.insert(0, os.path.join(sys.path[0], "reference_trainers"))  # for training_reports
 
-import estimator_multi_worker_mirrored as trainer
 import numpy as np
 import tensorflow as tf
 
+from reference_trainers import estimator_multi_worker_mirrored as trainer
 from reference_trainers.events import EventWriter
 
 

@@ -155,7 +155,9 @@ def with_rows(tf, batches):
 
 def rows_as_documented(examples, args, batch, *_, shards=1, shard=0):
     """Return endless batches of rows, int64 [batch], in an order that a restarted run repeats."""
-    rows = loaded("tensorflow").data.Dataset.range(examples).shard(shards, shard)
+    rows = loaded("tensorflow").data.Dataset.range(examples)
+    if shards > 1:
+        rows = rows.shard(shards, shard)
     return rows.shuffle(examples, args.seed).repeat().batch(batch)
 
 
