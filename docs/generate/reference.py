@@ -136,6 +136,7 @@ def _when(row: Row) -> str:
         row.keras,
         f"backend {row.backend}" if row.backend else "",
         row.scene,
+        "may pass" if row.may_pass else "",
         *(f"{'' if given else 'no '}{name}" for name, given in yes_no.items() if given is not None),
     ]
     return "; ".join(filter(None, parts))

@@ -44,7 +44,7 @@ def row(**fields) -> Row:
 
 
 def test_the_table_is_in_order_and_names_what_exists():
-    functions = [*reproductions(), termination.terminated]
+    functions = [*reproductions(), termination.terminated, termination.terminated_early]
     scenes = [scene.__name__ for scene in functions] + [row.name for row in matrix.ROWS]
     assert Expectations.load().check_against(sources.tests(), scenes=scenes) == []
 

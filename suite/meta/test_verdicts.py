@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,13 @@ def test_a_test_that_passes_in_spite_of_its_row_is_unexpected(row: Row):
     assert verdict.verdict == "unexpected_pass"
     assert row.status in verdict.reason
     assert verdict.url == URL
+
+
+def test_deviation_that_depends_on_time_may_pass():
+    row = replace(DEVIATION, may_pass=True)
+    assert decide(None, row) == ("passed", "", "")
+    assert decide(CheckFailed(f"it {row.message}"), row).verdict == "known_deviation"
+    assert decide(CheckFailed("another failure"), row).verdict == "failed"
 
 
 @pytest.mark.parametrize("phase", ["setup", "teardown"])

@@ -57,6 +57,7 @@ class Row:
     real_mnist: bool | None = None  # only with (or without) the data of published figures
     namespaces: bool | None = None  # only with (or without) a separate network for each cluster
     netem: bool | None = None  # only on kernels with (or without) delay and loss for links
+    may_pass: bool = False  # what happens depends on the time of a fault, so both are expected
     # tests that "*" excludes
     excepted: tuple[str, ...] = field(default=(), metadata={KEY: "except"})
 

@@ -23,7 +23,7 @@ else:
 
 Row = TypeVar("Row")
 # Annotation of a field -> type of its value in TOML.
-KINDS: Mapping[str, type] = {"str": str, "bool | None": bool, "tuple[str, ...]": list}
+KINDS: Mapping[str, type] = {"str": str, "bool": bool, "bool | None": bool, "tuple[str, ...]": list}
 KEY = "key"  # in a field's metadata: the key in TOML, if that is no Python name
 
 
