@@ -98,6 +98,16 @@ def test_approach_follows_from_the_source(
     assert program.row.level == programs.OBSERVED
 
 
+def test_other_strategies_that_a_source_names_are_in_the_reason(tmp_path: Path):
+    made = ("MirroredStrategy", "MultiWorkerMirroredStrategy")
+    program = programs.read(written(tmp_path, "train.py", "".join(map(STRATEGY.format, made))))
+    assert program.approach == "mwms"
+    assert program.reason.endswith('; say approach = "mirrored" if it makes MirroredStrategy')
+    estimator = f"{STRATEGY.format(made[0])}tf.estimator.train_and_evaluate()\n"
+    program = programs.read(written(tmp_path, "estimate.py", estimator))
+    assert (program.approach, "; say" in program.reason) == ("estimator", False)
+
+
 def test_strategy_in_an_imported_local_module_is_found(tmp_path: Path):
     (tmp_path / "lib").mkdir()
     written(tmp_path / "lib", "__init__.py", "")

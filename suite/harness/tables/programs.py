@@ -364,13 +364,27 @@ def _approach(where: str, values: Mapping[str, Any], uses: list[Use]) -> tuple[A
     for approach in APPROACHES:
         for use in uses:
             if use.name in approach.names:
-                return approach, f"since line {use.line} of {use.path.name} uses {use.name}"
+                reason = f"since line {use.line} of {use.path.name} uses {use.name}"
+                return approach, reason + _others(approach, uses)
     if "cluster" in values:
         raise BadInput(
             f"{where}: the source uses no strategy by name; say approach = one of "
             f"{', '.join(BY_APPROACH)}"
         )
     return BY_APPROACH["single"], "since the source uses no strategy by name"
+
+
+def _others(approach: Approach, uses: list[Use]) -> str:
+    """Return what to say if the program makes another strategy that its source names, or ""."""
+    named = {use.name for use in uses}
+    if NONE in approach.makes or not approach.makes:
+        return ""  # a program for TensorFlow 1, or an Estimator, which is given a strategy
+    others = [
+        f'approach = "{other.name}" if it makes {other.makes[0]}'
+        for other in APPROACHES
+        if other is not approach and other.makes and named & set(other.names) & set(other.makes)
+    ]
+    return f"; say {', or '.join(others)}" if others else ""
 
 
 def _backend(uses: Iterable[Use]) -> str:
