@@ -18,6 +18,7 @@ from reference_trainers import BY_NAME, TRAINERS, Trainer
 from suite.harness.checks import accounting, checkpoints, restart, startup
 from suite.harness.cluster.launch_spec import OBSERVE, STARTUP, Plan
 from suite.harness.cluster.launcher import Engine
+from suite.harness.core.deadlines import Deadlines
 from suite.harness.core.errors import (
     BadInput,
     CheckFailed,
@@ -344,7 +345,11 @@ def test_short_program_is_not_examined_and_a_failed_one_is(tmp_path: Path):
     row = row_of(tmp_path, ARGS.format("[]"))
 
     class Ended(SimpleNamespace):
-        def wait_for(self, *_: object, **__: object) -> None:
+        deadlines = Deadlines()
+
+        def wait_for(self, *_: object, **how: object) -> None:
+            of_user = self.plan.trainer.of_user
+            assert how.get("within_s") == (self.deadlines.run_s if of_user else None)
             raise TrainerFailed("ended before `step`")
 
         def run(self) -> Run:

@@ -169,8 +169,11 @@ def wait_all_step(
 def wait_training(cluster: Cluster, event: str, task: str | None = None, **how: Any) -> Event:
     """Wait for an event of training. Raise NotExamined if a user's program has ended well before.
 
-    `task`: of which task; default: of any. `how`: as for `Cluster.wait_for`.
+    `task`: of which task; default: of any. `how`: as for `Cluster.wait_for`. How long the first
+    step, or an epoch, of a user's program may take is not known, so it has the time of a whole run.
     """
+    if cluster.plan.trainer.of_user:
+        how.setdefault("within_s", cluster.deadlines.run_s)
     try:
         return cluster.wait_for(event, task, **how)
     except DeadlineExceeded:
