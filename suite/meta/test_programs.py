@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from suite.harness.core.deadlines import Deadlines
 from suite.harness.core.errors import (
     BadInput,
     CheckFailed,
+    DeadlineExceeded,
     HarnessError,
     NotExamined,
     TrainerFailed,
@@ -366,6 +368,27 @@ def test_short_program_is_not_examined_and_a_failed_one_is(tmp_path: Path):
     cluster = Ended(plan=SimpleNamespace(trainer=trainer), code=0, drivers=("worker/0",))
     with pytest.raises(TrainerFailed):
         base.wait_training(cluster, "step", "worker/0")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("age_s", "error"), [(0, NotExamined), (1e6, DeadlineExceeded)])
+def test_program_that_trains_and_does_not_save_is_not_examined(
+    tmp_path: Path, age_s: float, error: type[Exception]
+):
+    row = row_of(tmp_path, ARGS.format("[]"))
+    run = history(("worker/0", "step", {"global_step": 9}))
+    step = replace(run.events[0], time_s=time.monotonic() - age_s)
+
+    class Training(SimpleNamespace):
+        def wait_for(self, *_: object, **how: object) -> None:
+            assert "within_s" not in how
+            raise DeadlineExceeded("waited")
+
+        def run(self) -> Run:
+            return replace(run, events=(step,), trainer=row)
+
+    cluster = Training(plan=SimpleNamespace(trainer=row), deadlines=Deadlines())
+    with pytest.raises(error):
+        base.wait_training(cluster, "checkpoint_saved")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("saved", "right"), [(1, True), (0, False)])

@@ -6,6 +6,7 @@ Sizes are the smallest that show the properties. None is a benchmark.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache
@@ -171,12 +172,15 @@ def wait_training(cluster: Cluster, event: str, task: str | None = None, **how: 
 
     `task`: of which task; default: of any. `how`: as for `Cluster.wait_for`. How long the first
     step, or an epoch, of a user's program may take is not known, so it has the time of a whole run.
+    Raise NotExamined as well if such a program trains, and does not save.
     """
-    if cluster.plan.trainer.of_user:
+    if cluster.plan.trainer.of_user and event != "checkpoint_saved":
         how.setdefault("within_s", cluster.deadlines.run_s)
     try:
         return cluster.wait_for(event, task, **how)
-    except DeadlineExceeded:
+    except DeadlineExceeded as error:
+        if cluster.plan.trainer.of_user and event == "checkpoint_saved":
+            _must_hang(cluster, error)
         raise
     except TrainerFailed as error:
         awaited = [task] if task else cluster.drivers
@@ -184,6 +188,17 @@ def wait_training(cluster: Cluster, event: str, task: str | None = None, **how: 
         if cluster.plan.trainer.of_user and all(end and end["code"] == 0 for end in ends):
             raise NotExamined(too_short(cluster.run())) from error
         raise
+
+
+def _must_hang(cluster: Cluster, error: DeadlineExceeded) -> None:
+    """Raise NotExamined if a user's program still trains, and only saves too rarely."""
+    run = cluster.run()
+    steps = run.of(run.trainer.progress)
+    if steps and time.monotonic() - steps[-1].time_s < cluster.deadlines.step_s:
+        raise NotExamined(
+            f"it saves too rarely to be examined: at step {steps[-1]['global_step']} it had saved "
+            "at most its first state"
+        ) from error
 
 
 def too_short(run: Run) -> str:
