@@ -1,16 +1,18 @@
-"""Pack run directories into a campaign, unpack them, list campaigns, try the gate, run mutants.
+"""Pack run directories into a campaign, unpack them, list campaigns, try the gate, run programs.
 
-Exit codes: 0 done; 1 the trials found false alarms or too few slowdowns, or mutants are found by
-other tests than their rows say; 2 invalid input.
+Exit codes: 0 done; 1 the trials found false alarms or too few slowdowns, or other tests fail for
+mutants or public programs than their rows say; 2 invalid input.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import math
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from reports.render import markdown, terminal
 from reports.rundir import frame
 from reports.rundir.frame import BadInput
 from reports.stats import run_levels
-from suite.campaigns import gate_trials, mutants, parquet_file
+from suite.campaigns import gate_trials, mutants, parquet_file, public_programs
 from suite.harness.core.paths import ROOT
 from suite.harness.core.settings import OPTIONS
 
@@ -37,7 +39,7 @@ COLUMNS = (
     Column("last end (UTC)"),
     Column("size, KiB", right=True),
 )
-# Options of pytest that run-mutants takes, too.
+# Options of pytest that run-mutants and run-public take, too.
 PASSED_ON = ("--at-once", "--deadline-scale")
 OPTIONS_BY_FLAG = {row.flag: row for row in OPTIONS.values()}
 NOTE = "All cells but the size are from the run.json of the runs."
@@ -119,6 +121,18 @@ def run_mutants(options: argparse.Namespace) -> int:
     data = options.data.resolve()
     files = mutants.write_programs(options.directory / "programs", data, chosen)
     run_dir = options.directory / "run"
+    _examine(files, data, run_dir, options)
+    return _print_mutants([frame.load(run_dir)])
+
+
+def _examine(
+    files: Sequence[Path],
+    data: Path,
+    run_dir: Path,
+    options: argparse.Namespace,
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Run the tests of training programs on these; raise BadInput if nothing was examined."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
     command += [str(ROOT / "suite" / name) for name in ("conformance", "faults")]
     for path in files:
@@ -127,10 +141,10 @@ def run_mutants(options: argparse.Namespace) -> int:
     for name in PASSED_ON:
         given = getattr(options, name[2:].replace("-", "_"))
         command += [name, given] if given else []
-    done = subprocess.run(command, stdout=sys.stderr, check=False)
+    environment = {**os.environ, **(environment or {})}
+    done = subprocess.run(command, stdout=sys.stderr, check=False, env=environment)
     if done.returncode not in (0, 1) or not (run_dir / "run.json").exists():
         raise BadInput(f"nothing was examined: pytest ended with exit code {done.returncode}")
-    return _print_mutants([frame.load(run_dir)])
 
 
 def show_mutants(options: argparse.Namespace) -> int:
@@ -142,6 +156,39 @@ def _print_mutants(runs: Sequence[frame.RunFrames]) -> int:
     sys.stdout.write(markdown.one_table(mutants.table(runs), titled=False))
     lines = mutants.deviations(runs)
     print("\n".join(lines or ["All as the rows of MUTANTS say."]))
+    return 1 if lines else 0
+
+
+def run_public(options: argparse.Namespace) -> int:
+    """Fetch public programs, examine each, and print the results; return 1 if rows differ."""
+    rows = public_programs.chosen(options.only, _tensorflow())
+    directory, data = options.directory.resolve(), options.data.resolve()
+    home = public_programs.home(directory / "home", data)
+    run_dirs = []
+    for row in rows:
+        files = public_programs.place(row, directory / "programs" / row.name, options.checkouts)
+        run_dirs.append(directory / "runs" / row.name)
+        _examine(files, data, run_dirs[-1], options, {"HOME": str(home)})
+    return _print_public([frame.load(run_dir) for run_dir in run_dirs])
+
+
+def _tensorflow() -> str:
+    try:
+        return importlib.metadata.version("tensorflow")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise BadInput("TensorFlow is not installed for this interpreter") from error
+
+
+def show_public(options: argparse.Namespace) -> int:
+    """Print what packed runs say of the public programs; return 1 if their rows say otherwise."""
+    return _print_public(parquet_file.load(options.file, options.runs))
+
+
+def _print_public(runs: Sequence[frame.RunFrames]) -> int:
+    for table in (public_programs.table(runs), public_programs.findings(runs)):
+        sys.stdout.write(markdown.one_table(table, titled=False))
+    lines = public_programs.deviations(runs)
+    print("\n".join(lines or ["All as the rows of PROGRAMS say."]))
     return 1 if lines else 0
 
 
@@ -192,15 +239,27 @@ def parser() -> argparse.ArgumentParser:
     row.add_argument("--seed", type=whole(0), default=1, metavar="N", help="default: 1")
     row = command("mutants", show_mutants, "print which tests find the mutants", "FILE")
     row.set_defaults(runs=())
-    row = command("run-mutants", run_mutants, "examine the mutants, into a directory", "DIRECTORY")
+    row = command("public", show_public, "print what was found in public programs", "FILE")
+    row.set_defaults(runs=())
+    examining = [
+        command("run-mutants", run_mutants, "examine the mutants, into a directory", "DIRECTORY"),
+        command("run-public", run_public, "fetch and examine public programs", "DIRECTORY"),
+    ]
+    for row in examining:
+        row.add_argument(
+            "--data", type=Path, required=True, metavar="NPZ", help="images as Keras' mnist.npz"
+        )
+        for name in PASSED_ON:
+            given = OPTIONS_BY_FLAG[name]
+            row.add_argument(name, metavar=given.metavar, help=given.help)
+        row.add_argument(
+            "--only", action="append", default=[], metavar="NAME", help="this one; repeatable"
+        )
     row.add_argument(
-        "--data", type=Path, required=True, metavar="NPZ", help="images as Keras' mnist.npz"
-    )
-    for name in PASSED_ON:
-        given = OPTIONS_BY_FLAG[name]
-        row.add_argument(name, metavar=given.metavar, help=given.help)
-    row.add_argument(
-        "--only", action="append", default=[], metavar="NAME", help="this mutant; repeatable"
+        "--checkouts",
+        type=Path,
+        metavar="DIRECTORY",
+        help="has Git repositories OWNER/NAME and wheels; default: fetch from GitHub and PyPI",
     )
     row = command("list", catalog, "print a table of campaigns as Markdown")
     row.add_argument("files", type=Path, metavar="FILE", nargs="*", help="default: docs/evidence")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from reference_trainers import TRAINERS
+from suite.campaigns import public_programs
 from suite.meta.sources import (
     FAKES,
     PYTEST_SIDE,
@@ -51,6 +52,8 @@ def newer_than_3_8(path: Path) -> str:
 def imports_what_a_task_may_lack(path: Path) -> set[str]:
     """Return imported modules that a TensorFlow environment may lack, without local files."""
     foreign = imports(path) - WORKERS_MAY_IMPORT
+    if path.parent == public_programs.DESCRIPTIONS:  # the programs that it runs are placed there
+        foreign -= {Path(name).stem for row in public_programs.PROGRAMS for name in row.files}
     return {module for module in foreign if not is_sibling(path, module)}
 
 
