@@ -38,6 +38,7 @@ PARTS: Mapping[str, Callable[..., str]] = {
     "example-change": files.change,
     "findings": evidence.findings,
     "mutants": evidence.found_mutants,
+    "public-programs": evidence.public,
     "evidence": evidence.campaign,
     "fault-overview": evidence.fault_overview,
     "gate-durations": evidence.gate_durations,

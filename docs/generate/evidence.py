@@ -15,7 +15,7 @@ from reports.core.verdicts import PASSED
 from reports.render import markdown as render
 from reports.rundir import frame
 from reports.sections import fault_matrix
-from suite.campaigns import mutants, parquet_file
+from suite.campaigns import mutants, parquet_file, public_programs
 from suite.harness.faults import matrix
 from suite.harness.tables.expectations import KNOWN_DEVIATION, UNSUPPORTED
 
@@ -203,6 +203,15 @@ def found_mutants() -> str:
     command = "$ python -m suite.campaigns mutants docs/evidence/mutants.parquet"
     shown = render.one_table(mutants.table(parquet_file.load(file)), titled=False)
     return f"{fenced(command, 'console')}\n{shown}"
+
+
+def public() -> str:
+    """Return what each level gave for the public programs, and what was found in them."""
+    runs = parquet_file.load(EVIDENCE / "public-programs.parquet")
+    command = "$ python -m suite.campaigns public docs/evidence/public-programs.parquet"
+    tables = (public_programs.table(runs), public_programs.findings(runs))
+    shown = [render.one_table(table, titled=False) for table in tables]
+    return "\n\n".join([fenced(command, "console"), *shown])
 
 
 def findings() -> str:
