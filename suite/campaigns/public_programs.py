@@ -83,8 +83,6 @@ PROGRAMS = (
             "test_restart_restores_the_latest_save": "Nothing is restored after a restart: the "
             "checkpoints are in a temporary directory of multiprocessing, and each process has "
             "another one.",
-            "test_sigterm_ends_every_task": "A false alarm at level 0, mended since: TensorFlow "
-            "itself takes SIGTERM there.",
         },
     ),
     Program(
