@@ -180,7 +180,7 @@ def wait_training(cluster: Cluster, event: str, task: str | None = None, **how: 
         return cluster.wait_for(event, task, **how)
     except DeadlineExceeded as error:
         if cluster.plan.trainer.of_user and event == "checkpoint_saved":
-            _must_hang(cluster, error)
+            _raise_if_it_trains(cluster, error)
         raise
     except TrainerFailed as error:
         awaited = [task] if task else cluster.drivers
@@ -190,7 +190,7 @@ def wait_training(cluster: Cluster, event: str, task: str | None = None, **how: 
         raise
 
 
-def _must_hang(cluster: Cluster, error: DeadlineExceeded) -> None:
+def _raise_if_it_trains(cluster: Cluster, error: DeadlineExceeded) -> None:
     """Raise NotExamined if a user's program still trains, and only saves too rarely."""
     run = cluster.run()
     steps = run.of(run.trainer.progress)
