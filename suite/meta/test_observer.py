@@ -980,6 +980,28 @@ def test_slots_are_the_variables_but_the_counter(method: bool):
     assert digests.slots(optimizer) == [slot]
 
 
+@pytest.mark.parametrize(
+    ("options", "line", "code"),
+    [
+        (["--probe"], "tf.estimator", 77),
+        ([], "tf.estimator", 1),
+        (["--probe"], "open.estimator", 1),
+    ],
+    ids=["reference trainer", "program of a user", "another error"],
+)
+def test_reference_trainer_without_its_api_is_unsupported(
+    programs: Programs, options: list[str], line: str, code: int
+):
+    programs.write("tensorflow/__init__.py", "")
+    program = programs.write("train.py", f"import tensorflow as tf\n{line}\n")
+    done = programs.observe(*options, str(program))
+    assert done.returncode == code
+    assert "has no attribute 'estimator'" in done.stderr
+    reasons = [e["reason"] for e in programs.of("unsupported")]
+    said = "AttributeError: module 'tensorflow' has no attribute 'estimator'"
+    assert reasons == ([said] if code == 77 else [])
+
+
 def test_without_sharding_each_input_pipeline_has_all_rows_in_its_own_order():
     def build(examples: int, args: Any, batch: int, step: int, shards: int = 1, shard: int = 0):
         return examples, args.seed, batch, step, shards, shard

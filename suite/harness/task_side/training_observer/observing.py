@@ -1,11 +1,12 @@
 """Run a program under the observer, in this process."""
 
 import os
+import re
 import sys
 import threading
 
 from . import program, table
-from .changes import MODEL, Changes
+from .changes import MODEL, UNSUPPORTED, Changes
 from .observer import Observer, started_fields
 from .writer import ClaimingWriter, ObserverWriter
 
@@ -23,12 +24,22 @@ def run(args):
     if not changes.made:
         program.BEFORE_MAIN.append(changes.make)
     ended = program.run(args.program, args.arguments, args.module)
+    if changes.probes and lacks_api(ended.error):
+        # A reference trainer of an approach that this TensorFlow does not have.
+        observer.write("unsupported", reason="%s: %s" % (type(ended.error).__name__, ended.error))
+        ended.code = UNSUPPORTED
     if not changes.made and ended.code == 0:
         observer.report_failure(MODEL, "the program has no function of this name")
     if ended.code == 0:
         wait_for_threads()
     observer.end(ended.code, ended.error)
     return ended.code
+
+
+def lacks_api(error):
+    """Return True if TensorFlow has no attribute of a name that a program uses."""
+    pattern = r"module '(tensorflow|keras|tf_keras)\b.*' has no attribute"
+    return isinstance(error, AttributeError) and bool(re.match(pattern, str(error)))
 
 
 def set_command(name, arguments, module):
