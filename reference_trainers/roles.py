@@ -27,7 +27,6 @@ class Role:
 
 
 EVALUATOR = "evaluator"  # follows the checkpoints of a cluster without being a member
-EVALUATOR_TASK = EVALUATOR + "/0"
 ALONE = Role("worker/0", 0, True, {}, ("worker/0",))
 
 
@@ -50,11 +49,11 @@ def role_from_tf_config(known=("chief", "worker")):
     if not isinstance(task, dict) or "type" not in task or "index" not in task:
         raise BadInput("TF_CONFIG has no `task` with a `type` and an `index`")
     job, index = task["type"], task["index"]
-    if job == EVALUATOR and job not in known:
+    if job == EVALUATOR:
         raise BadInput("TF_CONFIG: this trainer has no `evaluator`; evaluate with --evaluate")
     if EVALUATOR in cluster:
         raise BadInput("TF_CONFIG: an `evaluator` is no member of the cluster")
-    for name in list(cluster) + [job] * (job != EVALUATOR):
+    for name in [*cluster, job]:
         if name not in known:
             raise BadInput("TF_CONFIG: unknown job `%s`; known: %s" % (name, ", ".join(known)))
         addresses = cluster.get(name)
@@ -62,10 +61,10 @@ def role_from_tf_config(known=("chief", "worker")):
             raise BadInput("TF_CONFIG: the cluster has no list of addresses for job `%s`" % name)
     if len(cluster.get("chief", ())) > 1:
         raise BadInput("TF_CONFIG: there can be one chief only")
-    tasks = 1 if job == EVALUATOR else len(cluster[job])
-    if type(index) is not int or not 0 <= index < tasks:
+    if type(index) is not int or not 0 <= index < len(cluster[job]):
         raise BadInput(
-            "TF_CONFIG: index %r is out of range; job `%s` has %d tasks" % (index, job, tasks)
+            "TF_CONFIG: index %r is out of range; job `%s` has %d tasks"
+            % (index, job, len(cluster[job]))
         )
     training = ("worker",) if cluster.get("ps") else ("chief", "worker")  # ps: chief coordinates
     workers = tuple(

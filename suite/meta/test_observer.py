@@ -967,6 +967,13 @@ def test_an_evaluator_is_known_by_tf_config(
     assert strategies.is_evaluator() is evaluates
     monkeypatch.setenv("TF_CONFIG", "{")
     assert not strategies.is_evaluator()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"cluster": 3}', '{"cluster": {"worker": 3}}'])
+def test_role_in_an_invalid_tf_config_is_that_of_one_task(
+    monkeypatch: pytest.MonkeyPatch, text: str
+):
+    monkeypatch.setenv("TF_CONFIG", text)
     assert strategies.role_from_environment() == strategies.ALONE
 
 

@@ -12,7 +12,7 @@ import meshes
 import tensorflow as tf
 import wrapped
 
-UNSUPPORTED = 77  # exit code
+from reference_trainers import workload
 
 
 class Optimizer(tf.Module):
@@ -41,7 +41,7 @@ def main():
     except ImportError:
         reason = "Keras 3 has no optimizers for DTensor"
         wrapped.event_writer().write("unsupported", reason=reason)
-        sys.exit(UNSUPPORTED)
+        sys.exit(workload.UNSUPPORTED)
     wrapped.run_changed(meshes.trainer.__file__, {"Optimizer": Optimizer})
 
 

@@ -310,8 +310,12 @@ def write_weights(observer, when, weights, slots):
     extra, step = {}, observer.global_step
     if observer.events.dumps:
         extra["npz"] = training.dump(observer.events.sibling("%s-%d.npz" % (when, step)), weights)
-    state = {"digest": digests.digest(weights), "slots_digest": digests.digest(slots)}
-    observer.write("weights", when=when, global_step=step, iterations=step, **state, **extra)
+    where = {"when": when, "global_step": step, "iterations": step}
+    observer.write("weights", **where, **digests_of(weights, slots), **extra)
+
+
+def digests_of(weights, slots):
+    return {"digest": digests.digest(weights), "slots_digest": digests.digest(slots)}
 
 
 # --- checkpoints and summaries -------------------------------------------------------------------
@@ -324,12 +328,11 @@ def after_save(observer, call):
         return
     seconds = time.monotonic() - call.kept
     graph = getattr(session, "graph", None)
-    step = step_in(observer, graph, path)
+    path, stored, variable = read(observer, graph, path)
     state = {}
     if observer.changes.probes:
-        weights, slots = state_in(path, graph, step_variable(observer, graph))
-        state = {"digest": digests.digest(weights), "slots_digest": digests.digest(slots)}
-    path = checkpoints.path_text(path)
+        state = digests_of(*state_in(stored, graph, variable))
+    step = step_in(observer, stored, variable)
     where = {"path": path, "global_step": step, "seconds": seconds}
     observer.write("checkpoint_saved", in_step=True, **where, **state)
 
@@ -348,49 +351,38 @@ def after_restore(observer, call):
     if train_ops is None:
         observer.evaluated_path = checkpoints.path_text(path)
         return
-    step = observer.global_step = step_in(observer, graph, path)
-    weights, slots = state_in(path, graph, step_variable(observer, graph))
-    observer.write(
-        "restored",
-        path=checkpoints.path_text(path),
-        global_step=step,
-        iterations=step,
-        seconds=seconds,
-        digest=digests.digest(weights),
-        slots_digest=digests.digest(slots),
-    )
+    path, stored, variable = read(observer, graph, path)
+    step = observer.global_step = step_in(observer, stored, variable)
+    weights, slots = state_in(stored, graph, variable)
+    where = {"path": path, "global_step": step, "iterations": step, "seconds": seconds}
+    observer.write("restored", **where, **digests_of(weights, slots))
     if weights and observer.reads_servers:
         observer.join_alone()
         write_weights(observer, "initial", weights, slots)
         train_ops.has_initial = True
 
 
-def step_variable(observer, graph):
+def read(observer, graph, path):
+    """Return the path of a checkpoint as text, its reader, and the graph's global step or None."""
+    path = checkpoints.path_text(path)
     train_ops = observer.graphs.get(graph) if graph is not None else None
-    return train_ops.global_step if train_ops else None
+    stored = loaded("tensorflow.python.training.checkpoint_utils").load_checkpoint(path)
+    return path, stored, train_ops.global_step if train_ops else None
 
 
-def step_in(observer, graph, path):
+def step_in(observer, stored, variable):
     """Return the global step in a checkpoint."""
-    variable = step_variable(observer, graph)
     name = variable.op.name if variable is not None else "global_step"
-    stored = reader_of(path)
     return int(stored.get_tensor(name)) if stored.has_tensor(name) else observer.global_step
 
 
-def state_in(path, graph, step):
+def state_in(stored, graph, step):
     """Return the weights and the slots of a graph in a checkpoint; [] if it lacks some of them."""
-    stored = reader_of(path)
     names = [[v.op.name for v in some] for some in variables_of(graph, step)]
     return [
         [stored.get_tensor(name) for name in some] if all(map(stored.has_tensor, some)) else []
         for some in names
     ]
-
-
-def reader_of(path):
-    checkpoint_utils = loaded("tensorflow.python.training.checkpoint_utils")
-    return checkpoint_utils.load_checkpoint(checkpoints.path_text(path))
 
 
 def after_summary(observer, call):

@@ -33,7 +33,8 @@ def after_collective_created(observer, call):
 
 def is_evaluator():
     """Return True for a task that TF_CONFIG calls evaluator; its strategy is a cluster of one."""
-    return (read_tf_config().get("task") or {}).get("type") == "evaluator"
+    _, task = read_tf_config()
+    return task.get("type") == "evaluator"
 
 
 def after_mirrored_created(observer, call):
@@ -79,17 +80,21 @@ def role_from_environment():
         job = os.environ.get("DTENSOR_JOB_NAME", "worker")
         chief = os.environ.get("DTENSOR_CLIENT_ID", "0") == "0"
         return dict(ALONE, cluster={job: clients}, workers=len(clients), chief=chief)
-    config = read_tf_config()
-    return role_in(config["cluster"], config["task"]) if config else ALONE
+    return role_in(*read_tf_config())
 
 
 def read_tf_config():
-    """Return TF_CONFIG, {} for an invalid one: TensorFlow is to refuse that, not the observer."""
+    """Return the cluster and the task of TF_CONFIG.
+
+    Both are {} if it is invalid: TensorFlow is to refuse that, not the observer.
+    """
     try:
         config = json.loads(os.environ.get("TF_CONFIG") or "{}")
-        return {key: dict(config.get(key) or {}) for key in ("cluster", "task")}
+        cluster, task = (dict(config.get(key) or {}) for key in ("cluster", "task"))
+        sum(map(len, cluster.values()))  # a TypeError, if a job has no addresses
+        return cluster, task
     except (ValueError, AttributeError, TypeError):
-        return {}
+        return {}, {}
 
 
 def role_in(cluster, task):
