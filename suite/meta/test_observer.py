@@ -993,14 +993,16 @@ def test_slots_are_the_variables_but_the_counter(method: bool):
         (["--probe"], "tf.estimator", 77),
         ([], "tf.estimator", 1),
         (["--probe"], "open.estimator", 1),
+        (["--probe"], "keras.estimator", 1),
     ],
-    ids=["reference trainer", "program of a user", "another error"],
+    ids=["reference trainer", "program of a user", "another error", "lacking in Keras"],
 )
 def test_reference_trainer_without_its_api_is_unsupported(
     programs: Programs, options: list[str], line: str, code: int
 ):
     programs.write("tensorflow/__init__.py", "")
-    program = programs.write("train.py", f"import tensorflow as tf\n{line}\n")
+    programs.write("keras/__init__.py", "")
+    program = programs.write("train.py", f"import keras\nimport tensorflow as tf\n{line}\n")
     done = programs.observe(*options, str(program))
     assert done.returncode == code
     assert "has no attribute 'estimator'" in done.stderr
