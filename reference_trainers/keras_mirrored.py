@@ -37,6 +37,16 @@ def load_mnist(path):
         FLAGS.error(f"--data: {path} is no mnist.npz: {error}")
 
 
+class Backup(tf.keras.callbacks.BackupAndRestore):
+    """Restore a backup, or say in one line that it is damaged."""
+
+    def on_train_begin(self, logs=None):
+        try:
+            super().on_train_begin(logs)
+        except (tf.errors.OpError, OSError, ValueError, LookupError) as error:
+            FLAGS.error(f"{self.backup_dir} cannot be restored: {' '.join(str(error).split())}")
+
+
 class Start(tf.keras.callbacks.Callback):
     """Count the steps restored from now until training begins; belongs after BackupAndRestore."""
 
@@ -94,20 +104,14 @@ def build_model():
 
 def decay(epoch, rate):
     """Return the learning rate of an epoch, counted from 0."""
-    if epoch < 3:
-        return rate
-    return rate * 0.1 if epoch < 7 else rate * 0.01
+    return rate * (1.0 if epoch < 3 else 0.1 if epoch < 7 else 0.01)
 
 
 class PrintLR(tf.keras.callbacks.Callback):
     """Print the learning rate of each epoch."""
 
-    def __init__(self, optimizer):
-        super().__init__()
-        self.optimizer = optimizer
-
     def on_epoch_end(self, epoch, logs=None):  # noqa: ARG002 (Keras' signature)
-        rate = self.optimizer.learning_rate.numpy()
+        rate = self.model.optimizer.learning_rate.numpy()
         print(f"\nLearning rate for epoch {epoch + 1} is {rate:.9g}", flush=True)
 
 
@@ -155,7 +159,7 @@ def main():
 
     callbacks = [
         tf.keras.callbacks.LearningRateScheduler(lambda epoch: decay(epoch, args.learning_rate)),
-        PrintLR(model.optimizer),
+        PrintLR(),
     ]
     if args.model_dir:
         directory = os.path.join(args.model_dir, "training_checkpoints")
@@ -170,7 +174,7 @@ def main():
         suffix, how = (".weights.h5", {"double_checkpoint": True}) if is_keras_3 else ("", {})
         name = os.path.join(directory, "ckpt_{epoch}" + suffix)
         callbacks += [
-            tf.keras.callbacks.BackupAndRestore(backup, save_freq=often, **how),
+            Backup(backup, save_freq=often, **how),
             tf.keras.callbacks.ModelCheckpoint(name, save_weights_only=True),
         ]
     rows = training_rows(len(x_train), args, global_batch, start)

@@ -10,6 +10,7 @@ Start each worker with its own index:
 """
 
 import argparse
+import functools
 import os
 
 import numpy as np
@@ -55,6 +56,16 @@ def load_mnist(path):
         FLAGS.error(f"--data: {path} is no mnist.npz: {error}")
 
 
+class Backup(tf.keras.callbacks.BackupAndRestore):
+    """Restore a backup, or say in one line that it is damaged."""
+
+    def on_train_begin(self, logs=None):
+        try:
+            super().on_train_begin(logs)
+        except (tf.errors.OpError, OSError, ValueError, LookupError) as error:
+            FLAGS.error(f"{self.backup_dir} cannot be restored: {' '.join(str(error).split())}")
+
+
 class Start(tf.keras.callbacks.Callback):
     """Count the steps restored from now until training begins; belongs after BackupAndRestore."""
 
@@ -78,8 +89,7 @@ def training_rows(examples, args, batch, start):
 
     def of_epoch(number):
         order = tf.ensure_shape(tf.numpy_function(shuffled, [number], tf.int64), [examples])
-        rows = tf.data.Dataset.from_tensor_slices(order)
-        return rows.repeat().take(args.steps_per_epoch * batch)
+        return tf.data.Dataset.from_tensor_slices(order).repeat().take(args.steps_per_epoch * batch)
 
     def after(steps):
         rows = tf.data.Dataset.range(steps // args.steps_per_epoch, tf.int64.max).flat_map(of_epoch)
@@ -140,29 +150,27 @@ def main():
     if args.restore:
         restore(checkpoint, args.restore)
     start = Start(model.optimizer)
-
     callbacks = []
     if args.model_dir:
         if last := tf.train.latest_checkpoint(os.path.join(args.model_dir, "ckpt")):
             restore(checkpoint, last)  # of a run that has ended
         # Restores the backup of a run that was interrupted. Keras 3 overwrites the last backup.
         how = {"double_checkpoint": True} if is_keras_3 else {}
-        backup, often = os.path.join(args.model_dir, "backup"), args.save_every or "epoch"
-        callbacks += [tf.keras.callbacks.BackupAndRestore(backup, save_freq=often, **how)]
+        backup = os.path.join(args.model_dir, "backup")
+        callbacks += [Backup(backup, save_freq=args.save_every or "epoch", **how)]
     rows = training_rows(len(x_train), args, global_batch, start)
     test = tf.data.Dataset.from_tensor_slices((x_test, y_test)).batch(global_batch).map(scaled)
-    test_steps = -(-len(x_test) // global_batch)
     model.fit(
         training_batches(rows, x_train, y_train),
         epochs=args.epochs,
         steps_per_epoch=args.steps_per_epoch,
         callbacks=[*callbacks, start],
         validation_data=test if args.evaluate else None,
-        validation_steps=test_steps if args.evaluate else None,
+        validation_steps=len(test) if args.evaluate else None,
         verbose=2,
     )
     if args.evaluate:
-        print(model.evaluate(test, steps=test_steps, return_dict=True, verbose=0), flush=True)
+        print(model.evaluate(test, steps=len(test), return_dict=True, verbose=0), flush=True)
 
     def write(path, save):
         """Save on every worker, since that may need a collective, but not to one path."""
@@ -172,9 +180,6 @@ def main():
         if not is_chief:
             tf.io.gfile.rmtree(temporary)
 
-    def save_checkpoint(path):
-        tf.train.CheckpointManager(checkpoint, path, max_to_keep=1).save()
-
     def save_model(path):
         if is_keras_3:
             os.makedirs(path, exist_ok=True)
@@ -183,7 +188,8 @@ def main():
             model.save(path, save_format="tf")
 
     if args.model_dir:
-        write(os.path.join(args.model_dir, "ckpt"), save_checkpoint)
+        manager = functools.partial(tf.train.CheckpointManager, checkpoint, max_to_keep=1)
+        write(os.path.join(args.model_dir, "ckpt"), lambda path: manager(path).save())
     if args.export:
         write(args.export, save_model)
     # A last all-reduce, because the others take a worker that exits early for a failed one.

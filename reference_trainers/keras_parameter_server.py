@@ -88,6 +88,16 @@ def restore(checkpoint, path):
         FLAGS.error(f"{path} cannot be restored: {' '.join(str(error).split())}")
 
 
+class Backup(tf.keras.callbacks.BackupAndRestore):
+    """Restore a backup, or say in one line that it is damaged."""
+
+    def on_train_begin(self, logs=None):
+        try:
+            super().on_train_begin(logs)
+        except (tf.errors.OpError, OSError, ValueError, LookupError) as error:
+            FLAGS.error(f"{self.backup_dir} cannot be restored: {' '.join(str(error).split())}")
+
+
 def main():
     args = FLAGS.parse_args()
     resolver = read_role()
@@ -124,7 +134,7 @@ def main():
         # Restores the backup of a run that was interrupted. Keras 3 overwrites the last backup.
         how = {"double_checkpoint": True} if is_keras_3 else {}
         backup = os.path.join(args.model_dir, "backup")
-        callbacks += [tf.keras.callbacks.BackupAndRestore(backup, save_freq="epoch", **how)]
+        callbacks += [Backup(backup, save_freq="epoch", **how)]
 
     def rows_of_worker(context):
         """Return batches of the calling worker: all rows, in an order of its own."""

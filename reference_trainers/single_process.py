@@ -35,6 +35,16 @@ def load_mnist(path):
         FLAGS.error(f"--data: {path} is no mnist.npz: {error}")
 
 
+class Backup(tf.keras.callbacks.BackupAndRestore):
+    """Restore a backup, or say in one line that it is damaged."""
+
+    def on_train_begin(self, logs=None):
+        try:
+            super().on_train_begin(logs)
+        except (tf.errors.OpError, OSError, ValueError, LookupError) as error:
+            FLAGS.error(f"{self.backup_dir} cannot be restored: {' '.join(str(error).split())}")
+
+
 class Start(tf.keras.callbacks.Callback):
     """Count the steps restored from now until training begins; belongs after BackupAndRestore."""
 
@@ -121,7 +131,7 @@ def main():
         # Restores the backup of a run that was interrupted. Keras 3 overwrites the last backup.
         how = {"double_checkpoint": True} if is_keras_3 else {}
         backup, often = os.path.join(args.model_dir, "backup"), args.save_every or "epoch"
-        callbacks += [tf.keras.callbacks.BackupAndRestore(backup, save_freq=often, **how)]
+        callbacks += [Backup(backup, save_freq=often, **how)]
     rows = training_rows(len(x_train), args, args.batch_size, start)
     test = tf.data.Dataset.from_tensor_slices((x_test, y_test)).batch(args.batch_size).map(scaled)
     model.fit(

@@ -16,7 +16,11 @@ def test_invalid_tf_config_is_rejected(outcome):
 
 
 @pytest.mark.cases(flags=("model",), events=("restored",), synchronous=True)
-@scenario(misconfiguration.another_model, misconfiguration.cut_short)
+@scenario(
+    misconfiguration.another_model,
+    misconfiguration.cut_short,
+    misconfiguration.backup_cut_short,
+)
 def test_a_checkpoint_that_cannot_be_restored_is_refused(outcome):
     rejection.refused_in_one_line(outcome.run)
     rejection.nothing_overwritten(outcome)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -36,6 +37,7 @@ from suite.harness.scenarios.fault_free import healthy
 STEPS = 20
 INTO_EPOCH = 2
 INTERRUPTED = "interrupted"  # name of its model directory
+AS_INTERRUPTED = "as-interrupted"  # copy of that directory, from before the restart
 
 
 # --- synchronous workers --------------------------------------------------------------------------
@@ -56,10 +58,10 @@ def undisturbed(launch: Launch) -> Run:
 def interrupted(launch: Launch) -> Compared:
     """Kill a worker within an epoch, then restart all tasks, the killed one last.
 
-    The reference is the same training without interruption.
+    The reference is the same training without interruption. AS_INTERRUPTED has what had been saved.
     """
     flags = work_in_epochs(launch, order="by-epoch")
-    with _interrupted(launch, flags, quiet_s(launch)) as cluster:
+    with _interrupted(launch, flags, quiet_s(launch), keep=AS_INTERRUPTED) as cluster:
         return Compared(cluster.complete(), launch.outcome(undisturbed))
 
 
@@ -141,17 +143,21 @@ def kill_at(flags: Mapping[str, Any]) -> int:
 
 @contextlib.contextmanager
 def _interrupted(
-    launch: Launch, flags: dict[str, Any], before_last_s: float = 0.0
+    launch: Launch, flags: dict[str, Any], before_last_s: float = 0.0, keep: str = ""
 ) -> Iterator[Cluster]:
     """Yield a cluster that was interrupted and restarted.
 
     The killed worker restarts `before_last_s` after its peers, or once one of them makes a step.
+    `keep` names a copy of the model directory from between interruption and restart.
     """
-    with launch(flags=flags, model_dir=launch.directory / INTERRUPTED) as cluster:
+    directory = launch.directory / INTERRUPTED
+    with launch(flags=flags, model_dir=directory) as cluster:
         *survivors, lost = cluster.workers
         start_until(cluster, lost, kill_at(flags))
         kill(cluster, lost)
         end_of_peers(launch, cluster, survivors)
+        if keep:
+            shutil.copytree(directory, launch.directory / keep)
         if survivors:
             cluster.start(*survivors)
             wait_started(cluster, survivors, attempt=1)

@@ -13,6 +13,7 @@ from typing import Any
 from suite.harness.core.history import Run
 from suite.harness.core.outcomes import Misconfigured
 from suite.harness.scenarios.base import FEW, Launch, work
+from suite.harness.scenarios.crashes import AS_INTERRUPTED, interrupted
 from suite.harness.scenarios.fault_free import continued
 
 CLUSTER = {"worker": ["localhost:2222", "localhost:2223"]}
@@ -51,9 +52,21 @@ def cut_short(launch: Launch) -> Misconfigured:
     return _again(launch, cut=True)
 
 
-def _again(launch: Launch, cut: bool = False, **flags: Any) -> Misconfigured:
+def backup_cut_short(launch: Launch) -> Misconfigured:
+    """Restart `interrupted` with all files of weights in its backup cut in half."""
+    saved = Path(launch.outcome(interrupted).run.flags["model-dir"]).with_name(AS_INTERRUPTED)
+    return _again(launch, saved, cut=True)
+
+
+# Other trainers have one kind of checkpoint only, that of `cut_short`.
+backup_cut_short.means = lambda case: case.trainer.fit  # type: ignore[attr-defined]
+
+
+def _again(
+    launch: Launch, saved: Path | None = None, cut: bool = False, **flags: Any
+) -> Misconfigured:
     directory = launch.directory / "copy"
-    shutil.copytree(launch.outcome(continued).then.flags["model-dir"], directory)
+    shutil.copytree(saved or launch.outcome(continued).then.flags["model-dir"], directory)
     for path in _files(directory) if cut else ():
         if ".data-" in path.name or path.suffix == ".h5":
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
