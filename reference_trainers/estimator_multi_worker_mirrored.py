@@ -73,16 +73,16 @@ def step_in(path):
 def training_rows(examples, args, batch, step, shards=1, shard=0):
     """Return endless batches of rows, int64 [batch], of a shard; they begin at this step."""
 
-    def shuffled(number):
-        return np.random.default_rng([args.seed, number]).permutation(examples)
+    @functools.lru_cache(maxsize=1)
+    def shuffled(epoch):
+        return np.random.default_rng([args.seed, epoch]).permutation(examples)
 
-    def of_epoch(number):
-        rows = tf.data.Dataset.from_tensor_slices(tf.numpy_function(shuffled, [number], tf.int64))
-        return rows.repeat().take(args.steps_per_epoch * batch * shards)
+    def rows_of(number):
+        of_step = number % args.steps_per_epoch * batch + np.arange(batch)
+        return shuffled(number // args.steps_per_epoch)[(of_step * shards + shard) % examples]
 
-    epoch, step = divmod(step, args.steps_per_epoch)
-    rows = tf.data.Dataset.range(epoch, args.epochs).flat_map(of_epoch)
-    return rows.skip(step * batch * shards).shard(shards, shard).batch(batch).repeat()
+    steps = tf.data.Dataset.range(step, args.epochs * args.steps_per_epoch)
+    return steps.map(lambda number: tf.numpy_function(rows_of, [number], tf.int64)).repeat()
 
 
 def input_fn(args, data, first_step, mode, input_context=None):
