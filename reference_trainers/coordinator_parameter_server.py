@@ -142,8 +142,8 @@ def main():
         return metrics_of(*np.sum([test.fetch() for test in tests], axis=0))
 
     epoch, step = (tf.Variable(tf.constant(0, tf.int64)) for _ in range(2))  # of complete ones
-    counts = [updates, sums, epoch, step]
-    checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, counts=counts)
+    counts = {"updates": updates, "sums": sums, "epoch": epoch, "step": step}
+    checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, **counts)
     directory = os.path.join(args.model_dir, "ckpt")
     if args.model_dir and (last := tf.train.latest_checkpoint(directory)):
         try:
@@ -153,11 +153,11 @@ def main():
     manager = tf.train.CheckpointManager(checkpoint, directory, max_to_keep=1)
 
     def dataset_of_worker(context):
-        """Return endless batches of the calling worker: all rows, in an order of its own."""
-        worker = tf.cast(
-            tf.distribute.coordinator.experimental_get_current_worker_index(), tf.int64
-        )
-        rows = tf.data.Dataset.range(len(x_train)).shuffle(len(x_train), order + worker).repeat()
+        """Return endless batches of the calling worker: all rows, in a random order of its own."""
+        # Without a seed. Those of tf.random would be the same on each worker.
+        none, zero = tf.zeros([0], tf.int32), tf.zeros([], tf.int64)
+        order = tf.raw_ops.RandomUniformInt(shape=none, minval=zero, maxval=zero + tf.int64.max)
+        rows = tf.data.Dataset.range(len(x_train)).shuffle(len(x_train), order).repeat()
         rows = rows.batch(context.get_per_replica_batch_size(global_batch), drop_remainder=True)
         images, labels = tf.constant(x_train), tf.constant(y_train)
         examples = rows.map(lambda row: scaled(tf.gather(images, row), tf.gather(labels, row), row))
@@ -166,8 +166,6 @@ def main():
     def datasets():
         return strategy.distribute_datasets_from_function(dataset_of_worker)
 
-    # A run that resumes has other orders.
-    order = int(np.random.default_rng([args.seed, int(updates.numpy())]).integers(1 << 31))
     iterator = iter(coordinator.create_per_worker_dataset(datasets))
     # A coordinator that is lost loses so many steps at most.
     at_once = 10 * strategy.num_replicas_in_sync
