@@ -790,6 +790,30 @@ def test_a_zygote_that_cannot_import_says_so(tmp_path):
     assert not zygote.directory.exists()
 
 
+@pytest.mark.parametrize(
+    ("context", "refused"),
+    [("None", False), ("Context(False)", False), ("Context(True)", True)],
+    ids=["none", "not initialized", "initialized"],
+)
+def test_started_runtime_is_not_forked(tmp_path, context, refused):
+    package = tmp_path / "tensorflow"
+    (package / "python" / "eager").mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "from types import SimpleNamespace as N\nkeras = N(layers=N(Dense=N))\n"
+    )
+    (package / "python" / "eager" / "context.py").write_text(
+        "class Context:\n    def __init__(self, made): self._initialized = made\n"
+        f"_context = {context}\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    log = tmp_path / "zygote.log"
+    zygote = Zygote.start(sys.executable, environment, preload=["tensorflow"], log=log)
+    said = pytest.raises(HarnessError, match="started its runtime; use --spawn=exec")
+    with said if refused else contextlib.nullcontext():
+        zygote.wait_ready(Deadlines())
+    zygote.stop(Deadlines())
+
+
 def with_zygotes_of_its_own(engine: Engine, directory: Path, **changes: object) -> Engine:
     """Return an engine whose zygotes a test may kill."""
     own = {"zygotes": {}, "restarts": [], "lock": Lock(), "session": f"own-{os.getpid()}"}

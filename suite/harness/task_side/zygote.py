@@ -83,8 +83,9 @@ def preload(modules):
         if name == "tensorflow":
             versions["keras_module"] = module.keras.layers.Dense.__module__
             context = importlib.import_module("tensorflow.python.eager.context")
-            # A started runtime has threads and locks that do not survive a fork.
-            if context._context is not None:
+            # A started runtime has threads and locks that do not survive a fork. TensorFlow 2.12
+            # makes a context at import, and starts nothing before its first use.
+            if getattr(context._context, "_initialized", False):
                 raise RuntimeError("importing TensorFlow started its runtime; use --spawn=exec")
     return versions
 
