@@ -43,7 +43,9 @@ def create_mesh(devices):
     """Return a mesh of this many devices of each client, once all clients have started."""
     try:
         dtensor.client_id()  # a wrong number may make all clients wait for ever
-        dtensor.initialize_accelerator_system("CPU", num_logical_cpu_devices=devices)
+        cpu, one = tf.config.list_physical_devices("CPU")[0], tf.config.LogicalDeviceConfiguration()
+        tf.config.set_logical_device_configuration(cpu, [one] * devices)
+        dtensor.initialize_accelerator_system("CPU")
     except (ValueError, tf.errors.InvalidArgumentError) as error:
         FLAGS.error(f"--devices, DTENSOR_JOBS or DTENSOR_CLIENT_ID: {error}")
     return dtensor.create_distributed_mesh([("batch", devices * dtensor.num_clients())])
@@ -75,8 +77,7 @@ class MLP(tf.Module):
 
     def __call__(self, x):
         w1, b1, w2, b2, w3, b3 = self.weights
-        hidden = tf.nn.relu(tf.nn.relu(x @ w1 + b1) @ w2 + b2)
-        return hidden @ w3 + b3
+        return tf.nn.relu(tf.nn.relu(x @ w1 + b1) @ w2 + b2) @ w3 + b3
 
 
 def build_model(mesh, seed):
@@ -175,8 +176,7 @@ def main():
     steps = range(done + 1, args.epochs * args.steps_per_epoch + 1)
     for step, rows in zip(steps, training_rows(len(x_train), args, global_batch, done)):  # noqa: B905
         means.append(train_step(*examples(x_train, y_train, rows)))
-        shards = np.reshape(rows, [replicas, -1])[sorted(set(own))]
-        training_reports.step(means[-1][0], ids=list(shards))
+        training_reports.step(means[-1][0], ids=[*rows.reshape(replicas, -1)[sorted(set(own))]])
         epoch, within = divmod(step, args.steps_per_epoch)
         if within == 0:
             metrics = dict(zip(("loss", "accuracy"), np.mean(means, axis=0).tolist()))  # noqa: B905

@@ -11,6 +11,7 @@ index; the workers and the parameter servers run until they are killed:
 """
 
 import argparse
+import inspect
 import os
 
 import numpy as np
@@ -110,11 +111,11 @@ def main():
     )
     # Waits until all servers are up.
     strategy = tf.distribute.ParameterServerStrategy(resolver, partitioner)
-    # An asynchronous run cannot be repeated, so each start has orders of its own.
-    order = int(np.random.default_rng().integers(1 << 31))
     tf.keras.utils.set_random_seed(args.seed)
-    # Otherwise each worker evaluates the test set from its start, as far as it gets.
-    how = {} if is_keras_3 else {"pss_evaluation_shards": 1}
+    how = {}
+    if "pss_evaluation_shards" in inspect.signature(tf.keras.Model.compile).parameters:
+        # Otherwise each worker evaluates the test set from its start, as far as it gets.
+        how["pss_evaluation_shards"] = 1
     share = max(1, args.steps_per_epoch // cluster.num_tasks("worker"))
     with strategy.scope():
         model = build_model()
@@ -137,11 +138,11 @@ def main():
         callbacks += [Backup(backup, save_freq="epoch", **how)]
 
     def rows_of_worker(context):
-        """Return batches of the calling worker: all rows, in an order of its own."""
-        worker = tf.cast(
-            tf.distribute.coordinator.experimental_get_current_worker_index(), tf.int64
-        )
-        rows = tf.data.Dataset.range(len(x_train)).shuffle(len(x_train), order + worker).repeat()
+        """Return batches of the calling worker: all rows, in a random order of its own."""
+        # Without a seed. Those of tf.random would be the same on each worker.
+        none, zero = tf.zeros([0], tf.int32), tf.zeros([], tf.int64)
+        order = tf.raw_ops.RandomUniformInt(shape=none, minval=zero, maxval=zero + tf.int64.max)
+        rows = tf.data.Dataset.range(len(x_train)).shuffle(len(x_train), order).repeat()
         batch = args.batch_size * strategy.num_replicas_in_sync
         return rows.batch(context.get_per_replica_batch_size(batch), drop_remainder=True)
 
