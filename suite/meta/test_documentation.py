@@ -124,7 +124,9 @@ def unknown_words(words: list[str]) -> list[str]:
         known = {row.flag for row in OPTIONS.values()} | PYTEST
         return unknown + [flag for flag in flags if flag not in known]
     if words[0] == "tox":
-        return unknown + [name for name in words[2].split(",") if name not in tox_environments()]
+        if words[1] == "-m":
+            return unknown + [name for name in words[2:3] if name not in tox_labels()]
+        return unknown + [name for name in words[2].split(",") if not is_tox_environment(name)]
     if words[0].startswith("python") and words[1] == "-m" and words[2] != "venv":
         return unknown + unknown_module(words[2], words[3:], flags)
     return unknown
@@ -146,10 +148,24 @@ def unknown_module(module: str, arguments: list[str], flags: list[str]) -> list[
 
 
 @cache
-def tox_environments() -> set[str]:
+def tox_settings() -> configparser.ConfigParser:
     parsed = configparser.ConfigParser()
     parsed.read(ROOT / "tox.ini")
-    return {name.removeprefix("testenv:") for name in parsed.sections()}
+    return parsed
+
+
+def tox_labels() -> list[str]:
+    lines = tox_settings()["tox"]["labels"].strip().splitlines()
+    return [line.partition("=")[0].strip() for line in lines]
+
+
+def is_tox_environment(name: str) -> bool:
+    """Return True if there is a section for it, or if the main one has all parts of its name."""
+    settings = tox_settings()
+    parts = re.findall(
+        r"\w+(?=[\w,!-]*: )", settings["testenv"]["deps"] + settings["testenv"]["commands"]
+    )
+    return settings.has_section(f"testenv:{name}") or set(name.split("-")) <= set(parts)
 
 
 @cache
@@ -353,6 +369,8 @@ def test_each_promise_has_a_name():
         "```console\n$ python -m reports show --no-such-option latest\n```",
         "```console\n$ python -m suite.none\n```",
         "```console\n$ tox -e none\n```",
+        "```console\n$ tox -e tf217-keras9\n```",
+        "```console\n$ tox -m none\n```",
         "use `--no-such-option`",
         "it exits with 99",
     ],
