@@ -62,10 +62,12 @@ VERDICTS = pa.schema(
         ("scenario", STRING),
         ("scenario_start", TIME),
         ("scenario_s", NUMBER),
+        # The version of the suite that gave the verdict, with its commit.
+        ("suite", STRING),
     ]
 )
 # Columns that older runs lack. They are read as null, or "" for text.
-APPENDED = ("scenario", "scenario_start", "scenario_s")
+APPENDED = ("scenario", "scenario_start", "scenario_s", "suite")
 # Columns whose values were renamed since older records -> function that returns the new name.
 RENAMED = MappingProxyType(
     {

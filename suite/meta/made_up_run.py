@@ -43,6 +43,7 @@ INFO: Mapping[str, Any] = {
         "keras": {"tf_keras": "tf_keras 2.21.0", "keras3": "3.15.1"},
         "python": "3.11.9",
         "pytest": "9.0.1",
+        "suite": "0.1.0+0123456789ab.dirty",
     },
     "machine": {
         "host": "host-1",

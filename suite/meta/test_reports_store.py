@@ -142,11 +142,12 @@ def test_older_run_reads_missing_columns_as_null(tmp_path: Path):
     write_small(tmp_path, scenario="healthy", scenario_start=made_up_run.TIME, scenario_s=2.5)
     (row,) = frame.load(tmp_path).verdicts.to_dict("records")
     assert (row["scenario"], row["scenario_s"]) == ("healthy", 2.5)
+    assert row["suite"] == made_up_run.INFO["versions"]["suite"]
     assert row["scenario_start"].isoformat() == made_up_run.TIME.replace("Z", "+00:00")
     without(frame.APPENDED, tmp_path / "verdicts.parquet")
     (row,) = frame.load(tmp_path).verdicts.to_dict("records")
     assert tuple(row) == frame.VERDICT_COLUMNS
-    assert row["scenario"] == ""
+    assert row["scenario"] == row["suite"] == ""
     assert pd.isna(row["scenario_start"])
     assert pd.isna(row["scenario_s"])
     without(("reproduce",), tmp_path / "verdicts.parquet")

@@ -194,6 +194,8 @@ def test_run_json_says_on_what(ended):
     assert info["data"]["name"] == "digits"
     assert info["network"]["kind"] in ("namespace", "leased-ports")
     assert info["versions"]["tensorflow"] == "2.99.0"
+    assert set(ended.verdicts["suite"]) == {info["versions"]["suite"]}
+    assert info["git"]["commit"][:12] in info["versions"]["suite"]
 
 
 def test_timed_test_waits_for_another_run_that_times(ended):

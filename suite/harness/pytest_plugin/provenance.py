@@ -18,6 +18,7 @@ from suite.harness.cluster.launcher import THREADS
 from suite.harness.core.paths import ROOT
 from suite.harness.core.settings import Settings
 
+SUITE = "tf-distribute-conformance"
 PACKAGES = ("pytest", "pytest-xdist", "pytest-benchmark", "pandas", "pyarrow", "scipy", "numpy")
 
 
@@ -66,14 +67,26 @@ def git() -> dict[str, Any]:
     return {"commit": ask("rev-parse", "HEAD"), "dirty": bool(ask("status", "--porcelain"))}
 
 
+def suite_version() -> str:
+    """Return the version of the suite with its commit: `0.1.0+0123456789ab.dirty`."""
+    try:
+        version = metadata.version(SUITE)
+    except metadata.PackageNotFoundError:
+        version = "0"
+    source = git()
+    commit = [source["commit"][:12]] if source["commit"] else []
+    return "+".join([version, *commit]) + (".dirty" if source["dirty"] else "")
+
+
 def versions(interpreter: Any) -> dict[str, Any]:
-    """Return the versions of the software under test and of the tools that test it.
+    """Return the versions of the software under test, of the suite, and of the tools.
 
     The software under test is `tensorflow`, `keras` and `python`.
     """
     found = {name: metadata.version(name) for name in PACKAGES}
     return {
         **found,
+        "suite": suite_version(),
         "tensorflow": interpreter.tensorflow,
         "keras": dict(interpreter.flavors),
         "python": interpreter.python_version,
