@@ -76,6 +76,9 @@ def test_every_claim_that_a_test_names_exists():
 def test_a_claim_is_read(tmp_path: Path):
     claim = load(tmp_path, GOOD)["family/what"]
     assert (claim.family, claim.trainers, claim.keras) == ("family", ("one",), "")
+    assert claim.since == ""
+    later = load(tmp_path, GOOD + 'since = "2.8"\n')["family/what"]
+    assert later.since == "2.8"
 
 
 def test_an_unknown_id_names_the_nearest():
@@ -127,6 +130,8 @@ def test_a_claim_is_made_for_its_versions_only():
         ('">=2.4"', '"2.4 or so"', "not a version or specifier"),
         ('"family/what"', '"Family"', "an id reads family/what"),
         ('">=2.4"', '">=2.4"\nkeras = "keras4"', "not a Keras flavor: 'keras4'"),
+        ('">=2.4"', '">=2.4"\nsince = "2.3"', "family/what: since 2.3 is not in tensorflow >=2.4"),
+        ('">=2.4"', '">=2.4"\nsince = "lately"', "family/what: since: not a version or specifier"),
         ("[[claim]]", "[[claims]]", r"unknown key 'claims' \(did you mean 'claim'\?\)"),
         ("approaches", "[", "not TOML"),
     ],

@@ -41,6 +41,7 @@ class Claim:
     tensorflow: str  # PEP 440 specifier of the versions to which it applies
     trainers: tuple[str, ...]  # names, also of future trainers
     keras: str = ""  # as in expectations.toml; "" is any
+    since: str = ""  # TensorFlow version since which the promise holds; "" if not recorded
 
     @property
     def family(self) -> str:
@@ -111,9 +112,19 @@ class Claims(Mapping[str, Claim]):
         return [row for row in self.rows if row.id in wanted - tested]
 
 
+def _is_promised(where: str, claim: Claim) -> bool:
+    """Return True if the promise is made for the version since which it holds."""
+    try:
+        return version_in(claim.since, claim.tensorflow)
+    except BadInput as error:
+        raise BadInput(f"{where}: since: {error}") from error
+
+
 def _parse(where: str, values: dict[str, Any], approaches: tuple[str, ...]) -> Claim:
     claim = convert(where, values, Claim)
     check_predicates(where, claim.tensorflow, claim.keras)
+    if claim.since and not _is_promised(where, claim):
+        raise BadInput(f"{where}: since {claim.since} is not in tensorflow {claim.tensorflow}")
     check_url(where, claim.url)
     if not ID.fullmatch(claim.id):
         raise BadInput(f"{where}: an id reads family/what, in lower case")
