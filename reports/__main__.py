@@ -25,7 +25,7 @@ from reports.compare import gate, output, run_groups
 from reports.history import series, soak
 from reports.history import tables as trends
 from reports.render import markdown, terminal
-from reports.rundir import frame
+from reports.rundir import compact, frame
 from reports.rundir.frame import BadInput, RunFrames
 from reports.sections import fault_matrix
 from reports.sections.registry import Failures
@@ -153,6 +153,37 @@ def show_history(directories: list[series.LoadedRuns], options: argparse.Namespa
     print(f"\n{record.outcome()}.")
 
 
+def support_matrix(published: list[compact.Published], options: argparse.Namespace) -> int:
+    """Print the support matrix, or write it as a site or as one file for each column."""
+    from reports.matrix import cells, claims, site, summary
+
+    matrix = cells.build(published)
+    if options.publish:
+        for path in summary.publish(matrix, options.publish):
+            print(path)
+    if options.output:
+        files = site.write(matrix, claims.load(options.claims), options.output, options.docs)
+        print(f"{options.output / 'index.html'} and {len(files) - 1} more files")
+    if options.publish or options.output:
+        return 0
+    table = summary.table(matrix)
+    if options.format == "md":
+        sys.stdout.write(markdown.one_table(table))
+    else:
+        _print(lambda console: terminal.one_table(table, console))
+    return 0
+
+
+def check_submission(runs: list[RunFrames], options: argparse.Namespace) -> int:
+    """Print a line for each reason not to publish the run; return 1 if there is one."""
+    from reports.matrix import claims, submission
+
+    (run,) = runs
+    problems = submission.problems(run, claims.load(options.claims))
+    print("\n".join(problems or [f"{run.directory} can be published: {submission.facts(run)}"]))
+    return 1 if problems else 0
+
+
 def show_soak(runs: list[dict[str, Any]], _: argparse.Namespace) -> int:
     """Summarize many runs of the same thing; return 1 if a problem voids them."""
     print(soak.render(runs))
@@ -189,6 +220,10 @@ def compare_interleaved(runs: list[RunFrames], options: argparse.Namespace) -> i
 
 
 FORMAT = formats("text", "md")
+CLAIMS: Option = (
+    ("--claims",),
+    {"type": Path, "metavar": "FILE", "help": "default: suite/claims.toml of this checkout"},
+)
 COMMANDS = (
     Command(
         "show",
@@ -250,6 +285,46 @@ COMMANDS = (
         ab.OPTIONS,
         runs=("RUN_DIR*",),
         codes={**GATE_CODES, 1: "a regression, or a comparison without a result"},
+    ),
+    Command(
+        "matrix",
+        "what works on which TensorFlow and Keras: a table, or a site",
+        support_matrix,
+        (
+            FORMAT,
+            (
+                ("-o", "--output"),
+                {"type": Path, "metavar": "DIR", "help": "write the site to this directory"},
+            ),
+            (
+                ("--publish",),
+                {
+                    "type": Path,
+                    "metavar": "DIR",
+                    "help": "write a file for each column to this directory, to be read as a RUN",
+                },
+            ),
+            CLAIMS,
+            (
+                ("--docs",),
+                {
+                    "default": "",
+                    "metavar": "ADDRESS",
+                    "help": "link to the documentation, relative to the site: `../index.html`",
+                },
+            ),
+        ),
+        load=compact.load,
+        runs=("RUN…",),
+    ),
+    Command(
+        "submission",
+        "check a contributed run for completeness and consistency",
+        check_submission,
+        (CLAIMS,),
+        load=frame.read,
+        runs=("RUN_DIR",),
+        codes={0: "the run can be published", 1: "it cannot, with one line for each reason"},
     ),
     Command(
         "soak",

@@ -7,7 +7,7 @@ and types, so everything that is written can be read. pandas 2 and 3 are support
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -216,6 +216,12 @@ def data_frame(data: pa.Table) -> pd.DataFrame:
     return data.to_pandas(types_mapper={INTEGER: pd.Int64Dtype()}.get)
 
 
+def records(data: pd.DataFrame, schema: pa.Schema) -> list[dict[str, Any]]:
+    """Return the rows of a DataFrame as `table` takes them; what is missing is None."""
+    columns = data[list(schema.names)].astype(object)
+    return columns.where(columns.notna(), None).to_dict("records")  # type: ignore[return-value]
+
+
 def checked_info(info: Any) -> dict[str, Any]:
     """Return run.json's content if it has all required keys; raise ValueError if not."""
     if not isinstance(info, dict):
@@ -254,25 +260,34 @@ def load(directory: Path | str) -> RunFrames:
 
     An interrupted run is read as well; see `load_complete`.
     """
+    run = read(directory)
+    for problem in contradictions(run):
+        raise BadInput(problem)
+    return run
+
+
+def read(directory: Path | str) -> RunFrames:
+    """Read one run directory as `load` does, also if its files contradict each other."""
     directory = Path(directory)
     if not directory.is_dir():
         state = "is not a directory" if directory.exists() else "does not exist"
         raise BadInput(f"{directory} {state}")
     info = read_info(directory / "run.json")
     tables = {
-        name: _read_table(directory / f"{name}.parquet", schema)
+        name: read_table(directory / f"{name}.parquet", schema)
         for name, schema in (("measurements", MEASUREMENTS), ("verdicts", VERDICTS))
     }
-    for name, rows in tables.items():
-        other_ids = set(rows["run_id"]) - {info["run_id"]}
-        if other_ids:
-            raise BadInput(
-                f"{directory / name}.parquet holds rows of another run: {other_ids.pop()}"
-            )
-    counts = verdicts.count(tables["verdicts"]["verdict"])
-    if counts != {name: info["counts"][name] for name in counts}:
-        raise BadInput(f"{directory}: verdicts.parquet and the counts in run.json disagree")
     return RunFrames(directory, info, tables["measurements"], tables["verdicts"])
+
+
+def contradictions(run: RunFrames) -> Iterator[str]:
+    """Yield one line for each contradiction between run.json and the tables."""
+    for name in ("measurements", "verdicts"):
+        other_ids = sorted(set(getattr(run, name)["run_id"]) - {run.run_id})
+        if other_ids:
+            yield f"{run.directory / name}.parquet holds rows of another run: {other_ids[0]}"
+    if run.counts != {name: run.info["counts"][name] for name in run.counts}:
+        yield f"{run.directory}: verdicts.parquet and the counts in run.json disagree"
 
 
 def load_complete(directory: Path | str) -> RunFrames:
@@ -316,7 +331,8 @@ def _read_json(path: Path, checked: Callable[[Any], Any]) -> Any:
         raise BadInput(f"{path} {_reason(error)}") from error
 
 
-def _read_table(path: Path, schema: pa.Schema) -> pd.DataFrame:
+def read_table(path: Path, schema: pa.Schema) -> pd.DataFrame:
+    """Read a table with exactly these columns, under their present names; or raise BadInput."""
     if not path.is_file():
         raise BadInput(f"{path} is missing")
     try:

@@ -92,9 +92,10 @@ class Finding:
         return f"{text}: {self.approaches[0]}"
 
 
-def _folder(test: str) -> tuple[int, str]:
-    folder = PurePosixPath(test.split("::")[0]).parent.name
-    return FOLDERS.index(folder) if folder in FOLDERS else len(FOLDERS), folder
+def folder(test: str) -> tuple[int, str]:
+    """Return the folder of a test, with its place in the order of the folders."""
+    name = PurePosixPath(test.split("::")[0]).parent.name
+    return FOLDERS.index(name) if name in FOLDERS else len(FOLDERS), name
 
 
 def matrix(verdicts: pd.DataFrame) -> Matrix:
@@ -103,14 +104,14 @@ def matrix(verdicts: pd.DataFrame) -> Matrix:
     entries = []
     for test, trainer, keras, verdict in _values(verdicts, "test", "trainer", "keras", "verdict"):
         name = property_of(test)
-        order[name] = min(order.get(name, (len(FOLDERS) + 1,)), (*_folder(test), name))
+        order[name] = min(order.get(name, (len(FOLDERS) + 1,)), (*folder(test), name))
         entries.append((approach(trainer, keras), name, verdict))
     return _matrix(entries, sorted(order, key=order.__getitem__))
 
 
 def by_folder(verdicts: pd.DataFrame) -> dict[str, Matrix]:
     """Return one matrix per test folder; a single matrix would have too many columns for a page."""
-    folders = [_folder(test) for test in verdicts["test"]]
+    folders = [folder(test) for test in verdicts["test"]]
     return {
         own[1]: matrix(verdicts.loc[[folder == own for folder in folders]])
         for own in sorted(set(folders))

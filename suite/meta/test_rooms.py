@@ -28,10 +28,11 @@ HARNESS = {
     "task_side": set(),
 }
 REPORTS = {
-    "__main__": {"compare", "history"},
+    "__main__": {"compare", "history", "matrix"},
     "cli_options": {"stats"},
     "compare": {"render"},
     "history": {"render"},
+    "matrix": {"render"},
     "render": {"charts"},
     "charts": {"sections"},
     "sections": {"ab"},

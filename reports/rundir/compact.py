@@ -1,0 +1,73 @@
+"""Published verdicts: the verdicts of some runs in one Parquet file, without logs and measurements.
+
+The rows are those of `verdicts.parquet`. The file's metadata has run.json of each run, under
+`runs`. `reports matrix --publish` writes such a file for each column of the support matrix, and
+`reports matrix` reads it in place of a run directory. The campaigns of the suite keep whole runs
+with their measurements (`suite/campaigns/parquet_file.py`).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from reports.rundir import frame
+from reports.rundir.frame import BadInput
+from reports.rundir.writer import write_file
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RUNS = "runs"  # key of the metadata
+
+
+@dataclass(frozen=True)
+class Published:
+    """Verdicts with run.json of each of their runs, from a run directory or a published file."""
+
+    infos: tuple[Mapping[str, Any], ...]
+    verdicts: pd.DataFrame
+
+
+def write(path: Path, published: Published) -> None:
+    """Write the verdicts in a fixed order, so that the same runs give the same file."""
+    rows = published.verdicts.sort_values(["test", "run_id"])
+    table = frame.table(frame.VERDICTS, frame.records(rows, frame.VERDICTS))
+    infos = sorted(published.infos, key=lambda info: info["run_id"])
+    buffer = io.BytesIO()
+    pq.write_table(
+        table.replace_schema_metadata({RUNS: json.dumps(infos, sort_keys=True)}),
+        buffer,
+        compression="zstd",
+        compression_level=19,
+    )
+    write_file(path, buffer.getvalue())
+
+
+def load(path: Path | str) -> Published:
+    """Read a complete run directory or a published file; raise BadInput for anything else."""
+    path = Path(path)
+    if not path.is_file():
+        run = frame.load_complete(path)
+        return Published((run.info,), run.verdicts)
+    verdicts = frame.read_table(path, frame.VERDICTS)
+    published = Published(tuple(_infos(path)), verdicts)
+    unknown = set(verdicts["run_id"]) - {info["run_id"] for info in published.infos}
+    if unknown:
+        raise BadInput(f"{path} has no run.json of the run {sorted(unknown)[0]!r}")
+    return published
+
+
+def _infos(path: Path) -> Sequence[dict[str, Any]]:
+    metadata = pq.read_schema(pa.BufferReader(path.read_bytes())).metadata or {}
+    try:
+        return [frame.checked_info(info) for info in json.loads(metadata[RUNS.encode()])]
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadInput(f"{path} has no valid run.json in its metadata: {error}") from error
