@@ -36,3 +36,4 @@ def expand(_app, _docname, source):
 def write_pages(app, error):
     if error is None and app.builder.format == "html":
         generate.recorded.write_pages(Path(app.outdir) / "_static")
+        generate.matrix.write_site(Path(app.outdir))

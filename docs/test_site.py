@@ -1,7 +1,7 @@
 """Tests of the built site: links, clicks from the front page, search and accessibility.
 
 `tox -e docs` builds the site in docs/_build/html and runs them. Those in a browser need Chromium or
-Chrome on the machine.
+Chrome on the machine. The support matrix that they open is a made-up one, as large as the largest.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
+
+from reports.matrix import cells, claims
+from reports.matrix import site as matrix_site
+from suite.meta import many_versions
 
 SITE = Path(__file__).resolve().parent / "_build" / "html"
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "google-chrome", "chrome"))), None)
@@ -46,6 +50,20 @@ LOOKED_AT = (
     "explanation/when-a-task-fails",
     "explanation/our-figures",
     "evidence/README",
+)
+
+MATRIX_PAGES = (
+    "index",
+    "claims",
+    "faults",
+    "compare",
+    "approach/keras_multi_worker_mirrored",
+    "claim/cluster-chief",
+    "version/2.21.0-keras3-3.15.1",
+    "fault/exit",
+    "compare/2.15.1-keras2-2.15.0-to-2.21.0-keras3-3.15.1",
+    "filter/known-deviation",
+    "filter/keras3",
 )
 
 
@@ -155,18 +173,22 @@ def browser() -> Iterator[Any]:
         launched.close()
 
 
-def open_page(browser: Any, name: str, screen: str = "wide") -> Any:
+def open_page(browser: Any, name: str, screen: str = "wide", site: Path = SITE) -> Any:
     width, height = SCREENS[screen]
     shown = browser.new_page(viewport={"width": width, "height": height})
-    shown.goto((SITE / name).as_uri() if "?" not in name else f"{SITE.as_uri()}/{name}")
+    shown.goto((site / name).as_uri() if "?" not in name else f"{site.as_uri()}/{name}")
     return shown
 
 
 @pytest.mark.parametrize("screen", SCREENS)
 @pytest.mark.parametrize("name", LOOKED_AT)
 def test_a_page_is_accessible_and_fits_the_screen(browser: Any, name: str, screen: str):
+    check_page(open_page(browser, f"{name}.html", screen), screen)
+
+
+def check_page(shown: Any, screen: str) -> None:
+    """Check that a page is accessible and no wider than the screen, and close it."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    shown = open_page(browser, f"{name}.html", screen)
     # Rules about the page's own text; the frame shows a report, which has tests of its own.
     found = axe.run(shown, context={"exclude": [["iframe"]]})
     violations = [
@@ -185,4 +207,62 @@ def test_search_finds_a_page(browser: Any):
     shown.wait_for_selector("#search-results li a")
     found = " ".join(shown.locator("#search-results").all_inner_texts())
     assert "What happens when a task fails" in found
+    shown.close()
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the site of a support matrix with as many columns as the largest."""
+    directory = tmp_path_factory.mktemp("matrix")
+    matrix_site.write(cells.build(many_versions.copies()), claims.load(None), directory)
+    return directory
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+@pytest.mark.parametrize("name", MATRIX_PAGES)
+def test_a_page_of_the_matrix_is_accessible_and_fits(
+    browser: Any, matrix: Path, name: str, screen: str
+):
+    check_page(open_page(browser, f"{name}.html", screen, matrix), screen)
+
+
+def test_the_matrix_opens_within_a_second(browser: Any, matrix: Path):
+    """Take the fastest of three, since other work on the machine only delays."""
+    took_ms = []
+    for _ in range(3):
+        shown = open_page(browser, "index.html", site=matrix)
+        timing = "performance.getEntriesByType('navigation')[0].loadEventEnd"
+        took_ms.append(shown.evaluate(timing))
+        shown.close()
+    assert 0 < min(took_ms) < 1000
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_the_matrix_answers_without_javascript(browser: Any, matrix: Path, screen: str):
+    """Follow links to what works under Keras 3, and to what a fault does."""
+    width, height = SCREENS[screen]
+    viewport = {"width": width, "height": height}
+    context = browser.new_context(java_script_enabled=False, viewport=viewport)
+    shown = context.new_page()
+    shown.goto((matrix / "index.html").as_uri())
+    row = shown.locator("#main tr", has_text="keras_multi_worker_mirrored")
+    row.locator("td[data-keras=keras3] a").last.click()
+    section = shown.locator("section#keras_multi_worker_mirrored")
+    assert "NCCL needs a GPU" in section.inner_text()
+    assert section.locator("a[href^='https://']").count()
+    shown.goto((matrix / "index.html").as_uri())
+    shown.get_by_role("link", name="Faults").click()
+    shown.get_by_role("rowheader", name="exit").get_by_role("link").click()
+    assert "worker, mid-epoch" in shown.locator("main").inner_text()
+    context.close()
+
+
+def test_the_matrix_is_filtered_by_javascript(browser: Any, matrix: Path):
+    shown = open_page(browser, "index.html", site=matrix)
+    for given, found in (("dtensor", "1 of 11"), ("keras mirrored", "2 of 11")):
+        shown.get_by_role("searchbox").fill(given)
+        assert shown.locator(".filters output").inner_text() == found
+    shown.get_by_role("button", name="show all").click()
+    shown.get_by_label("Result").select_option("failed")
+    assert shown.locator("#main tbody tr:visible").count() == 0
     shown.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from . import evidence, files, recorded, reference
+from . import evidence, files, matrix, recorded, reference
 from .values import VALUES
 
 MARKER = re.compile(r"^<!-- generated: ([a-z-]+)(?: ([a-z0-9-]+))? -->$", re.MULTILINE)
@@ -41,6 +41,7 @@ PARTS: Mapping[str, Callable[..., str]] = {
     "public-programs": evidence.public,
     "evidence": evidence.campaign,
     "fault-overview": evidence.fault_overview,
+    "matrix": matrix.table,
     "gate-durations": evidence.gate_durations,
     "recorded-command": recorded.command,
     "recorded-show": recorded.show,

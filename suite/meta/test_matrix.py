@@ -404,7 +404,7 @@ def test_site_replaces_only_its_own_pages(tmp_path: Path):
     for path in (own, other):
         path.touch()
     site.write(matrix, claims.load(None), tmp_path)
-    assert own.exists()  # of somebody else
+    assert own.exists()  # it was not written by this module
     site.write(matrix, claims.load(None), tmp_path)
     assert not own.exists()
     assert other.exists()

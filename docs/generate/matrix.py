@@ -1,0 +1,41 @@
+"""Make the support matrix: its table for a page, and its site below `matrix/`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reports.matrix import cells, claims, site
+from reports.rundir import compact
+
+from .evidence import demoted
+from .markdown import fenced, raw_html
+from .paths import EVIDENCE
+from .printing import printed
+
+PUBLISHED = EVIDENCE / "matrix"
+SITE = "matrix"
+
+
+def table() -> str:
+    """Return the table of approaches by version, and a link to the site."""
+    files = columns()
+    if not files:
+        return "*docs/evidence/matrix is not in this checkout.*\n"
+    shown = demoted(printed(["reports", "matrix", "--format", "md", *map(str, files)]))
+    command = "$ python -m reports matrix docs/evidence/matrix/*.parquet"
+    link = raw_html(f'<p><a href="../{SITE}/index.html">Open the support matrix</a></p>')
+    return "\n".join([link, shown, fenced(command, "console")])
+
+
+def columns() -> list[Path]:
+    """Return the published columns."""
+    return sorted(PUBLISHED.glob("*.parquet"))
+
+
+def write_site(directory: Path) -> None:
+    """Write the site into the built documentation, whose front page it links to."""
+    files = columns()
+    if files:
+        matrix = cells.build(map(compact.load, files))
+        front_page = "../index.html"
+        site.write(matrix, claims.load(None), directory / SITE, front_page)
