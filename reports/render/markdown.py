@@ -160,9 +160,14 @@ def _table(table: Table, titled: bool = True) -> Iterator[str]:
         yield ""
     if table.rows:
         heads = [escape(column.name) for column in table.columns]
-        right = [i + 1 for i, column in enumerate(table.columns) if column.right]
-        rows = [[escape(row.group), *map(escape, row.cells)] for row in table.rows]
-        yield from _grid(["", *heads], rows, right)
+        rows = [list(map(escape, row.cells)) for row in table.rows]
+        # An empty first column would only be read aloud.
+        if any(row.group for row in table.rows):
+            heads = ["", *heads]
+            rows = [[escape(t.group), *own] for t, own in zip(table.rows, rows, strict=True)]
+        first = len(heads) - len(table.columns)
+        right = [i + first for i, column in enumerate(table.columns) if column.right]
+        yield from _grid(heads, rows, right)
     yield f"<sub>{escape(table.note)}</sub>"
     yield ""
 

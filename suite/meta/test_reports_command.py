@@ -252,7 +252,7 @@ def test_help_lists_exit_codes(capsys: Any, name: str):
         command.main([*name.split(), "--help"])
     shown = capsys.readouterr().out.split("exit codes:\n")[1].splitlines()
     codes = {int(line.split()[0]) for line in shown}
-    judging = {"": {1, 3}, "compare": {1, 3}, "ab": {1, 3}, "faults": {1}}
+    judging = {"": {1, 3}, "compare": {1, 3}, "ab": {1, 3}, "faults": {1}, "submission": {1}}
     assert codes == {0, 2} | judging.get(name, {1} if name == "soak" else set())
 
 
