@@ -155,13 +155,15 @@ def show_history(directories: list[series.LoadedRuns], options: argparse.Namespa
 
 def support_matrix(published: list[compact.Published], options: argparse.Namespace) -> int:
     """Print the support matrix, or write it as a site or as one file for each column."""
-    from reports.matrix import cells, claims, site, summary
+    from reports.matrix import cells, claims, summary
 
     matrix = cells.build(published)
     if options.publish:
         for path in summary.publish(matrix, options.publish):
             print(path)
     if options.output:
+        from reports.matrix import site  # imports Matplotlib, which is slow
+
         files = site.write(matrix, claims.load(options.claims), options.output, options.docs)
         print(f"{options.output / 'index.html'} and {len(files) - 1} more files")
     if options.publish or options.output:

@@ -15,7 +15,7 @@ import pytest
 
 from reports import __main__ as command
 from reports.core.verdicts import NAMES
-from reports.matrix import badges, cells, claims, comparison, site
+from reports.matrix import badges, cells, claims, comparison, layout, site
 from reports.matrix.cells import Check, Matrix, Result
 from reports.matrix.columns import Column
 from reports.rundir import compact, frame, writer
@@ -199,7 +199,7 @@ class Document(HTMLParser):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self.ids: set[str] = set()
+        self.ids: list[str] = []
         self.links: list[str] = []
         self.loaded: list[str] = []
         self.headings: list[int] = []
@@ -211,7 +211,7 @@ class Document(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
-        self.ids.add(given.get("id") or "")
+        self.ids += filter(None, [given.get("id")])
         if tag == "a":
             self.links.append(given.get("href") or "")
         elif given.get("href") or given.get("src"):
@@ -252,6 +252,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         row(NEW, **promised),
         row(NEW, "unexpected_pass", name="loads", reason="expected to fail"),
         row(NEW, "harness_error", name="stops", reason="no space left"),
+        row(NEW, "harness_error", name="stops", reason="no space left", trainer=MULTI),
     ]
     runs = [write(directory / name, rows) for name, rows in (("old", old), ("new", new))]
     arguments = ["matrix", *map(str, runs), "-o", str(directory / "site"), "--docs", "../x.html"]
@@ -288,6 +289,7 @@ def test_pages_are_readable_by_a_screen_reader(written: Path):
         assert all(b - a <= 1 for a, b in pairwise(document.headings)), path
         assert all(tags[0] == "caption" for tags in document.tables), path
         assert set(document.heads) <= {"col", "row"}
+        assert len(set(document.ids)) == len(document.ids), path
         assert document.links[0] == "#content"
         assert "content" in document.ids
 
@@ -482,7 +484,7 @@ def test_largest_matrix_has_a_small_index(tmp_path: Path):
 
 def test_each_claim_has_a_page_of_its_own():
     names = list(Claims.load())
-    assert len({site.claim_path(name) for name in names}) == len(names)
+    assert len({layout.claim_path(name) for name in names}) == len(names)
 
 
 def submitted(directory: Path) -> Path:
