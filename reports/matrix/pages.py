@@ -9,7 +9,7 @@ from typing import Any
 from reports.core import text
 from reports.core.text import plural
 from reports.matrix import cells, comparison
-from reports.matrix.cells import STATES, WORKS, Check, Matrix
+from reports.matrix.cells import STATES, Check, Matrix
 from reports.matrix.claims import Claims
 from reports.matrix.columns import FLAVORS, Column
 from reports.matrix.comparison import KINDS
@@ -130,8 +130,15 @@ def _faults(matrix: Matrix) -> Page:
     lead = "What happens when a task, a link or a disk fails: one row for each injected fault."
     if not rows:
         lead = "No fault of the fault matrix was injected in these runs."
-    grid = _grid("Faults by version", "fault", matrix.columns, rows) if rows else None
-    return Page("faults.html", "Faults", lead, (Section("Faults by version", "faults", grid=grid),))
+    notes = {name: f"targets: {', '.join(_targets(own))}" for name, _, own in rows}
+    grid = _grid("Faults by version", "fault", matrix.columns, rows, notes=notes)
+    sections = (Section("Faults by version", "faults", grid=grid),) if rows else ()
+    return Page("faults.html", "Faults", lead, sections)
+
+
+def _targets(checks: Iterable[Check]) -> list[str]:
+    """Return the tasks that a fault was injected into; a variant reads `ps, mid-epoch`."""
+    return sorted({check.variant.partition(",")[0] for check in checks})
 
 
 def _comparisons(matrix: Matrix) -> Page:
@@ -300,6 +307,10 @@ def _comparison(matrix: Matrix, old: Column, new: Column) -> Page:
     return Page(compare_path(old, new), f"From {old.short} to {new.short}", lead, tuple(sections))
 
 
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
+
+
 def _state_slug(state: cells.State) -> str:
     return text.slug(state.word)
 
@@ -307,7 +318,7 @@ def _state_slug(state: cells.State) -> str:
 def _filters(matrix: Matrix) -> Iterator[Page]:
     for state in STATES:
         rows = _by_approach(c for c in matrix.checks if _has(c, state, matrix.columns))
-        title = f"Only what is {state.word}" if state is not WORKS else "Only what works"
+        title = f"Result: {state.word}"
         grid = _grid(f"{title}, by approach and version", "approach", matrix.columns, rows)
         note = "Each row counts the checks that have this result with at least one version."
         sections = [Section("Approaches by version", "approaches", note, grid=grid)]
@@ -317,7 +328,9 @@ def _filters(matrix: Matrix) -> Iterator[Page]:
             sections.append(Section("Reasons", "reasons", reasons=own_reasons))
         if not rows:
             sections = [Section("Approaches by version", "approaches", "None.")]
-        yield Page(f"filter/{_state_slug(state)}.html", title, state.meaning, tuple(sections))
+        yield Page(
+            f"filter/{_state_slug(state)}.html", title, _sentence(state.meaning), tuple(sections)
+        )
     for flavor in matrix.flavors:
         columns = [column for column in matrix.columns if column.flavor == flavor]
         name = FLAVORS.get(flavor, flavor)
