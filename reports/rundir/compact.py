@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reports.rundir import frame
 from reports.rundir.frame import BadInput
 from reports.rundir.writer import write_file
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 RUNS = "runs"  # key of the metadata
 
@@ -52,8 +51,14 @@ def write(path: Path, published: Published) -> None:
 
 
 def load(path: Path | str) -> Published:
-    """Read a complete run directory or a published file; raise BadInput for anything else."""
+    """Read a complete run directory, a published file, or all of these in a directory.
+
+    Of a directory, print to stderr what is left out since it cannot be read. Raise BadInput if
+    there is nothing to read.
+    """
     path = Path(path)
+    if path.is_dir() and not (path / "run.json").exists():
+        return _all_in(path)
     if not path.is_file():
         run = frame.load_complete(path)
         return Published((run.info,), run.verdicts)
@@ -63,6 +68,22 @@ def load(path: Path | str) -> Published:
     if unknown:
         raise BadInput(f"{path} has no run.json of the run {sorted(unknown)[0]!r}")
     return published
+
+
+def _all_in(directory: Path) -> Published:
+    found = []
+    for path in sorted(directory.iterdir()):
+        # reports/runs/latest is a link to a run that is there under its own name.
+        if path.is_symlink() or not (path.suffix == ".parquet" or (path / "run.json").exists()):
+            continue
+        try:
+            found.append(load(path))
+        except BadInput as error:
+            print(f"left out: {error}", file=sys.stderr)
+    if not found:
+        raise BadInput(f"{directory} has neither run.json nor a complete run in it")
+    infos = tuple(info for each in found for info in each.infos)
+    return Published(infos, pd.concat([each.verdicts for each in found], ignore_index=True))
 
 
 def _infos(path: Path) -> Sequence[dict[str, Any]]:

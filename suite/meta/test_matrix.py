@@ -425,17 +425,35 @@ def test_published_columns_give_the_same_matrix(tmp_path: Path, capsys: Any):
     assert [path.name for path in paths] == names
     capsys.readouterr()
     shown = []
-    for runs in ([run], paths):
+    for runs in ([run], paths, [files]):
         assert command.main(["matrix", *map(str, runs)]) == 0
         shown.append(capsys.readouterr().out)
         assert command.main(["matrix", *map(str, runs), "-o", str(tmp_path / "site")]) == 0
         shown[-1] += (tmp_path / "site" / "version" / "2.21.0-keras3-3.15.1.html").read_text()
         capsys.readouterr()
-    assert shown[0] == shown[1]
+    assert shown[0] == shown[1] == shown[2]
     assert "✗ broken" in shown[0]
     before = [path.read_bytes() for path in paths]
     assert command.main(["matrix", *map(str, paths), "--publish", str(files)]) == 0
     assert [path.read_bytes() for path in paths] == before
+
+
+def test_directory_of_runs_is_read_without_what_is_incomplete(tmp_path: Path, capsys: Any):
+    runs = tmp_path / "runs"
+    assert command.main(["matrix", str(tmp_path)]) == 2
+    assert f"{tmp_path} has neither run.json nor a complete run in it" in capsys.readouterr().err
+    first = write(runs / "first", [row(OLD)])
+    write(runs / "second", [row(NEW)])
+    write(runs / "third", [row(NEW, "failed", name="learns", reason="x")], status="interrupted")
+    (runs / "latest").symlink_to("second")
+    (runs / "killed").mkdir()
+    assert command.main(["matrix", str(runs)]) == 0
+    printed = capsys.readouterr()
+    assert "left out: " in printed.err
+    assert printed.err.count("\n") == 1
+    assert str(runs / "third") in printed.err
+    assert command.main(["matrix", str(first), str(runs / "second")]) == 0
+    assert capsys.readouterr().out == printed.out
 
 
 def test_other_parquet_file_is_bad_input(tmp_path: Path, capsys: Any):
