@@ -176,6 +176,18 @@ def support_matrix(published: list[compact.Published], options: argparse.Namespa
     return 0
 
 
+def propose_expectations(published: list[compact.Published], options: argparse.Namespace) -> int:
+    """Print a patch of the expectations; return 1 if there is something to change."""
+    from reports.matrix import columns, proposals
+
+    path = options.table or proposals.DEFAULT
+    found = proposals.propose(path, columns.newest(published))
+    for note in found.notes:
+        print(note, file=sys.stderr)
+    sys.stdout.write(found.patch(f"suite/{path.name}"))
+    return 1 if found.before != found.after or found.notes else 0
+
+
 def check_submission(runs: list[RunFrames], options: argparse.Namespace) -> int:
     """Print a line for each reason not to publish the run; return 1 if there is one."""
     from reports.matrix import claims, submission
@@ -318,6 +330,24 @@ COMMANDS = (
         ),
         load=compact.load,
         runs=("RUN…",),
+    ),
+    Command(
+        "expectations",
+        "propose added, narrowed and removed rows of the expectations, as a patch",
+        propose_expectations,
+        (
+            (
+                ("--table",),
+                {
+                    "type": Path,
+                    "metavar": "FILE",
+                    "help": "default: suite/expectations.toml of this checkout",
+                },
+            ),
+        ),
+        load=compact.load,
+        runs=("RUN…",),
+        codes={0: "nothing to change", 1: "rows are proposed, or a note says what to look at"},
     ),
     Command(
         "submission",

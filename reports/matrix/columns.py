@@ -102,22 +102,34 @@ def by_column(published: Iterable[Published]) -> dict[Column, Published]:
     """
     runs = list(published)
     infos = {info["run_id"]: info for each in runs for info in each.infos}
+    rows = _all(runs, infos)
+    found = {}
+    for versions, own in grouped(rows, ("tensorflow", "minor")):
+        for keras in _keras_labels(own, infos):
+            column = Column(versions["tensorflow"], keras, versions["minor"])
+            named = own.loc[own["keras"].isin((keras, NO_KERAS))]
+            newest = named.drop_duplicates("test", keep="last").sort_values("test")
+            of_runs = tuple(infos[name] for name in sorted(set(newest["run_id"])))
+            found[column] = Published(of_runs, newest.drop(columns=["start", "minor"]))
+    return {column: found[column] for column in sorted(found, key=lambda each: each.order)}
+
+
+def newest(published: Iterable[Published]) -> pd.DataFrame:
+    """Return the newest verdict of each test on each TensorFlow, Keras and Python."""
+    runs = list(published)
+    rows = _all(runs, {info["run_id"]: info for each in runs for info in each.infos})
+    return rows.drop_duplicates(["test", "tensorflow", "keras", "minor"], keep="last")
+
+
+def _all(runs: Iterable[Published], infos: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    """Return all verdicts, the oldest first, with `start` of their run and `minor` of Python."""
     rows = pd.concat([each.verdicts for each in runs], ignore_index=True)
     if rows.empty:
         raise BadInput("there is no verdict in these runs")
     rows["start"] = rows["run_id"].map({name: info["start"] for name, info in infos.items()})
     rows["keras"] = rows["keras"].replace("", NO_KERAS)
     rows["minor"] = rows["python"].str.split(".").str[:2].str.join(".")
-    found = {}
-    for versions, own in grouped(rows, ("tensorflow", "minor")):
-        for keras in _keras_labels(own, infos):
-            column = Column(versions["tensorflow"], keras, versions["minor"])
-            named = own.loc[own["keras"].isin((keras, NO_KERAS))]
-            newest = named.sort_values(by=["start", "run_id"], kind="stable")
-            newest = newest.drop_duplicates("test", keep="last").sort_values("test")
-            of_runs = tuple(infos[name] for name in sorted(set(newest["run_id"])))
-            found[column] = Published(of_runs, newest.drop(columns=["start", "minor"]))
-    return {column: found[column] for column in sorted(found, key=lambda each: each.order)}
+    return rows.sort_values(by=["start", "run_id"], kind="stable")
 
 
 def _keras_labels(rows: pd.DataFrame, infos: Mapping[str, Mapping[str, Any]]) -> list[str]:

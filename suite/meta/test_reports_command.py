@@ -252,8 +252,9 @@ def test_help_lists_exit_codes(capsys: Any, name: str):
         command.main([*name.split(), "--help"])
     shown = capsys.readouterr().out.split("exit codes:\n")[1].splitlines()
     codes = {int(line.split()[0]) for line in shown}
-    judging = {"": {1, 3}, "compare": {1, 3}, "ab": {1, 3}, "faults": {1}, "submission": {1}}
-    assert codes == {0, 2} | judging.get(name, {1} if name == "soak" else set())
+    judging = {"": {1, 3}, "compare": {1, 3}, "ab": {1, 3}}
+    judging |= {key: {1} for key in ("faults", "submission", "soak", "expectations")}
+    assert codes == {0, 2} | judging.get(name, set())
 
 
 def test_one_output_file_takes_one_run(made_up: Path, tmp_path: Path, capsys: Any):
