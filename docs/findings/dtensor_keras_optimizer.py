@@ -26,7 +26,9 @@ def main():
     else:  # Keras 3 has no optimizers for DTensor
         import tf_keras as keras
 
-    dtensor.initialize_accelerator_system("CPU", num_logical_cpu_devices=2)
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    dtensor.initialize_accelerator_system("CPU")
     mesh = dtensor.create_distributed_mesh([("batch", 2)])
     layout = dtensor.Layout.replicated(mesh, rank=2)
     ones = [dtensor.call_with_layout(tf.ones, layout, shape=[2, 2]) for _ in range(2)]

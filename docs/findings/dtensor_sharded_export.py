@@ -20,7 +20,9 @@ def main():
     import tensorflow as tf
     from tensorflow.experimental import dtensor
 
-    dtensor.initialize_accelerator_system("CPU", num_logical_cpu_devices=2)
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    dtensor.initialize_accelerator_system("CPU")
     mesh = dtensor.create_distributed_mesh([("model", 2)])
     layout = dtensor.Layout([dtensor.UNSHARDED, "model"], mesh)
     halves = [tf.constant([[1.0], [2.0]]), tf.constant([[3.0], [4.0]])]

@@ -21,7 +21,9 @@ def main():
     import tensorflow as tf
     from tensorflow.experimental import dtensor
 
-    dtensor.initialize_accelerator_system("CPU", num_logical_cpu_devices=2)
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    dtensor.initialize_accelerator_system("CPU")
     mesh = dtensor.create_distributed_mesh([("batch", 2)])
     replicated = dtensor.Layout.replicated(mesh, rank=2)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
 from reports.core import labels, verdicts
@@ -34,6 +35,8 @@ HEADER = "[[expectation]]"
 MAX_MESSAGE_CHARS = 100
 PASSES = re.compile(r"passes, but was expected \w+: ")
 WITHOUT_ROW = "unsupported without a row in expectations.toml: "
+# A test that runs the standalone reproductions, each named as the rows of its finding have it.
+REPRODUCTION_TEST = "test_reproduction_agrees_with_its_row"
 # What a reason has before TensorFlow's message: the row, and the task with the end of its process.
 BEFORE_MESSAGE = re.compile(
     rf"^({re.escape(WITHOUT_ROW)}|\w+ was expected with /.*/, but this came: )?"
@@ -78,7 +81,10 @@ def propose(path: Path, rows: pd.DataFrame) -> Proposal:
     found = [_with_version(row) for row in rows.to_dict("records")]
     after, notes = [head], []
     for row, block in zip(parsed, blocks, strict=True):
-        changed, note = _revised(row, block, _seen(row, found))
+        try:
+            changed, note = _revised(row, block, _seen(row, found))
+        except (KeyError, InvalidSpecifier) as error:
+            raise BadInput(f"{path} has a row that is not valid: {error}") from error
         after.append(changed)
         notes += note
     text = "".join(after).rstrip("\n") + "\n"
@@ -94,9 +100,12 @@ def _with_version(row: Mapping[Any, Any]) -> dict[str, Any]:
 def _seen(row: Mapping[str, Any], found: Iterable[Mapping[str, Any]]) -> _Seen:
     """Return on which versions the row was confirmed, and on which its tests passed."""
     seen = _Seen()
+    covered = SpecifierSet(row.get("tensorflow", ""), prereleases=True)
     for verdict in found:
         reason = str(verdict["reason"])
         if not _is_about(row, verdict) or not reason.endswith(row["reason"]):
+            continue
+        if verdict["tensorflow"] not in covered:
             continue
         if verdict["verdict"] == verdicts.UNEXPECTED_PASS and PASSES.match(reason):
             seen.passes.add(verdict["version"])
@@ -107,6 +116,8 @@ def _seen(row: Mapping[str, Any], found: Iterable[Mapping[str, Any]]) -> _Seen:
 
 def _is_about(row: Mapping[str, Any], verdict: Mapping[str, Any]) -> bool:
     name, _, case = labels.short_name(verdict["test"]).partition("[")
+    if name == REPRODUCTION_TEST:
+        return bool(row.get("finding")) and case.startswith(f"{row['finding']}-")
     scenes = row.get("scene", "*").split("|")
     return (
         row["trainer"] in ("*", verdict["trainer"])

@@ -29,13 +29,13 @@ ERROR = ("failed", "worker/0 failed (exit 1): TypeError: no argument 'x' in 12 c
 
 
 def run(directory: Path, version: str, results: Iterable[tuple[str, str]], test: str) -> Path:
-    """Write a run of a version of TensorFlow with one test of single_process for each result."""
+    """Write a run of a version of TensorFlow; its tests, one for each result, begin with `test`."""
     versions = {"tensorflow": version, "keras": "keras3 3.15.1", "python": "3.11.9"}
     rows = [
         made_up_run.verdict(
             "single_process",
             "faults",
-            f"{test}[{i}-single_process]",
+            f"{test}{i}-single_process]",
             verdict,
             reason=reason,
             **versions,
@@ -46,7 +46,7 @@ def run(directory: Path, version: str, results: Iterable[tuple[str, str]], test:
 
 
 def propose(
-    directory: Path, capsys: Any, text: str, by_version: Mapping[str, Any], test: str = "resumes"
+    directory: Path, capsys: Any, text: str, by_version: Mapping[str, Any], test: str = "resumes["
 ) -> tuple[int, str, str]:
     """Return the exit code, the patch and the notes for these results by version."""
     table = directory / "expectations.toml"
@@ -91,6 +91,12 @@ def test_narrowed_row_keeps_its_predicate(tmp_path: Path, capsys: Any):
     assert changes(patch) == ['-tensorflow = ">=2.4"', '+tensorflow = ">=2.4,>=2.15"']
 
 
+def test_row_is_not_narrowed_twice(tmp_path: Path, capsys: Any):
+    text = ROW.replace("status", 'tensorflow = ">=2.15"\nstatus')
+    found = {"2.12.1": [PASSED], "2.15.1": [DEVIATES]}
+    assert propose(tmp_path, capsys, text, found) == (0, "", "")
+
+
 def test_row_that_never_held_is_noted_as_stale(tmp_path: Path, capsys: Any):
     code, patch, notes = propose(tmp_path, capsys, ROW, {"2.12.1": [PASSED]})
     assert code == 1
@@ -102,6 +108,14 @@ def test_row_that_holds_for_some_tests_only_is_noted(tmp_path: Path, capsys: Any
     code, patch, notes = propose(tmp_path, capsys, ROW, {"2.12.1": [PASSED, DEVIATES]})
     assert (code, patch) == (1, "")
     assert "passes and deviates on TensorFlow 2.12; name the tests" in notes
+
+
+def test_row_is_narrowed_by_its_reproduction(tmp_path: Path, capsys: Any):
+    text = ROW.replace("reason", 'finding = "repeats"\nreason')
+    results = {"2.12.1": [PASSED], "2.15.1": [DEVIATES]}
+    reproduction = "reproduction_agrees_with_its_row[repeats-"
+    _, patch, _ = propose(tmp_path, capsys, text, results, test=reproduction)
+    assert changes(patch) == ['+tensorflow = ">=2.15"']
 
 
 def test_row_that_may_pass_is_left_alone(tmp_path: Path, capsys: Any):
@@ -158,6 +172,13 @@ def test_proposed_row_is_refused_until_it_is_explained(tmp_path: Path, capsys: A
 def test_runs_that_agree_propose_nothing(tmp_path: Path, capsys: Any):
     found = {"2.12.1": [DEVIATES], "2.15.1": [("passed", "")]}
     assert propose(tmp_path, capsys, ROW, found) == (0, "", "")
+
+
+@pytest.mark.parametrize("text", ['[[expectation]]\ntrainer = "*"\n', ROW + 'tensorflow = "new"'])
+def test_row_that_is_not_valid_is_bad_input(tmp_path: Path, capsys: Any, text: str):
+    code, patch, error = propose(tmp_path, capsys, text, {"2.12.1": [DEVIATES]})
+    assert (code, patch) == (2, "")
+    assert "has a row that is not valid" in error
 
 
 @pytest.mark.parametrize("text", ["", "[[claim]]\nid = 1\n", "[[expectation]\n"])

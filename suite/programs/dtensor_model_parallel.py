@@ -28,7 +28,9 @@ def report_refusal(what, function):
 
 def create_mesh(devices):
     """Return a mesh of `devices` in two columns; report batches that it does not divide."""
-    dtensor.initialize_accelerator_system("CPU", num_logical_cpu_devices=devices)
+    cpu, one = tf.config.list_physical_devices("CPU")[0], tf.config.LogicalDeviceConfiguration()
+    tf.config.set_logical_device_configuration(cpu, [one] * devices)
+    dtensor.initialize_accelerator_system("CPU")
     mesh = dtensor.create_distributed_mesh([(BATCH, devices // 2), (MODEL, 2)])
     batch = np.zeros([devices // 2 + 1, 2], np.float32)
     sharded = dtensor.Layout.batch_sharded(mesh, BATCH, rank=2)

@@ -24,6 +24,7 @@ from reference_trainers import (
 from reference_trainers.events import EventWriter
 
 NAME = "preemptible_loop"
+HANDLER = tf.distribute.experimental.PreemptionCheckpointHandler
 FLAGS = ("backend", "devices", "model", "precision", "order", "optimizer", "learning-rate")
 
 
@@ -36,6 +37,9 @@ def main():
     events.write(
         "started", pid=os.getpid(), trainer=NAME, seed=args.seed, **keras_support.versions()
     )
+    if not hasattr(HANDLER, "save_checkpoint_if_preempted"):
+        events.write("unsupported", reason="the handler has no save_checkpoint_if_preempted")
+        sys.exit(workload.UNSUPPORTED)
     data = workload.load_data(args.data)
     with multi_worker.reporting_lost_peers(events, role):
         run(args, role, events, data)
@@ -113,7 +117,7 @@ def watch_for_preemption(args, events, strategy, checkpoint, save):
     # The handler reads the chief's checkpoint on every worker, so all workers must restore the same
     # count of calls.
     chiefs = os.path.join(args.model_dir, "ckpt")
-    handler = tf.distribute.experimental.PreemptionCheckpointHandler(
+    handler = HANDLER(
         strategy.cluster_resolver,
         tf.train.CheckpointManager(checkpoint, chiefs, max_to_keep=1),
         termination_config=tf.distribute.experimental.TerminationConfig(save_fn=save_and_report),

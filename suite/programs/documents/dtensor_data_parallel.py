@@ -7,7 +7,9 @@ from . import common
 
 def train(args, data, steps, role):
     dtensor = tf.experimental.dtensor
-    dtensor.initialize_accelerator_system("CPU", num_logical_cpu_devices=args.devices)
+    cpu, one = tf.config.list_physical_devices("CPU")[0], tf.config.LogicalDeviceConfiguration()
+    tf.config.set_logical_device_configuration(cpu, [one] * args.devices)
+    dtensor.initialize_accelerator_system("CPU")
     clients = len(role.workers)
     mesh = dtensor.create_distributed_mesh([("batch", args.devices * clients)])
     replicated = dtensor.Layout.replicated(mesh, rank=2)
