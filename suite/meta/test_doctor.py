@@ -515,8 +515,8 @@ def test_rows_follow_the_machine(given: dict[str, bool], words: str):
 def test_rows_follow_versions_and_flavors():
     removed, deviating = "tf.estimator was removed in TensorFlow 2.16", "Keras 3 reduces the nest"
     old = Interpreter("python", "3.11", OLD, keras="2.15.0")
-    assert removed in rows_with()
-    assert removed not in rows_with(interpreter=old)
+    assert any(removed in reason for reason in rows_with())
+    assert not any(removed in reason for reason in rows_with(interpreter=old))
     assert any(deviating in reason for reason in rows_with())
     without_keras_3 = Interpreter("python", "3.11", NEW, tf_keras="2.21.0")
     assert not any(deviating in reason for reason in rows_with(interpreter=without_keras_3))
