@@ -112,12 +112,11 @@ def build_model():
 
 
 class EpochMetrics(tf1.train.SessionRunHook):
-    """Print the metrics of each epoch, over all workers: name -> (value, update)."""
+    """Print the means of each epoch, over all workers. `means`: value [2] and its update."""
 
-    def __init__(self, args, first_step, metrics, losses, rows):
+    def __init__(self, args, first_step, means, losses, rows):
         self.steps, self.step = args.steps_per_epoch, first_step
-        self.values = {name: value for name, (value, _) in metrics.items()}
-        self.fetches = {"losses": losses, "rows": rows, "updates": [m[1] for m in metrics.values()]}
+        self.value, self.fetches = means[0], {"losses": losses, "rows": rows, "update": means[1]}
         self.begin_again = [v.initializer for v in tf1.get_collection("metric_variables")]
 
     def before_run(self, run_context):  # noqa: ARG002
@@ -128,7 +127,8 @@ class EpochMetrics(tf1.train.SessionRunHook):
         self.step += 1
         epoch, step = divmod(self.step, self.steps)
         if step == 0:
-            metrics = run_context.session.run(self.values)
+            means = run_context.session.run(self.value).tolist()
+            metrics = dict(zip(("loss", "accuracy"), means))  # noqa: B905
             print(f"Epoch {epoch}: {metrics}", flush=True)
             training_reports.epoch(epoch, metrics)
             run_context.session.run(self.begin_again)
@@ -141,14 +141,14 @@ def model_fn(args, first_step, features, labels, mode):
     losses = tf.keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
     # Divided by the worker's own batch: the optimizer divides by the number of workers.
     loss = tf.reduce_sum(losses) * (1.0 / args.batch_size)
-    metrics = {"accuracy": tf1.metrics.accuracy(labels, tf.argmax(logits, axis=-1))}
-    mean = tf1.metrics.mean(losses)
+    right = tf.cast(tf.equal(tf.argmax(logits, axis=-1), labels), tf.float32)
     if mode == ModeKeys.EVAL:
-        metrics["average_loss"] = mean
+        metrics = {"accuracy": tf1.metrics.mean(right), "average_loss": tf1.metrics.mean(losses)}
         return tf.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)
     optimizer = OPTIMIZERS[args.optimizer](args.learning_rate)
     train_op = optimizer.minimize(loss, tf1.train.get_or_create_global_step())
-    hooks = [EpochMetrics(args, first_step, {**metrics, "loss": mean}, losses, features["row"])]
+    means = tf1.metrics.mean_tensor(tf.reduce_mean([losses, right], axis=1))
+    hooks = [EpochMetrics(args, first_step, means, losses, features["row"])]
     return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=hooks)
 
 

@@ -127,6 +127,7 @@ def main():
     if args.job_name == "ps":
         tf1.train.Server(cluster, job_name="ps", task_index=args.task_index).join()
     x_train, y_train, x_test, y_test = load_mnist(args.data)
+    x_train, x_test = (x.reshape(-1, 784) / np.float32(255) for x in (x_train, x_test))
     server = tf1.train.Server(cluster, job_name="worker", task_index=args.task_index)
 
     # Variables go to the parameter servers in turn, other operations to this worker.
@@ -156,23 +157,20 @@ def main():
         stop_grace_secs=5,
     )
 
-    def feed(images, labels):
-        return {x: images.reshape(-1, 784) / np.float32(255), y: labels}
-
     rows_of_steps, limit = training_rows(len(x_train), args), args.epochs * args.steps_per_epoch
     # The Supervisor initializes or restores the model, or waits until the chief has done that.
     with supervisor.managed_session(server.target) as session, ending_at_lost_servers():
         step = saved = session.run(global_step)
         while step < limit and not supervisor.should_stop():
             rows = next(rows_of_steps)
-            step, step_loss = session.run([step_after, loss], feed(x_train[rows], y_train[rows]))
+            step, step_loss = session.run([step_after, loss], {x: x_train[rows], y: y_train[rows]})
             training_reports.step(step_loss, ids=rows)
             if is_chief and args.model_dir and args.save_every and step >= saved + args.save_every:
                 saver.save(session, supervisor.save_path, global_step=global_step)
                 saved = step
         supervisor.coord.raise_requested_exception()  # of a thread that saves
         if is_chief and args.evaluate:
-            metrics = session.run({"loss": loss, "accuracy": accuracy}, feed(x_test, y_test))
+            metrics = session.run({"loss": loss, "accuracy": accuracy}, {x: x_test, y: y_test})
             print("Test loss {loss:.4f}, accuracy {accuracy:.4f}".format(**metrics), flush=True)
             training_reports.evaluated(metrics)
         if is_chief and args.model_dir:  # the Supervisor saves at times only, not at the end
