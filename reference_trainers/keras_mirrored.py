@@ -44,7 +44,7 @@ class Backup(tf.keras.callbacks.BackupAndRestore):
         try:
             super().on_train_begin(logs)
         except (tf.errors.OpError, OSError, ValueError, LookupError) as error:
-            FLAGS.error(f"{self.backup_dir} cannot be restored: {' '.join(str(error).split())}")
+            FLAGS.error(f"--model-dir: its backup cannot be restored: {error!r}")
 
 
 class Start(tf.keras.callbacks.Callback):
@@ -107,14 +107,6 @@ def decay(epoch, rate):
     return rate * (1.0 if epoch < 3 else 0.1 if epoch < 7 else 0.01)
 
 
-class PrintLR(tf.keras.callbacks.Callback):
-    """Print the learning rate of each epoch."""
-
-    def on_epoch_end(self, epoch, logs=None):  # noqa: ARG002 (Keras' signature)
-        rate = self.model.optimizer.learning_rate.numpy()
-        print(f"\nLearning rate for epoch {epoch + 1} is {rate:.9g}", flush=True)
-
-
 def load_last(model, directory):
     """Load the weights and the optimizer's state that ModelCheckpoint saved last, if any."""
     of_keras_3 = glob.glob(os.path.join(directory, "ckpt_*.weights.h5"))
@@ -157,9 +149,13 @@ def main():
         restore(checkpoint, args.restore)
     start = Start(model.optimizer)
 
+    def print_rate(epoch, _):
+        rate = optimizer.learning_rate.numpy()
+        print(f"\nLearning rate for epoch {epoch + 1} is {rate:.9g}", flush=True)
+
     callbacks = [
         tf.keras.callbacks.LearningRateScheduler(lambda epoch: decay(epoch, args.learning_rate)),
-        PrintLR(),
+        tf.keras.callbacks.LambdaCallback(on_epoch_end=print_rate),
     ]
     if args.model_dir:
         directory = os.path.join(args.model_dir, "training_checkpoints")

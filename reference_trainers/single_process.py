@@ -42,7 +42,7 @@ class Backup(tf.keras.callbacks.BackupAndRestore):
         try:
             super().on_train_begin(logs)
         except (tf.errors.OpError, OSError, ValueError, LookupError) as error:
-            FLAGS.error(f"{self.backup_dir} cannot be restored: {' '.join(str(error).split())}")
+            FLAGS.error(f"--model-dir: its backup cannot be restored: {error!r}")
 
 
 class Start(tf.keras.callbacks.Callback):

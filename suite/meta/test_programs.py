@@ -491,6 +491,20 @@ def test_failed_hook_is_a_harness_error_where_events_are_needed():
     with pytest.raises(HarnessError, match=r"hook fit\.steps failed in worker/1: KeyError: x"):
         fixtures.must_be_observed(Item(events=("step",)), run)  # type: ignore[arg-type]
     fixtures.must_be_observed(Item(events=()), run)  # type: ignore[arg-type]
+    wrong = CheckFailed("too few examples")
+    judged = Item(stash={fixtures.RUNS: [history(), run]})
+    blamed = fixtures.blamed(judged, wrong)  # type: ignore[arg-type]
+    assert isinstance(blamed, HarnessError)
+    assert "hook fit.steps failed in worker/1: KeyError: x; so this may be wrong: too few" in str(
+        blamed
+    )
+    for item, error in (
+        (Item(stash={fixtures.RUNS: [history()]}), wrong),
+        (Item(stash={}), wrong),
+        (judged, None),
+        (judged, TrainerFailed("exit 1")),
+    ):
+        assert fixtures.blamed(item, error) is error  # type: ignore[arg-type]
     assert Event.parse(run.events[0].line()).name == "hook_failed"
 
 

@@ -13,7 +13,7 @@ import pytest
 from suite.harness.core import outcomes
 from suite.harness.core.case import Case
 from suite.harness.core.deadlines import Deadlines
-from suite.harness.core.errors import HarnessError, NotExamined, event_missing
+from suite.harness.core.errors import CheckFailed, HarnessError, NotExamined, event_missing
 from suite.harness.core.history import Run
 from suite.harness.environment.dataset import Dataset
 from suite.harness.environment.interpreter import Interpreter
@@ -182,10 +182,27 @@ def must_use_interpreter(run: Run, interpreter: Interpreter) -> None:
 
 def must_be_observed(item: pytest.Item, run: Run) -> None:
     """Raise HarnessError if the test needs events and a hook of the observer failed."""
-    for failed in run.of("hook_failed") if needed_events(item) else ():
-        raise HarnessError(
-            f"the observer's hook {failed['hook']} failed in {failed.task}: {failed['error']}"
-        )
+    failed = failed_hook(run) if needed_events(item) else ""
+    if failed:
+        raise HarnessError(failed)
+
+
+def failed_hook(run: Run) -> str:
+    """Return the first hook of the observer that failed in the run, with its error; "" if none."""
+    for failed in run.of("hook_failed"):
+        return f"the observer's hook {failed['hook']} failed in {failed.task}: {failed['error']}"
+    return ""
+
+
+def blamed(item: pytest.Item, error: BaseException | None) -> BaseException | None:
+    """Return the error of a test, as a HarnessError if a hook failed in one of its runs.
+
+    What a check misses may be what the observer did not write.
+    """
+    if isinstance(error, CheckFailed):
+        for hook in filter(None, map(failed_hook, item.stash.get(RUNS, []))):
+            return HarnessError(f"{hook}; so this may be wrong: {error}")
+    return error
 
 
 def _outcome(item: pytest.Item, session: Session, case: Case, scene: Scenario) -> Any:

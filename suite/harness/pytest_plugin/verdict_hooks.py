@@ -23,6 +23,7 @@ from suite.harness.pytest_plugin.fixtures import (
     CHARGED,
     MEASURED,
     RUNS,
+    blamed,
     case_of,
     needed_scenario,
     scenario_name,
@@ -95,7 +96,7 @@ def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRepo
     """Set the verdict of the phase, and make pytest's own outcome agree with it."""
     session = item.config.stash.get(SESSION, None)
     case = case_of(item)
-    error = call.excinfo.value if call.excinfo else None
+    error = blamed(item, call.excinfo.value if call.excinfo else None)
     if (
         session is None
         or case is None
