@@ -235,10 +235,21 @@ def checked_info(info: Any) -> dict[str, Any]:
         timestamp(info[key])
     if info.get("status", COMPLETE) not in (COMPLETE, INTERRUPTED):
         raise ValueError(f"has a 'status' that is neither {COMPLETE} nor {INTERRUPTED}")
+    for entry in _listed(info.get("not_examined")):
+        if not all(isinstance(entry.get(key), str) for key in ("test", "trainer", "reason")):
+            raise ValueError("has a 'not_examined' without test, trainer and reason")
     missing = [name for name in verdicts.NAMES if not isinstance(info["counts"].get(name), int)]
     if missing:
         raise ValueError(f"has no count of {missing[0]!r}")
     return info
+
+
+def _listed(entries: Any) -> list[Mapping[str, Any]]:
+    """Return the entries of an optional list of objects; raise ValueError for anything else."""
+    entries = [] if entries is None else entries
+    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+        raise ValueError("has a 'not_examined' that is not a list of objects")
+    return entries
 
 
 def is_interrupted(info: Mapping[str, Any]) -> bool:

@@ -597,6 +597,16 @@ def test_approach_that_was_not_examined_is_no_problem(tmp_path: Path):
     assert command.main(["submission", str(run)]) == 0
 
 
+@pytest.mark.parametrize("entries", [[{"trainer": SINGLE}], [SINGLE], {"a.py": "no time"}])
+def test_malformed_not_examined_is_bad_input(tmp_path: Path, capsys: Any, entries: object):
+    run = submitted(tmp_path / "run")
+    edited(run, not_examined=entries)
+    assert command.main(["submission", str(run)]) == 2
+    printed = capsys.readouterr()
+    assert "has a 'not_examined'" in printed.err
+    assert printed.err.count("\n") == 1
+
+
 def test_submission_of_no_run_is_bad_input(tmp_path: Path, capsys: Any):
     assert command.main(["submission", str(tmp_path)]) == 2
     assert "not a run" in capsys.readouterr().err
