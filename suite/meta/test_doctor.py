@@ -385,8 +385,8 @@ ENVIRONMENTS: Mapping[str, tuple[dict[str, str], tuple[str, ...], list[str], str
     ),
     "dtensor-no-id": ({"DTENSOR_JOBS": "a:1,b:1"}, (), [WARNING], "takes itself for client 0"),
     "dtensor-count": (
-        {"DTENSOR_JOBS": "a:1", "DTENSOR_NUM_CLIENTS": "2"},
-        *((), [WARNING], "is ignored"),
+        {"DTENSOR_JOBS": "a:1", "DTENSOR_NUM_CLIENTS": "1"},
+        *((), [WARNING], "fails in the first all-reduce"),
     ),
     "dtensor-same": (
         {"DTENSOR_JOBS": "a:1,a:1", "DTENSOR_CLIENT_ID": "0"},

@@ -80,7 +80,6 @@ def test_host_flags_are_those_of_the_document():
 def test_dtensor_clients_get_their_number_and_all_addresses():
     assert WORKERS.environment("dtensor", "worker/1", addresses(WORKERS)) == {
         "DTENSOR_CLIENT_ID": "1",
-        "DTENSOR_NUM_CLIENTS": "2",
         "DTENSOR_JOB_NAME": "worker",
         "DTENSOR_JOBS": "127.0.0.1:2222,127.0.0.1:2223",
     }

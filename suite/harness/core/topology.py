@@ -149,11 +149,14 @@ def _host_flags(cluster: Cluster, job: str, index: str) -> RoleArguments:
 
 
 def _dtensor(cluster: Cluster, job: str, index: str) -> RoleArguments:
-    """Return variables for tensorflow/dtensor/python/config.py; all clients are in one job."""
+    """Return variables for tensorflow/dtensor/python/config.py; all clients are in one job.
+
+    DTENSOR_NUM_CLIENTS is not set: that file says that it was removed, but with it TensorFlow 2.12
+    counts the clients twice and fails in the first all-reduce.
+    """
     clients = cluster[job]
     return {
         "DTENSOR_CLIENT_ID": index,
-        "DTENSOR_NUM_CLIENTS": str(len(clients)),
         "DTENSOR_JOB_NAME": job,
         "DTENSOR_JOBS": ",".join(clients),
     }, []
