@@ -56,11 +56,17 @@ PARTS: Mapping[str, Callable[..., str]] = {
 
 
 def expanded(text: str) -> str:
-    """Return a page with each marker replaced by its part; raise KeyError for an unknown part."""
+    """Return a page with each marker replaced by its part.
+
+    Raise KeyError for an unknown part, and ValueError for an empty one.
+    """
 
     def part(marker: re.Match[str]) -> str:
         arguments = [marker[2]] if marker[2] else []
-        return PARTS[marker[1]](*arguments)
+        made = PARTS[marker[1]](*arguments)
+        if not made.strip():
+            raise ValueError(f"the part {marker[0]} is empty")
+        return made
 
     filled = VALUE.sub(lambda value: VALUES[value[1]](), text)
     return NO_HEAD.sub("| name |", MARKER.sub(part, filled))
