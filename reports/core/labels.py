@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 SEPARATOR = " · "
+# The test whose scenarios are the reproductions, each under the name of its finding. The rows of a
+# finding apply to it, for their versions: seeing the deviation is then the expected result.
+REPRODUCTION_TEST = "test_reproduction_agrees_with_its_row"
 
 
 def approach(trainer: str, keras: str) -> str:

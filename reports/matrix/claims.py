@@ -7,19 +7,14 @@ reader checks the table. Without the file, claims are shown by their ids.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from reports.core import toml
 from reports.rundir.frame import BadInput
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # pyright: ignore[reportMissingImports]
 
 DEFAULT = Path(__file__).resolve().parents[2] / "suite" / "claims.toml"
 
@@ -66,9 +61,9 @@ def load(path: Path | None) -> Claims:
         return Claims({})
     path = path or DEFAULT
     try:
-        content = tomllib.loads(path.read_text("utf-8"))
+        content = toml.loads(path.read_text("utf-8"))
         rows = [_claim(row) for row in content.get("claim", ())]
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} is not TOML: {error}") from error
     except (AttributeError, KeyError, TypeError, InvalidSpecifier) as error:
         raise BadInput(f"{path} is not a table of claims: {error}") from error

@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import json
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -21,22 +20,15 @@ import pandas as pd
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
-from reports.core import labels, verdicts
+from reports.core import labels, toml, verdicts
 from reports.core.text import one_line
 from reports.rundir.frame import BadInput
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # pyright: ignore[reportMissingImports]
 
 DEFAULT = Path(__file__).resolve().parents[2] / "suite" / "expectations.toml"
 HEADER = "[[expectation]]"
 MAX_MESSAGE_CHARS = 100
 PASSES = re.compile(r"passes, but was expected \w+: ")
 WITHOUT_ROW = "unsupported without a row in expectations.toml: "
-# A test that runs the standalone reproductions, each named as the rows of its finding have it.
-REPRODUCTION_TEST = "test_reproduction_agrees_with_its_row"
 # What a reason has before TensorFlow's message: the row, and the task with the end of its process.
 BEFORE_MESSAGE = re.compile(
     rf"^({re.escape(WITHOUT_ROW)}|\w+ was expected with /.*/, but this came: )?"
@@ -72,8 +64,8 @@ def propose(path: Path, rows: pd.DataFrame) -> Proposal:
     """Return what the verdicts ask for; raise BadInput if the file has no rows of expectations."""
     try:
         before = path.read_text("utf-8")
-        parsed = tomllib.loads(before)["expectation"]
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, LookupError) as error:
+        parsed = toml.loads(before)["expectation"]
+    except (OSError, UnicodeDecodeError, toml.TOMLDecodeError, LookupError) as error:
         raise BadInput(f"{path} is not a table of expectations: {one_line(str(error))}") from error
     head, *blocks = re.split(rf"^(?={re.escape(HEADER)})", before, flags=re.MULTILINE)
     if len(blocks) != len(parsed):
@@ -116,7 +108,7 @@ def _seen(row: Mapping[str, Any], found: Iterable[Mapping[str, Any]]) -> _Seen:
 
 def _is_about(row: Mapping[str, Any], verdict: Mapping[str, Any]) -> bool:
     name, _, case = labels.short_name(verdict["test"]).partition("[")
-    if name == REPRODUCTION_TEST:
+    if name == labels.REPRODUCTION_TEST:
         return bool(row.get("finding")) and case.startswith(f"{row['finding']}-")
     scenes = row.get("scene", "*").split("|")
     return (

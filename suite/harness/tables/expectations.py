@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from reference_trainers import BY_NAME
+from reports.core.labels import REPRODUCTION_TEST
 from reports.core.verdicts import KNOWN_DEVIATION, UNSUPPORTED
 from suite.harness.core import backends
 from suite.harness.core.errors import BadInput
@@ -31,9 +32,6 @@ from suite.harness.tables.toml_schema import (
 
 PATH = Path(__file__).resolve().parents[2] / "expectations.toml"
 ANY = "*"
-# The test whose scenarios are the reproductions, each under the name of its finding. The rows of a
-# finding apply to it, for their versions: seeing the deviation is then the expected result.
-REPRODUCTION_TEST = "test_reproduction_agrees_with_its_row"
 STATUSES = (KNOWN_DEVIATION, UNSUPPORTED)
 
 

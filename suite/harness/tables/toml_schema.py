@@ -7,19 +7,14 @@ specifier raises BadInput, in one line that names the row.
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from reports.core import toml
 from suite.harness.core.errors import BadInput
 from suite.harness.core.versions import keras_alternatives, version_in
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # pyright: ignore[reportMissingImports]
 
 Row = TypeVar("Row")
 # Annotation of a field -> type of its value in TOML.
@@ -30,10 +25,10 @@ KEY = "key"  # in a field's metadata: the key in TOML, if that is no Python name
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the file's content; raise BadInput if it cannot be read or is not TOML."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return toml.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: not TOML: {error}") from error
 
 
