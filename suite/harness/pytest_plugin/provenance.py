@@ -7,7 +7,7 @@ import platform
 import shlex
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -67,26 +67,25 @@ def git() -> dict[str, Any]:
     return {"commit": ask("rev-parse", "HEAD"), "dirty": bool(ask("status", "--porcelain"))}
 
 
-def suite_version() -> str:
-    """Return the version of the suite with its commit: `0.1.0+0123456789ab.dirty`."""
+def suite_version(source: Mapping[str, Any]) -> str:
+    """Return the version of the suite with the commit of `git`: `0.1.0+0123456789ab.dirty`."""
     try:
         version = metadata.version(SUITE)
     except metadata.PackageNotFoundError:
         version = "0"
-    source = git()
     commit = [source["commit"][:12]] if source["commit"] else []
     return "+".join([version, *commit]) + (".dirty" if source["dirty"] else "")
 
 
-def versions(interpreter: Any) -> dict[str, Any]:
-    """Return the versions of the software under test, of the suite, and of the tools.
+def versions(interpreter: Any, source: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the versions of the software under test, of the suite (`git`), and of the tools.
 
     The software under test is `tensorflow`, `keras` and `python`.
     """
     found = {name: metadata.version(name) for name in PACKAGES}
     return {
         **found,
-        "suite": suite_version(),
+        "suite": suite_version(source),
         "tensorflow": interpreter.tensorflow,
         "keras": dict(interpreter.flavors),
         "python": interpreter.python_version,

@@ -209,19 +209,19 @@ class Controller:
 
     def _run_info(self, exit_code: int, status: str) -> dict[str, Any]:
         session = self.session
-        engine, dataset = session.engine, session.dataset
+        engine, dataset, source = session.engine, session.dataset, provenance.git()
         return {
             "run_id": self.recorder.run_id,
             "command": provenance.command_line(self.config.invocation_params.args),
             "start": self.recorder.start,
             "end": timestamps.now(),
             "seed": session.settings.seed,
-            "versions": provenance.versions(session.interpreter),
+            "versions": provenance.versions(session.interpreter, source),
             "machine": {
                 **provenance.machine(self.recorder.load_1m, session.settings),
                 "disk_free_gib": free_gib(self.recorder),
             },
-            "git": provenance.git(),
+            "git": source,
             "network": engine.network.to_dict(),
             "session": engine.session,
             "spawn": engine.spawn,
