@@ -333,7 +333,7 @@ COMMANDS = (
     ),
     Command(
         "expectations",
-        "propose added, narrowed and removed rows of the expectations, as a patch",
+        "propose added and narrowed rows of the expectations, as a patch",
         propose_expectations,
         (
             (

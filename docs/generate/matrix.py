@@ -18,24 +18,17 @@ SITE = "matrix"
 
 def table() -> str:
     """Return the table of approaches by version, and a link to the site."""
-    files = columns()
-    if not files:
+    if not PUBLISHED.is_dir():
         return "*docs/evidence/matrix is not in this checkout.*\n"
-    shown = demoted(printed(["reports", "matrix", "--format", "md", *map(str, files)]))
-    command = "$ python -m reports matrix docs/evidence/matrix/*.parquet"
+    shown = demoted(printed(["reports", "matrix", "--format", "md", str(PUBLISHED)]))
+    command = "$ python -m reports matrix docs/evidence/matrix"
     link = raw_html(f'<p><a href="../{SITE}/index.html">Open the support matrix</a></p>')
     return "\n".join([link, shown, fenced(command, "console")])
 
 
-def columns() -> list[Path]:
-    """Return the published columns."""
-    return sorted(PUBLISHED.glob("*.parquet"))
-
-
 def write_site(directory: Path) -> None:
     """Write the site into the built documentation, whose front page it links to."""
-    files = columns()
-    if files:
-        matrix = cells.build(map(compact.load, files))
+    if PUBLISHED.is_dir():
+        matrix = cells.build([compact.load(PUBLISHED)])
         front_page = "../index.html"
         site.write(matrix, claims.load(None), directory / SITE, front_page)

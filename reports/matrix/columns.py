@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -26,6 +26,11 @@ FLAVORS: Mapping[str, str] = {
 DEFAULT_PYTHON = "3.11"  # of the columns that do not name theirs
 
 
+def flavor_name(flavor: str) -> str:
+    """Return the name of a Keras flavor for readers."""
+    return FLAVORS.get(flavor, flavor)
+
+
 @dataclass(frozen=True)
 class Column:
     """The versions of one column: `keras` is a label such as "keras3 3.15.1", or "none"."""
@@ -37,10 +42,6 @@ class Column:
     @property
     def flavor(self) -> str:
         return self.keras.split()[0]
-
-    @property
-    def flavor_name(self) -> str:
-        return FLAVORS.get(self.flavor, self.flavor)
 
     @cached_property
     def minor(self) -> str:
@@ -102,7 +103,7 @@ def by_column(published: Iterable[Published]) -> dict[Column, Published]:
     """
     runs = list(published)
     infos = {info["run_id"]: info for each in runs for info in each.infos}
-    rows = _all(runs, infos)
+    rows = _all(runs)
     found = {}
     for versions, own in grouped(rows, ("tensorflow", "minor")):
         for keras in _keras_labels(own, infos):
@@ -116,17 +117,17 @@ def by_column(published: Iterable[Published]) -> dict[Column, Published]:
 
 def newest(published: Iterable[Published]) -> pd.DataFrame:
     """Return the newest verdict of each test on each TensorFlow, Keras and Python."""
-    runs = list(published)
-    rows = _all(runs, {info["run_id"]: info for each in runs for info in each.infos})
+    rows = _all(list(published))
     return rows.drop_duplicates(["test", "tensorflow", "keras", "minor"], keep="last")
 
 
-def _all(runs: Iterable[Published], infos: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+def _all(runs: Sequence[Published]) -> pd.DataFrame:
     """Return all verdicts, the oldest first, with `start` of their run and `minor` of Python."""
     rows = pd.concat([each.verdicts for each in runs], ignore_index=True)
     if rows.empty:
         raise BadInput("there is no verdict in these runs")
-    rows["start"] = rows["run_id"].map({name: info["start"] for name, info in infos.items()})
+    starts = {info["run_id"]: info["start"] for each in runs for info in each.infos}
+    rows["start"] = rows["run_id"].map(starts)
     rows["keras"] = rows["keras"].replace("", NO_KERAS)
     rows["minor"] = rows["python"].str.split(".").str[:2].str.join(".")
     return rows.sort_values(by=["start", "run_id"], kind="stable")

@@ -11,7 +11,7 @@ from reports.core.text import plural
 from reports.matrix import cells, comparison
 from reports.matrix.cells import STATES, Check, Matrix
 from reports.matrix.claims import Claims
-from reports.matrix.columns import FLAVORS, Column
+from reports.matrix.columns import Column, flavor_name
 from reports.matrix.comparison import KINDS
 from reports.matrix.layout import (
     Grid,
@@ -77,7 +77,7 @@ def _approaches(matrix: Matrix, columns: Sequence[Column], caption: str, main: b
 
 def _index(matrix: Matrix) -> Page:
     filters = [(state.word, f"filter/{_state_slug(state)}.html") for state in STATES]
-    flavors = [(FLAVORS.get(f, f), f"filter/{text.slug(f)}.html") for f in matrix.flavors]
+    flavors = [(flavor_name(f), f"filter/{text.slug(f)}.html") for f in matrix.flavors]
     neighbors = [
         (f"from {old.short} to {new.short}", compare_path(old, new))
         for old, new in zip(matrix.columns, matrix.columns[1:], strict=False)
@@ -333,7 +333,7 @@ def _filters(matrix: Matrix) -> Iterator[Page]:
         )
     for flavor in matrix.flavors:
         columns = [column for column in matrix.columns if column.flavor == flavor]
-        name = FLAVORS.get(flavor, flavor)
+        name = flavor_name(flavor)
         grid = _approaches(matrix, columns, f"Approaches with {name}, by version", main=False)
         yield Page(
             f"filter/{text.slug(flavor)}.html",

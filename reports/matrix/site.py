@@ -12,7 +12,7 @@ from pathlib import Path
 from reports.matrix import badges, cells
 from reports.matrix.cells import ABSENT, STALE, STATES, WORKS, Matrix
 from reports.matrix.claims import Claims
-from reports.matrix.columns import FLAVORS
+from reports.matrix.columns import flavor_name
 from reports.matrix.layout import Page, approach_path, claim_path, version_path
 from reports.matrix.pages import TITLE, pages
 from reports.render import html
@@ -58,7 +58,7 @@ def render(page: Page, matrix: Matrix, claims: Claims, documentation: str = "") 
         "title": TITLE,
         "stale": STALE,
         "states": STATES,
-        "flavors": [(flavor, FLAVORS.get(flavor, flavor)) for flavor in matrix.flavors],
+        "flavors": [(flavor, flavor_name(flavor)) for flavor in matrix.flavors],
         "claims": claims,
         "documentation": documentation,
         "approach_path": approach_path,
