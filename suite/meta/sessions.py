@@ -315,12 +315,16 @@ def run_module(
 
 
 def environment(stage: Path, root: Path = ROOT) -> dict[str, str]:
-    """Return a session's environment: the project at `root`, the stage's packages, no PYTEST_*."""
+    """Return a session's environment: the project at `root`, the stage's packages, no PYTEST_*.
+
+    Its caches are the stage's own: MNIST in those of the user would be the data of every run.
+    """
     return {
         **{k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")},
         "PYTHONPATH": os.pathsep.join([str(root), str(stage / "site")]),
         "FAKE_EXPECTATIONS": str(stage / "expectations.toml"),
         "FAKE_TIMING_LOCK": lock_name(stage),
+        **dict.fromkeys(("XDG_CACHE_HOME", "KERAS_HOME"), str(stage / "caches")),
         "TFDC_OFFLINE": "1",
     }
 
