@@ -8,6 +8,7 @@ SEPARATOR = " · "
 # The test whose scenarios are the reproductions, each under the name of its finding. The rows of a
 # finding apply to it, for their versions: seeing the deviation is then the expected result.
 REPRODUCTION_TEST = "test_reproduction_agrees_with_its_row"
+SAVED_BY = "saved by "  # begins the variant of a test that loads a file of another version
 
 
 def approach(trainer: str, keras: str) -> str:

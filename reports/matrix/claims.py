@@ -30,6 +30,7 @@ class Claim:
     tensorflow: str = ""  # PEP 440 specifier of the versions for which it is made
     keras: str = ""  # flavors for which it is made; "" is any
     since: str = ""  # version since which it holds; "" if not recorded
+    option: str = ""  # the option of pytest that its tests need, which no usual run has
     trainers: tuple[str, ...] = ()
 
     @property
@@ -72,6 +73,6 @@ def load(path: Path | None) -> Claims:
 
 def _claim(row: Mapping[str, str]) -> Claim:
     SpecifierSet(row["tensorflow"])  # raises InvalidSpecifier
-    optional = {name: row[name] for name in ("keras", "since") if name in row}
+    optional = {name: row[name] for name in ("keras", "since", "option") if name in row}
     names = ("id", "text", "origin", "url", "tensorflow")
     return Claim(*(row[name] for name in names), **optional, trainers=tuple(row["trainers"]))

@@ -8,7 +8,7 @@ from typing import Any
 
 from reports.core import text
 from reports.core.text import plural
-from reports.matrix import cells, comparison
+from reports.matrix import cells, comparison, saved_files
 from reports.matrix.cells import STATES, Check, Matrix
 from reports.matrix.claims import Claims
 from reports.matrix.columns import Column, flavor_name
@@ -41,6 +41,7 @@ def pages(matrix: Matrix, claims: Claims) -> Iterator[Page]:
     yield from (_claim(matrix, claims, name) for name in matrix.claims)
     yield from (_version(matrix, column) for column in matrix.columns)
     yield from (_fault(matrix, name) for name in matrix.faults)
+    yield from saved_files.pages(matrix)
     yield from (_comparison(matrix, *pair) for pair in comparison.pairs(matrix.columns))
     yield from _filters(matrix)
 

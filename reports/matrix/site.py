@@ -9,7 +9,7 @@ import json
 import shutil
 from pathlib import Path
 
-from reports.matrix import badges, cells
+from reports.matrix import badges, cells, saved_files
 from reports.matrix.cells import ABSENT, STALE, STATES, WORKS, Matrix
 from reports.matrix.claims import Claims
 from reports.matrix.columns import flavor_name
@@ -19,7 +19,7 @@ from reports.render import html
 from reports.rundir.writer import write_file
 
 MARKER = ".support-matrix"  # file of a directory that this module wrote, which it may replace
-PARTS = ("approach", "claim", "version", "fault", "compare", "filter", "badges")
+PARTS = ("approach", "claim", "version", "fault", "saved", "compare", "filter", "badges")
 
 
 def write(matrix: Matrix, claims: Claims, directory: Path, documentation: str = "") -> list[Path]:
@@ -69,5 +69,6 @@ def render(page: Page, matrix: Matrix, claims: Claims, documentation: str = "") 
         "absent": ABSENT,
         "portable": cells.portable,
         "with_faults": bool(matrix.faults),
+        "with_saved_files": saved_files.exist(matrix),
     }
     return html.page("matrix.html.j2", content)

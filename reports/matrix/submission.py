@@ -100,8 +100,8 @@ def _coverage(run: RunFrames, claims: Claims) -> Iterator[str]:
 
 
 def _is_due(run: RunFrames, claim: Claim) -> bool:
-    """Return True if the claim is made for the TensorFlow and a Keras of the run."""
+    """Return True if a usual run shows the claim, with the run's TensorFlow and a Keras of it."""
     flavors = run.info["versions"].get("keras") or ()
     is_for_keras = not claim.keras or any(flavor in claim.keras for flavor in flavors)
     version = str(run.info["versions"].get("tensorflow"))
-    return is_for_keras and claim.is_made_for(version)
+    return not claim.option and is_for_keras and claim.is_made_for(version)

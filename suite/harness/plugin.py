@@ -40,7 +40,7 @@ from suite.harness.pytest_plugin.progress import Progress
 from suite.harness.pytest_plugin.run_directory_plugin import Controller
 from suite.harness.pytest_plugin.run_record import Recorder
 from suite.harness.session import setup
-from suite.harness.session.session import NOT_EXAMINED, SESSION, Session
+from suite.harness.session.session import NOT_EXAMINED, SESSION, Scenario, Session
 
 META = ROOT / "suite" / "meta"
 SELF_CHECK = META / "test_self_check.py"
@@ -180,18 +180,18 @@ def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    scenario = metafunc.definition.get_closest_marker("scenario")
-    if scenario and len(scenario.args) > 1:
-        scenes = [
+    session = metafunc.config.stash.get(SESSION, None)
+    scenes = scenes_of(metafunc.definition, session)
+    if len(scenes) > 1 or is_open(metafunc.definition):
+        parameters = [
             pytest.param(
                 s, id=s.__name__, marks=[getattr(pytest.mark, m) for m in getattr(s, "marks", ())]
             )
-            for s in scenario.args
+            for s in scenes
         ]
-        metafunc.parametrize("outcome", scenes, indirect=True)
+        metafunc.parametrize("outcome", parameters, indirect=True)
     if "case" not in metafunc.fixturenames:
         return
-    session = metafunc.config.stash.get(SESSION, None)
     if session and metafunc.definition.get_closest_marker("paired"):
         metafunc.parametrize("time", range(1, session.settings.times + 1))
     marker = metafunc.definition.get_closest_marker("cases")
@@ -215,6 +215,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     # empty parameter set as a skip.
     nothing = pytest.param(None, id="none")
     metafunc.parametrize("case", grouped or [nothing], indirect=True)
+
+
+def is_open(item: pytest.Item) -> bool:
+    """Return True if the number of a test's scenarios depends on the files that are there."""
+    marker = item.get_closest_marker("scenario")
+    return marker is not None and hasattr(marker.args[0], "each")
+
+
+def scenes_of(item: pytest.Item, session: Session | None) -> list[Scenario]:
+    """Return the scenarios of a test; without files, the one that represents those of the files."""
+    marker = item.get_closest_marker("scenario")
+    if marker is None:
+        return []
+    if is_open(item) and session is not None and session.settings.artifacts:
+        return marker.args[0].each(session) or list(marker.args)
+    return list(marker.args)
 
 
 def note_not_examined(metafunc: pytest.Metafunc, needs: Needs, session: Session) -> None:
@@ -252,7 +268,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if is_whole(config):
         names = {getattr(i, "originalname", i.name) for i in [*items, *left_out]}
         scenes = {scenario_name(i) for i in [*items, *left_out]}
-        stale = session.expectations.check_against(names, scenes=scenes)
+        open_tests = {getattr(i, "originalname", i.name) for i in left_out if is_open(i)}
+        stale = session.expectations.check_against(names, scenes=scenes, open_tests=open_tests)
         if stale:
             raise pytest.UsageError("; ".join(stale))
 

@@ -127,6 +127,10 @@ class Worker:
         path = next((p for p in (given, backup, checkpoint) if os.path.exists(p)), "")
         if not path or defect("resumes_from_scratch"):
             return 0
+        if defect("refuses_checkpoints"):
+            print(f"fake.py: error: {path} cannot be restored: it has other slots")
+            print("WARNING:tensorflow:Value in checkpoint could not be found: (root).slots")
+            sys.exit(2)
         with open(path, errors="replace") as file:
             try:
                 state = json.load(file)

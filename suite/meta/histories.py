@@ -12,8 +12,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from suite.harness.core.formats import formats_of
 from suite.harness.core.history import Event, Run
-from suite.harness.core.outcomes import Compared, Continued, Misconfigured
+from suite.harness.core.outcomes import Compared, Continued, Misconfigured, Saved
 from suite.meta.fakes import WORKERS, FakeCase, data_file
 
 TASKS = ("worker/0", "worker/1")
@@ -500,6 +501,12 @@ def strategies(launch: FakeCase) -> Run:
     return replace(run, trainer=replace(WORKERS, like="keras_multi_worker_mirrored"))
 
 
+def formats(launch: FakeCase) -> Saved:
+    """Return a run of an approach that exports, and the formats that it saved in."""
+    found = formats_of(launch.trainer)
+    return Saved(history(), tuple(found[:-1] if launch.defect == "exports_nothing" else found))
+
+
 # check -> the history that it reads, and the defect with which the check fails.
 MADE_UP: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "files_sharded": (files, "reads_a_peers_file"),
@@ -518,6 +525,7 @@ MADE_UP: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "assigned_is_read": (read_back, "reads_what_was"),
     "own_share_in_every_pass": (shares, "changes_shares"),
     "workers_shuffle_differently": (shuffled, "shuffles_alike"),
+    "saves_each_format": (formats, "exports_nothing"),
     "saves_first_and_last": (first_and_last, "saves_too_late"),
     "evaluates_the_latest": (evaluator, "reports_another_step"),
     "eager_execution_is_refused": (eager, "trains_eagerly"),

@@ -65,11 +65,11 @@ def calls(path: Path, function: str) -> Iterator[ast.Call]:
                 yield node
 
 
-def tests() -> set[str]:
-    """Return the names of all test functions that run trainers."""
+def tests(*paths: Path) -> set[str]:
+    """Return the names of the tests in these files, by default of all that run trainers."""
     return {
         node.name
-        for path in files(*TESTS)
+        for path in paths or files(*TESTS)
         for node in ast.walk(tree(path))
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
     }

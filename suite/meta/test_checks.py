@@ -137,6 +137,7 @@ def test_no_check_is_content_with_nothing(check: str) -> None:
         then=nothing,
         fewer=nothing,
         unexpected="worker/2",
+        formats=(),
         gone=True,
     )
     outcome.misconfigured = Misconfigured(nothing, {}, {})

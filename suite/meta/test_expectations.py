@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from suite.harness.core.errors import BadInput
+from suite.harness.core.paths import ROOT
 from suite.harness.faults import matrix
 from suite.harness.scenarios import termination
 from suite.harness.scenarios.reproductions import reproductions
@@ -22,6 +23,8 @@ reason = "It never did."
 message = "cannot .* this"
 url = "https://example.org/thread"
 """
+# Tests whose scenarios depend on the files that other versions saved.
+OF_FILES = ROOT / "suite" / "conformance" / "test_other_versions.py"
 HERE = ("single_process", "test_this", "none", "2.21.0", "tf_keras 2.21.0")
 
 
@@ -46,7 +49,16 @@ def row(**fields) -> Row:
 def test_the_table_is_in_order_and_names_what_exists():
     functions = [*reproductions(), termination.terminated, termination.terminated_early]
     scenes = [scene.__name__ for scene in functions] + [row.name for row in matrix.ROWS]
-    assert Expectations.load().check_against(sources.tests(), scenes=scenes) == []
+    found = Expectations.load().check_against(
+        sources.tests(), scenes=scenes, open_tests=sources.tests(OF_FILES)
+    )
+    assert found == []
+
+
+def test_scenarios_that_depend_on_files_need_not_exist_here():
+    table = Expectations((row(test="test_open|test_other", scene="2.15.*"), row(scene="nowhere")))
+    stale = table.check_against(["test_open", "test_other"], open_tests=["test_open"])
+    assert stale == ["expectations.toml, row 2: no scene 'nowhere'"]
 
 
 def test_keras_3_is_a_known_deviation_of_the_multi_worker_strategy_only():

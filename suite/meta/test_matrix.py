@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -254,6 +255,12 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         row(NEW, "harness_error", name="stops", reason="no space left"),
         row(NEW, "harness_error", name="stops", reason="no space left", trainer=MULTI),
     ]
+    # Each version loads what the other has saved.
+    loads: dict[str, Any] = {"claims": ["versions/checkpoint"], "name": "loads_new"}
+    old += [row(OLD, **loads, variant="saved by 2.21.0-keras3-3.15.1")]
+    old += [row(OLD, "failed", **loads, variant="saved by 2.21.0", trainer=SUPERVISOR, reason="x")]
+    loads |= {"name": "loads_old", "variant": "saved by 2.15.1-keras2-2.15.0"}
+    new += [row(NEW, "unsupported", **loads, **deviation)]
     runs = [write(directory / name, rows) for name, rows in (("old", old), ("new", new))]
     arguments = ["matrix", *map(str, runs), "-o", str(directory / "site"), "--docs", "../x.html"]
     assert command.main(arguments) == 0
@@ -379,6 +386,27 @@ def test_fault_page_names_target_and_injection_point(written: Path):
     page = Document(written / "fault/sigkill.html")
     assert "worker, mid-epoch" in page.text
     assert f"../approach/{SUPERVISOR}.html" in page.links
+
+
+def test_saved_files_have_a_row_for_each_version_that_saved(written: Path):
+    said = documents(written)[written / "saved-files.html"].said
+    assert re.search(r"TensorFlow 2.15.1, Keras 2.15.0 .*not run .*unsupported", said)
+    # The Supervisor's file is of no Keras.
+    assert re.search(r"TensorFlow 2.21.0, Keras 3.15.1 .*broken 1 of 2 .*not run", said)
+
+
+def test_page_of_a_version_that_saved_has_approaches_and_reasons(written: Path):
+    said = documents(written)[written / "saved" / "2.15.1-keras2-2.15.0.html"].said
+    assert f"{SINGLE} " in said
+    assert SUPERVISOR not in said
+    assert "fit fails" in said.replace("<b>fit</b>", "fit")
+
+
+def test_site_without_saved_files_has_no_page_of_them(tmp_path: Path):
+    run = write(tmp_path / "run", [row(NEW)])
+    assert command.main(["matrix", str(run), "-o", str(tmp_path / "site")]) == 0
+    assert not list((tmp_path / "site").glob("saved*/*"))
+    assert "Saved files" not in (tmp_path / "site" / "index.html").read_text()
 
 
 def test_filters_are_pages(written: Path):

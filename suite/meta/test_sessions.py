@@ -358,6 +358,7 @@ WRONG = [
     ({"slow_down": "-5"}, r"--slow-down -5: must be a number from 0 to 100"),
     ({"cpus": "0,9999"}, r"--cpus 0,9999: must be processors with commas between, of 0"),
     ({"cpus": "all"}, r"--cpus all: must be processors"),
+    ({"artifacts": __file__}, r"--artifacts /.*test_sessions.py: must be a directory$"),
     ({"threads": "0"}, r"--threads 0: must be a whole number from 1"),
     ({"malloc": "jemalloc"}, r"--malloc jemalloc: unknown; choose from default, keep"),
     ({"data": "missing.npz"}, r"--data missing.npz: no such file"),

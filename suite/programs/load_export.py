@@ -4,7 +4,8 @@ For mwms/saved-model-same, mirrored/saved-model and mirrored/latest-restores. Ea
 equal the trainer's measurement. `how` names the source: the export without a strategy, the export
 in a strategy's scope (--devices), or the weights of a checkpoint (--checkpoint). Training continues
 from the export without a strategy, as the document shows, by default for 2 epochs x 20 steps
-(`step` and `epoch` events).
+(`step` and `epoch` events). With --may-refuse, for versions/keras-file, a model that this Keras
+cannot load is reported as unsupported.
 """
 
 import os
@@ -26,11 +27,18 @@ def main():
     parser = workload.parser(NAME, __doc__, taken, epochs=2, steps_per_epoch=20)
     parser.add_argument("--export", required=True, metavar="PATH", help="path of the `exported`")
     parser.add_argument("--checkpoint", default="", metavar="PATH", help="weights to load as well")
+    parser.add_argument("--may-refuse", action="store_true", help="another version exported it")
     args = parser.parse_args()
     events = EventWriter()
     data = workload.load_data(args.data)
     devices = keras_support.logical_devices(args.devices)
-    model = tf.keras.models.load_model(args.export)
+    try:
+        model = tf.keras.models.load_model(args.export)
+    except Exception as error:  # of any kind: it is from what this Keras does not know
+        if not args.may_refuse:
+            raise
+        events.write("unsupported", reason=workload.reason(error))
+        sys.exit(workload.UNSUPPORTED)
     step = keras_support.iterations(model)
 
     def evaluate(loaded, how):

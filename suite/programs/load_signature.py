@@ -1,6 +1,7 @@
 """Load a SavedModel and evaluate it by its signature, with ordinary tensors.
 
-For dtensor/saved-model: this process has no mesh, and the variables must have no layout.
+For dtensor/saved-model: this process has no mesh, and the variables must have no layout. For
+versions/saved-model: no class of Keras is needed.
 """
 
 import os
@@ -26,15 +27,18 @@ def main():
     events = EventWriter()
     data = workload.load_data(args.data)
     loaded = tf.saved_model.load(args.export)
-    left = [v.name for v in loaded.weights if getattr(v, "layout", None) is not None]
+    weights = getattr(loaded, "weights", None) or loaded.variables
+    left = [v.name for v in weights if getattr(v, "layout", None) is not None]
     if left:
         raise RuntimeError("variables that still have a layout: %s" % left)
     serve = loaded.signatures["serving_default"]
+    ((name, spec),) = serve.structured_input_signature[1].items()
     losses, right = 0.0, 0
     for first in range(0, len(data.x_test), BATCH):
-        images = data.x_test[first : first + BATCH].reshape(-1, 784).astype(np.float32) / 255
+        images = data.x_test[first : first + BATCH].astype(np.float32) / 255
         labels = data.y_test[first : first + BATCH]
-        logits = serve(images=tf.constant(images))["logits"]
+        images = images.reshape([-1, *spec.shape[1:]])
+        (logits,) = serve(**{name: tf.constant(images)}).values()
         each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
         losses += float(tf.reduce_sum(each))
         right += int(np.sum(np.argmax(logits.numpy(), axis=1) == labels))

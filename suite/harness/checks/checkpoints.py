@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from suite.harness.checks.assertions import (
     some,
     weights,
 )
+from suite.harness.core.formats import formats_of
 from suite.harness.core.history import Event, Run
 from suite.harness.core.paths import remains
 
@@ -89,6 +91,12 @@ def checkpoint_kept_is_one(run: Run, then: Run) -> None:
 
 
 @check
+def saves_each_format(run: Run, formats: Sequence[str]) -> None:
+    """Require that the run has saved in each format that its approach has."""
+    equal("formats that were saved", list(formats), formats_of(run.trainer))
+
+
+@check
 def checkpoint_restores(run: Run, then: Run) -> None:
     """Require that the second run starts from the complete checkpoint of the first."""
     saved = some("checkpoint", run.of("checkpoint_saved", chief(run)))[-1]
@@ -100,7 +108,9 @@ def checkpoint_restores(run: Run, then: Run) -> None:
             equal(f"{key} that {task} restored", restored[key], final[key])
         if "step" in then.trainer.events:
             first = some(f"step of {task}", then.of("step", task))[0]["global_step"]
-            equal(f"first step of {task}", first, restored["global_step"] + 1)
+            # A step that aggregates gradients reads the number of updates before its own.
+            own = 0 if then.trainer.aggregates else 1
+            equal(f"first step of {task}", first, restored["global_step"] + own)
 
 
 @check
@@ -111,7 +121,7 @@ def training_continues(run: Run, then: Run) -> None:
     """
     for task in then.drivers:
         # Losses of a loop of a user's program are not visible.
-        if run.of("epoch", task) or not run.trainer.of_user:
+        if run.of("epoch", task) or ("epoch" in run.trainer.events and not run.trainer.of_user):
             before = some(f"epoch of {task}", run.of("epoch", task))
             after = some(f"later epoch of {task}", then.of("epoch", task))
             losses = [before[0]["metrics"]["loss"], after[0]["metrics"]["loss"]]

@@ -347,10 +347,11 @@ class Cluster:
             self.end(*services)
         return self.run()
 
-    def complete(self) -> Run:
+    def complete(self, *, may_refuse: bool = False) -> Run:
         """Call `finish`; raise unless every driver that was started exited with code 0.
 
-        Record the processes that tasks have started and that do not end with them.
+        Record the processes that tasks have started and that do not end with them. Exit code 2 is
+        an error of the harness, or, if a task `may_refuse` what it is to read, Unsupported.
         """
         self.finish()
         self._record_orphans()
@@ -361,7 +362,8 @@ class Cluster:
             if exited is None or exited["ended_by_harness"]:
                 continue
             if exited["code"] in CALLED_WRONGLY and not run.trainer.of_user:
-                raise HarnessError(f"{task}: {error_lines.last_error(run.end_of_log(task))}")
+                reason = error_lines.last_error(run.end_of_log(task))
+                raise Unsupported(reason) if may_refuse else HarnessError(f"{task}: {reason}")
         failed = [t for t in run.drivers if t in self.attempts and self._failed_exit(run, t)]
         if failed:
             raise self._failed("failed", failed)

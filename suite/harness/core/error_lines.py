@@ -12,12 +12,22 @@ ERROR_BYTES = 1_200
 ERROR_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt|error)\b.*")
 
 
+# What argparse's `error` prints; TensorFlow warns of unused values of a checkpoint after it.
+REFUSAL = re.compile(r"^[\w.-]+: error: .+")
+
+
 NATIVE_LOG = re.compile(r"^(?:[IWE]\d{4}|\d{4}-\d\d-\d\d)\s")
 
 
 def last_error(log: str) -> str:
-    """Return the line that says why a program ended: the last exception, else the last line."""
+    """Return the line that says why a program ended.
+
+    That is argparse's refusal, else the last exception, else the last line.
+    """
     lines = [line.strip() for line in log.splitlines() if line.strip()]
+    refusals = [line for line in lines if REFUSAL.match(line)]
+    if refusals:
+        return text.bounded(refusals[-1], ERROR_BYTES)
     errors = [i for i, line in enumerate(lines) if ERROR_LINE.match(line)]
     if errors:
         first = errors[-1]

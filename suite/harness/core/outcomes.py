@@ -34,6 +34,14 @@ class Continued:
 
 
 @dataclass(frozen=True)
+class Saved:
+    """A run, and the formats in which its model was saved."""
+
+    run: Run
+    formats: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Moved:
     """A run, and two runs that restored its checkpoint: one of another approach, one reference.
 

@@ -133,6 +133,14 @@ def absolute(_: str, given: str) -> str:
     return str(Path(given).resolve())
 
 
+def directory(flag: str, given: str) -> str:
+    """Return the absolute path of a directory that may have to be created."""
+    path = Path(given).resolve()
+    if path.exists() and not path.is_dir():
+        raise BadInput(f"{flag} {given}: must be a directory")
+    return str(path)
+
+
 def general(value: float) -> str:
     return f"{value:g}"
 
@@ -237,13 +245,17 @@ class Settings:
         False, "--full", "all of a benchmark run (default: where only benchmarks are named)",
         as_given, mark="full",
     )  # fmt: skip
+    artifacts: str | None = option(
+        None, "--artifacts", "save checkpoints and models here, load those of other versions",
+        directory, "DIR", reproduce=IF_SET, mark="artifacts",
+    )  # fmt: skip
     long: bool = option(
         False, "--long", "what takes minutes or more on its own", as_given, mark="long"
     )
 
     def takes_in(self, mark: str) -> bool:
         """Return True if tests with this mark of TAKEN_IN_BY belong to the run."""
-        return getattr(self, TAKEN_IN_BY[mark].name)
+        return bool(getattr(self, TAKEN_IN_BY[mark].name))
 
     def reproduce(self, *, paired: bool, marks: Collection[str]) -> Iterator[str]:
         """Yield the words that give a test these settings again.
@@ -253,7 +265,7 @@ class Settings:
         always_first = sorted(fields(self), key=lambda f: f.metadata["option"].reproduce != ALWAYS)
         for each in always_first:
             row, value = each.metadata["option"], getattr(self, each.name)
-            if row.mark in marks:
+            if row.mark in marks and not row.metavar:
                 yield row.flag
             wanted = {ALWAYS: True, IF_SET: True, PAIRED: paired and self.base}.get(row.reproduce)
             if wanted and (row.reproduce == ALWAYS or value != each.default):

@@ -86,10 +86,14 @@ def common(session: Session, case: Case, test: str) -> dict[str, Any]:
     }
 
 
-def faulted_task(item: pytest.Item, case: Case) -> dict[str, str]:
-    """Return the columns of fault and variant, for a row of the fault matrix."""
-    row = getattr(scenario_of(item), "row", None)
-    return {"fault": row.fault, "variant": row.variant(case.trainer)} if row else {}
+def variant_of(item: pytest.Item, case: Case) -> dict[str, str]:
+    """Return the columns of fault and variant, of a scenario that has them."""
+    scene = scenario_of(item)
+    row = getattr(scene, "row", None)  # of the fault matrix
+    if row:
+        return {"fault": row.fault, "variant": row.variant(case.trainer)}
+    variant = getattr(scene, "variant", "")
+    return {"variant": variant} if variant else {}
 
 
 def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestReport) -> None:
@@ -127,7 +131,7 @@ def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRepo
         shown = failure(item, call, judgement) or report.longreprtext
         parts = (shown, f"to reproduce: {again}", explained)
         report.longrepr = text.bounded("\n\n".join(filter(None, parts)))
-    columns = common(session, case, test) | faulted_task(item, case)
+    columns = common(session, case, test) | variant_of(item, case)
     replicas = columns["workers"] * case.trainer.devices
     carried = {
         "test": test,

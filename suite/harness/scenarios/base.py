@@ -215,11 +215,13 @@ def wait_started(cluster: Cluster, tasks: tuple[str, ...] | list[str], attempt: 
         cluster.wait_for("started", task, attempt=attempt)
 
 
-def complete(launch: Launch, trainer: Trainer | None = None, **how: Any) -> Run:
-    """Start all tasks and wait for the end."""
+def complete(
+    launch: Launch, trainer: Trainer | None = None, *, may_refuse: bool = False, **how: Any
+) -> Run:
+    """Start all tasks and wait for the end; see `Cluster.complete`."""
     with launch(trainer, **how) as cluster:
         cluster.start()
-        return cluster.complete()
+        return cluster.complete(may_refuse=may_refuse)
 
 
 def trained(launch: Launch, trainer: Trainer | None = None, **how: Any) -> Run:

@@ -42,6 +42,7 @@ class Claim:
     trainers: tuple[str, ...]  # names, also of future trainers
     keras: str = ""  # as in expectations.toml; "" is any
     since: str = ""  # TensorFlow version since which the promise holds; "" if not recorded
+    option: str = ""  # the option of pytest that its tests need, which no usual run has
 
     @property
     def family(self) -> str:
