@@ -7,7 +7,8 @@ Chrome on the machine. The support matrix that they open is a made-up one, as la
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -255,6 +256,54 @@ def test_the_matrix_answers_without_javascript(browser: Any, matrix: Path, scree
     shown.get_by_role("rowheader", name="exit").get_by_role("link").click()
     assert "worker, mid-epoch" in shown.locator("main").inner_text()
     context.close()
+
+
+# Question -> the clicks that lead to its answer, each from the page before, and words of it.
+ANSWERED: Mapping[str, tuple[Sequence[Callable[[Any], Any]], Sequence[str]]] = {
+    "MultiWorkerMirroredStrategy with Keras 3: does it work?": (
+        [lambda shown: cell_of(shown, "#main", "keras_multi_worker_mirrored", -1)],
+        ["known deviation", "fit fails before the model gets a batch"],
+    ),
+    "What replaces Estimator?": (
+        [lambda shown: shown.get_by_role("rowheader", name="estimator").get_by_role("link")],
+        ["Model.fit under MultiWorkerMirroredStrategy replaces it"],
+    ),
+    "Does a 2.15 checkpoint load on 2.21?": (
+        [
+            lambda shown: shown.get_by_role("link", name="Saved files"),
+            lambda shown: cell_of(shown, "#Checkpoints", "TensorFlow 2.15", -1),
+        ],
+        ["custom_loop_mirrored", "refuses a checkpoint whose optimizer does not fit"],
+    ),
+    "What happens when a parameter server dies?": (
+        [
+            lambda shown: shown.get_by_role("link", name="Faults"),
+            lambda shown: (
+                shown.get_by_role("rowheader", name="ps2/ps-loss-raises").get_by_role("link").first
+            ),
+        ],
+        ["raises UnavailableError or AbortedError on the coordinator at once"],
+    ),
+}
+
+
+def cell_of(shown: Any, table: str, row: str, column: int) -> Any:
+    """Return the link of a cell, by the words of its row and the place of its column."""
+    return shown.locator(f"{table} tr", has_text=row).first.locator("td a").nth(column)
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+@pytest.mark.parametrize("question", ANSWERED)
+def test_the_published_matrix_answers_in_a_minute(browser: Any, question: str, screen: str):
+    clicks, words = ANSWERED[question]
+    began_s = time.monotonic()
+    shown = open_page(browser, "index.html", screen, SITE / "matrix")
+    for click in clicks:
+        click(shown).click()
+    said = " ".join(shown.locator("body").inner_text().replace("\u200b", "").split())
+    assert all(each in said for each in words)
+    assert time.monotonic() - began_s < 60
+    check_page(shown, screen)
 
 
 def test_the_matrix_is_filtered_by_javascript(browser: Any, matrix: Path):

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from reference_trainers import TRAINERS, Trainer
+from reference_trainers import TRAINERS
 from reference_trainers.events import SCHEMA
 from reports import __main__ as reports_command
 from reports.core.verdicts import VERDICTS
@@ -20,30 +20,7 @@ from suite.harness.tables.expectations import ANY, KNOWN_DEVIATION, UNSUPPORTED,
 from .markdown import cell, code, fenced, table
 from .paths import DOCS
 
-# Heading of the table of what works -> TensorFlow and Keras, as in the rows of expectations.toml.
-EXAMINED: Mapping[str, tuple[str, str]] = {
-    "Keras 3": ("2.21.0", "keras3 3.15.1"),
-    "tf_keras (TensorFlow 2.16 or later)": ("2.21.0", "tf_keras 2.21.0"),
-    "Keras 2 (TensorFlow 2.15)": ("2.15.1", "keras2 2.15.0"),
-}
 MARKS = {"": "✓", KNOWN_DEVIATION: "≈", UNSUPPORTED: "○"}
-
-
-def trainer_status(trainer: Trainer, tensorflow: str, keras: str) -> str:
-    """Return the status of a whole approach: "" if it trains, or that of the row about it."""
-    label = keras if trainer.keras else "none"
-    rows = Expectations.load()
-    row = rows.match(trainer.name, ANY, trainer.backends[0], tensorflow, label)
-    return row.status if row else ""
-
-
-def support_rows() -> str:
-    """Return the rows of the README's table of what works."""
-    rows = []
-    for trainer in TRAINERS:
-        marks = [MARKS[trainer_status(trainer, *versions)] for versions in EXAMINED.values()]
-        rows.append([f"`{trainer.name}`", *marks])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def trainers() -> str:

@@ -126,6 +126,10 @@ class Check:
         return labels.property_of(self.test)
 
     @cached_property
+    def is_about_faults(self) -> bool:
+        return folder(self.test)[1] == "faults"
+
+    @cached_property
     def anchor(self) -> str:
         return f"t-{_digest(self.approach, self.test)}"
 
@@ -167,11 +171,16 @@ class Reason:
 
 @dataclass(frozen=True)
 class Matrix:
-    """All checks, sorted by approach and property; the columns go from the oldest to the newest."""
+    """All checks, sorted by approach and property; the columns go from the oldest to the newest.
+
+    `loads` are the checks that load a file of another version, which say nothing about the approach
+    on one version.
+    """
 
     columns: tuple[Column, ...]
     checks: tuple[Check, ...]
     published: Mapping[Column, Published]
+    loads: tuple[Check, ...] = ()
 
     @cached_property
     def approaches(self) -> tuple[str, ...]:
@@ -179,7 +188,8 @@ class Matrix:
 
     @cached_property
     def claims(self) -> tuple[str, ...]:
-        return tuple(sorted({claim for check in self.checks for claim in check.claims}))
+        every = (*self.checks, *self.loads)
+        return tuple(sorted({claim for check in every for claim in check.claims}))
 
     @cached_property
     def faults(self) -> tuple[str, ...]:
@@ -190,12 +200,17 @@ class Matrix:
         return tuple(dict.fromkeys(column.flavor for column in self.columns))
 
     def of(
-        self, *, approach: str | None = None, claim: str | None = None, fault: str | None = None
+        self,
+        *,
+        approach: str | None = None,
+        claim: str | None = None,
+        fault: str | None = None,
+        loads: bool = False,
     ) -> tuple[Check, ...]:
-        """Return the checks of an approach, a claim or a fault."""
+        """Return the checks of an approach, a claim or a fault, with `loads` if wanted."""
         return tuple(
             check
-            for check in self.checks
+            for check in (*self.checks, *(self.loads if loads else ()))
             if (approach in (None, check.approach))
             and (claim is None or claim in check.claims)
             and (fault in (None, check.fault))
@@ -215,8 +230,11 @@ def build(published: Iterable[Published]) -> Matrix:
         for entry in (e for info in own.infos for e in info.get("not_examined") or ()):
             key = entry["trainer"], _without_keras(entry["test"], column.keras)
             results.setdefault(key, {}).setdefault(column, Result(NOT_RUN, entry["reason"]))
-    checks = (_check(*key, newest.get(key, {}), own) for key, own in results.items())
-    return Matrix(tuple(columns), tuple(sorted(checks, key=_order)), columns)
+    every = (_check(*key, newest.get(key, {}), own) for key, own in results.items())
+    checks, loads = [], []
+    for check in sorted(every, key=_order):
+        (loads if check.variant.startswith(labels.SAVED_BY) else checks).append(check)
+    return Matrix(tuple(columns), tuple(checks), columns, tuple(loads))
 
 
 def _check(

@@ -35,7 +35,7 @@ def pages(matrix: Matrix, claims: Claims) -> Iterator[Page]:
     """Yield all pages, the index first."""
     yield _index(matrix)
     yield _claims(matrix, claims)
-    yield _faults(matrix)
+    yield _faults(matrix, claims)
     yield _comparisons(matrix)
     yield from (_approach(matrix, claims, name) for name in matrix.approaches)
     yield from (_claim(matrix, claims, name) for name in matrix.claims)
@@ -117,24 +117,33 @@ def _claims(matrix: Matrix, claims: Claims) -> Page:
         families.setdefault(claims.get(name).family, []).append(name)
     sections = []
     for family, names in families.items():
-        rows = [(name, claim_path(name), matrix.of(claim=name)) for name in names]
-        notes = {name: claims.get(name).text for name in names}
-        caption = f"Claims of {family} by version"
-        grid = _grid(caption, "claim", matrix.columns, rows, notes=notes)
+        grid = _promises(matrix, claims, names, f"Claims of {family} by version")
         sections.append(Section(family, text.slug(family), grid=grid))
     lead = "What the documents promise, one sentence for each claim, and where it holds."
     return Page("claims.html", "Claims", lead, tuple(sections))
 
 
-def _faults(matrix: Matrix) -> Page:
+def _promises(matrix: Matrix, claims: Claims, names: Sequence[str], caption: str) -> Grid:
+    rows = [(name, claim_path(name), matrix.of(claim=name, loads=True)) for name in names]
+    notes = {name: claims.get(name).text for name in names}
+    return _grid(caption, "claim", matrix.columns, rows, notes=notes)
+
+
+def _faults(matrix: Matrix, claims: Claims) -> Page:
     rows = [(name, fault_path(name), matrix.of(fault=name)) for name in matrix.faults]
-    lead = "What happens when a task, a link or a disk fails: one row for each injected fault."
-    if not rows:
-        lead = "No fault of the fault matrix was injected in these runs."
-    notes = {name: f"targets: {', '.join(_targets(own))}" for name, _, own in rows}
-    grid = _grid("Faults by version", "fault", matrix.columns, rows, notes=notes)
-    sections = (Section("Faults by version", "faults", grid=grid),) if rows else ()
-    return Page("faults.html", "Faults", lead, sections)
+    promised = sorted({c for check in matrix.checks if check.is_about_faults for c in check.claims})
+    sections = []
+    if promised:
+        grid = _promises(matrix, claims, promised, "Claims about faults by version")
+        sections.append(Section("What is promised", "promises", grid=grid))
+    if rows:
+        notes = {name: f"targets: {', '.join(_targets(own))}" for name, _, own in rows}
+        grid = _grid("Faults by version", "fault", matrix.columns, rows, notes=notes)
+        sections.append(Section("Faults by version", "faults", grid=grid))
+    lead = "What happens when a task, a link or a disk fails."
+    if not sections:
+        lead = "No test of faults was run."
+    return Page("faults.html", "Faults", lead, tuple(sections))
 
 
 def _targets(checks: Iterable[Check]) -> list[str]:
@@ -162,7 +171,7 @@ def _comparisons(matrix: Matrix) -> Page:
 
 
 def _approach(matrix: Matrix, claims: Claims, name: str) -> Page:
-    checks = matrix.of(approach=name)
+    checks, every = matrix.of(approach=name), matrix.of(approach=name, loads=True)
     properties = cells.by_property(checks)
     rows = [(each, f"#{_part(each)}", own) for each, own in properties.items()]
     named = sorted({claim for check in checks for claim in check.claims})
@@ -176,7 +185,7 @@ def _approach(matrix: Matrix, claims: Claims, name: str) -> Page:
             ORDER,
             grid=_grid(f"Properties of {name} by version", "property", columns, rows),
         ),
-        *_reasons(checks, columns),
+        *_reasons(every, columns),
         Section(
             "Claims by version",
             "claims",
@@ -185,7 +194,7 @@ def _approach(matrix: Matrix, claims: Claims, name: str) -> Page:
         Section("Every check", "checks", "The history of each check, from the oldest version on."),
         *(
             Section(each, _part(each), checks=tuple(own), columns=columns, level=3)
-            for each, own in properties.items()
+            for each, own in cells.by_property(every).items()
         ),
     ]
     return Page(approach_path(name), name, _summary(checks, columns), tuple(sections))
@@ -208,7 +217,7 @@ def _reasons(checks: Iterable[Check], columns: Sequence[Column]) -> Iterator[Sec
 
 
 def _claim(matrix: Matrix, claims: Claims, name: str) -> Page:
-    claim, checks = claims.get(name), matrix.of(claim=name)
+    claim, checks = claims.get(name), matrix.of(claim=name, loads=True)
     made_for = ", ".join(filter(None, (claim.tensorflow, claim.keras.replace("|", " or "))))
     facts = [("Source", f"{claim.origin}: {claim.url}" if claim.url else "not recorded")]
     facts += [("Promised for TensorFlow", made_for)] if made_for else []

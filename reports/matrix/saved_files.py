@@ -28,11 +28,6 @@ LEAD = (
 )
 
 
-def exist(matrix: Matrix) -> bool:
-    """Return True if any check loads a file of another version."""
-    return any(check.variant.startswith(SAVED_BY) for check in matrix.checks)
-
-
 def names_of(column: Column) -> tuple[str, ...]:
     """Return the names under which the approaches of a column save, with Keras and without."""
     return tuple(dict.fromkeys((column.slug, column.tensorflow)))
@@ -44,9 +39,8 @@ def by_writer(matrix: Matrix) -> dict[str, tuple[str, list[Check]]]:
     The files of approaches without Keras count for each Keras of their TensorFlow.
     """
     checks: dict[str, list[Check]] = {}
-    for check in matrix.checks:
-        if check.variant.startswith(SAVED_BY):
-            checks.setdefault(check.variant.removeprefix(SAVED_BY), []).append(check)
+    for check in matrix.loads:
+        checks.setdefault(check.variant.removeprefix(SAVED_BY), []).append(check)
     found = {}
     for column in matrix.columns:
         own = [check for name in names_of(column) for check in checks.get(name, ())]
@@ -61,7 +55,7 @@ def by_writer(matrix: Matrix) -> dict[str, tuple[str, list[Check]]]:
 
 def pages(matrix: Matrix) -> Iterator[Page]:
     """Yield the page of each format by version, and a page for each version that saved files."""
-    if not exist(matrix):
+    if not matrix.loads:
         return
     writers = by_writer(matrix)
     sections = []

@@ -9,7 +9,7 @@ import json
 import shutil
 from pathlib import Path
 
-from reports.matrix import badges, cells, saved_files
+from reports.matrix import badges, cells
 from reports.matrix.cells import ABSENT, STALE, STATES, WORKS, Matrix
 from reports.matrix.claims import Claims
 from reports.matrix.columns import flavor_name
@@ -68,7 +68,7 @@ def render(page: Page, matrix: Matrix, claims: Claims, documentation: str = "") 
         "works": WORKS,
         "absent": ABSENT,
         "portable": cells.portable,
-        "with_faults": bool(matrix.faults),
-        "with_saved_files": saved_files.exist(matrix),
+        "with_faults": any(check.is_about_faults for check in matrix.checks),
+        "with_saved_files": bool(matrix.loads),
     }
     return html.page("matrix.html.j2", content)

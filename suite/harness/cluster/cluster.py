@@ -295,7 +295,7 @@ class Cluster:
             awaited = [task] if task else self.drivers
             if not set(awaited) & set(alive):
                 # Check all tasks: a peer may have failed because this task had ended.
-                self._raise_unsupported(self.run(), self.attempts)
+                self.check_supported()
                 raise self._failed(f"ended before {wanted}", awaited)
             return None
 
@@ -356,7 +356,7 @@ class Cluster:
         self.finish()
         self._record_orphans()
         run = self.run()
-        self._raise_unsupported(run, self.attempts)
+        self.check_supported()
         for task in self.attempts:
             exited = run.exit_of(task)
             if exited is None or exited["ended_by_harness"]:
@@ -499,10 +499,10 @@ class Cluster:
             lines.append(f"{task} {how} ({ended}): {error}")
         return TrainerFailed("; ".join(lines))
 
-    @staticmethod
-    def _raise_unsupported(run: Run, tasks: Iterable[str]) -> None:
-        """Raise Unsupported if one of the tasks ended with that exit code and that event."""
-        for task in tasks:
+    def check_supported(self) -> None:
+        """Raise Unsupported if a task ended with the exit code for it and with that event."""
+        run = self.run()
+        for task in self.attempts:
             exited, reasons = run.exit_of(task), run.of("unsupported", task)
             if exited and exited["code"] == UNSUPPORTED and reasons:
                 raise Unsupported(reasons[-1]["reason"])

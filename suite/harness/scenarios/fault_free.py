@@ -306,6 +306,7 @@ def audited_apart(launch: Launch) -> Run:
         cluster.start()
 
         def all_twice(run: Run) -> bool:
+            cluster.check_supported()
             # A coordinator reports the input of its workers.
             reports = Counter(e.get("worker", e.task) for e in run.of("input"))
             return all(reports[worker] >= 2 * batches for worker in cluster.workers)

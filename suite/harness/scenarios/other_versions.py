@@ -130,6 +130,8 @@ def _work(launch: Launch, epochs: int, **flags: Any) -> dict[str, Any]:
 
 
 def _store(launch: Launch, run: Run, directory: Path, data: Path) -> None:
+    """Describe the run and put its directory in the place of these versions' artifact."""
+    given = {name: value for name, value in run.flags.items() if value is not None}
     record = {
         "directory": str(directory),
         "data": digest(data),
@@ -137,9 +139,8 @@ def _store(launch: Launch, run: Run, directory: Path, data: Path) -> None:
         "workers": run.workers,
         "backend": run.backend,
         "keras": run.keras,
-        "flags": {name: text if isinstance(text, int | float) else str(text)
-                  for name, text in run.flags.items() if text is not None},
-    }  # fmt: skip
+        "flags": {n: v if isinstance(v, int | float) else str(v) for n, v in given.items()},
+    }
     (directory / EVENTS).mkdir()
     for events in run.directory.glob("*.jsonl"):
         shutil.copy(events, directory / EVENTS)
@@ -148,12 +149,12 @@ def _store(launch: Launch, run: Run, directory: Path, data: Path) -> None:
     target = folder / writer(launch.session.interpreter, run.keras) / run.trainer.name
     target.parent.mkdir(parents=True, exist_ok=True)
     # Next to the target, so that the last rename replaces it at once.
-    new = Path(tempfile.mkdtemp(prefix=".", dir=target.parent)) / target.name
-    shutil.copytree(directory, new)
-    if target.exists():
-        os.rename(target, new.parent / "old")
-    os.rename(new, target)
-    shutil.rmtree(new.parent)
+    with tempfile.TemporaryDirectory(prefix=".", dir=target.parent) as temporary:
+        new = Path(temporary) / target.name
+        shutil.copytree(directory, new)
+        if target.exists():
+            os.rename(target, Path(temporary) / "old")
+        os.rename(new, target)
 
 
 def for_each_version(kind: str, load: Callable[[Launch, Run], Run]) -> Scenario:

@@ -115,9 +115,14 @@ class Changes(object):
             "MultiWorkerMirroredStrategy has %d replicas of %d workers with %d devices each: "
             "of CPUs it takes one a worker" % (replicas, workers, self.devices)
         )
-        observer.write("unsupported", reason=reason)
-        observer.events.flush()
-        os._exit(UNSUPPORTED)
+        leave_unsupported(observer, reason)
+
+
+def leave_unsupported(observer, reason):
+    """Report that this TensorFlow cannot do what was asked, and end with exit code 77."""
+    observer.write("unsupported", reason=reason)
+    observer.events.flush()
+    os._exit(UNSUPPORTED)
 
 
 def divide_processor(tf, devices):

@@ -6,6 +6,14 @@ import uuid
 from .functions import trains
 from .hooks import loaded
 
+NO_WORKER = "tf.distribute.coordinator has no experimental_get_current_worker_index"
+
+
+def knows_worker():
+    """Return True if a function of a coordinator can ask which worker executes it."""
+    tf = loaded("tensorflow")
+    return hasattr(tf.distribute.coordinator, "experimental_get_current_worker_index")
+
 
 class Executed(object):
     """Counts of training functions that workers have executed since the last report."""
