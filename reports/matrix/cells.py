@@ -13,6 +13,7 @@ from typing import Any
 from reports.core import labels, verdicts
 from reports.core.verdicts import BY_NAME
 from reports.matrix.columns import NO_KERAS, Column, by_column
+from reports.rundir import compact
 from reports.rundir.compact import Published
 from reports.sections.conformance import folder
 
@@ -147,7 +148,7 @@ class Check:
     def reproduce(self) -> str:
         """Return the command that runs the check alone, as recorded in its newest column."""
         recorded = [own.reproduce for own in self.results.values() if own.reproduce]
-        return portable(recorded[-1]) if recorded else ""
+        return compact.portable(recorded[-1]) if recorded else ""
 
 
 @dataclass(frozen=True)
@@ -264,11 +265,6 @@ def _without_keras(test: str, keras: str) -> str:
     """Return a test id without the Keras flavor at its end, so that columns have the same ids."""
     flavor = keras.split()[0] if keras else NO_KERAS
     return re.sub(rf"-{re.escape(flavor)}\]$", "]", test)
-
-
-def portable(command: str) -> str:
-    """Return a recorded command without the path of the data, which is another one elsewhere."""
-    return re.sub(r" --data (?:'[^']*'|\S+)", "", command)
 
 
 def reasons(checks: Iterable[Check], columns: Sequence[Column]) -> list[Reason]:

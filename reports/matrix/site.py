@@ -16,6 +16,7 @@ from reports.matrix.columns import flavor_name
 from reports.matrix.layout import Page, approach_path, claim_path, version_path
 from reports.matrix.pages import TITLE, pages
 from reports.render import html
+from reports.rundir import compact
 from reports.rundir.writer import write_file
 
 MARKER = ".support-matrix"  # file of a directory that this module wrote, which it may replace
@@ -67,7 +68,7 @@ def render(page: Page, matrix: Matrix, claims: Claims, documentation: str = "") 
         "reason_anchor": cells.reason_anchor,
         "works": WORKS,
         "absent": ABSENT,
-        "portable": cells.portable,
+        "portable": compact.portable,
         "with_faults": any(check.is_about_faults for check in matrix.checks),
         "with_saved_files": bool(matrix.loads),
     }

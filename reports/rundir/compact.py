@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from reports.rundir.frame import BadInput
 from reports.rundir.writer import write_file
 
 RUNS = "runs"  # key of the metadata
+ARTIFACTS = "reports/artifacts"  # the directory in which the documentation has files of versions
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,16 @@ class Published:
     verdicts: pd.DataFrame
 
 
+def portable(command: str) -> str:
+    """Return a recorded command without the paths of its machine."""
+    without = re.sub(r" --data (?:'[^']*'|\S+)", "", command)
+    return re.sub(r" --artifacts (?:'[^']*'|\S+)", f" --artifacts {ARTIFACTS}", without)
+
+
 def write(path: Path, published: Published) -> None:
     """Write the verdicts in a fixed order, so that the same runs give the same file."""
     rows = published.verdicts.sort_values(["test", "run_id"])
+    rows = rows.assign(reproduce=rows["reproduce"].map(portable))
     table = frame.table(frame.VERDICTS, frame.records(rows, frame.VERDICTS))
     infos = sorted(published.infos, key=lambda info: info["run_id"])
     buffer = io.BytesIO()

@@ -466,6 +466,14 @@ def test_published_columns_give_the_same_matrix(tmp_path: Path, capsys: Any):
     assert [path.read_bytes() for path in paths] == before
 
 
+def test_published_commands_have_no_path_of_their_machine(tmp_path: Path):
+    given = "pytest 'suite/x.py::y[a]' --data '/a b/mnist.npz' --seed 1 --artifacts /tmp/files"
+    run = write(tmp_path / "run", [row(NEW, reproduce=given)])
+    assert command.main(["matrix", str(run), "--publish", str(tmp_path / "published")]) == 0
+    (reproduce,) = compact.load(tmp_path / "published").verdicts["reproduce"]
+    assert reproduce == "pytest 'suite/x.py::y[a]' --seed 1 --artifacts reports/artifacts"
+
+
 def test_directory_of_runs_is_read_without_what_is_incomplete(tmp_path: Path, capsys: Any):
     runs = tmp_path / "runs"
     assert command.main(["matrix", str(tmp_path)]) == 2
