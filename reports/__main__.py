@@ -168,7 +168,7 @@ def support_matrix(published: list[compact.Published], options: argparse.Namespa
         print(f"{options.output / 'index.html'} and {len(files) - 1} more files")
     if options.publish or options.output:
         return 0
-    table = summary.table(matrix)
+    table = summary.training(matrix) if options.brief else summary.table(matrix)
     if options.format == "md":
         sys.stdout.write(markdown.one_table(table))
     else:
@@ -306,6 +306,10 @@ COMMANDS = (
         support_matrix,
         (
             FORMAT,
+            (
+                ("--brief",),
+                {"action": "store_true", "help": "print only which approach trains"},
+            ),
             (
                 ("-o", "--output"),
                 {"type": Path, "metavar": "DIR", "help": "write the site to this directory"},

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from reports.core import table as tables
 from reports.core.table import Row, Table
 from reports.matrix import cells
-from reports.matrix.cells import STATES, Cell, Matrix
+from reports.matrix.cells import STATES, Cell, Check, Matrix
+from reports.matrix.columns import Column
 from reports.rundir import compact
+
+# The test that shows that an approach trains to its end.
+TRAINS = "::test_run_finishes_requested_steps["
 
 
 def table(matrix: Matrix) -> Table:
@@ -24,6 +29,27 @@ def table(matrix: Matrix) -> Table:
         rows.append(Row("", (name, *shown)))
     note = "; ".join(f"{state.mark} {state.word}: {state.meaning}" for state in STATES)
     return Table("Support matrix", columns, tuple(rows), note)
+
+
+def training(matrix: Matrix) -> Table:
+    """Return whether each approach trains to its end, by version, with a sign for each Keras."""
+    versions: dict[str, list[Column]] = {}
+    for column in matrix.columns:
+        versions.setdefault(column.minor, []).append(column)
+    rows = []
+    for name in matrix.approaches:
+        checks = [check for check in matrix.of(approach=name) if TRAINS in check.test]
+        rows.append(Row("", (name, *(_signs(checks, own) for own in versions.values()))))
+    heads = (tables.Column("approach"), *map(tables.Column, versions))
+    signs = "; ".join(f"{state.mark} {state.word}" for state in STATES)
+    note = f"{signs}. Two signs: with tf_keras, and with Keras 3."
+    return Table("What trains", heads, tuple(rows), note)
+
+
+def _signs(checks: Sequence[Check], columns: Sequence[Column]) -> str:
+    """Return the sign of each column, or one if all are the same."""
+    marks = [cells.cell(checks, column).state.mark for column in columns]
+    return " ".join(marks if len(set(marks)) > 1 else marks[:1])
 
 
 def words(cell: Cell) -> str:

@@ -529,6 +529,18 @@ def test_table_in_the_terminal_names_each_column(tmp_path: Path, capsys: Any):
     assert f"{SINGLE} | ✓ works | ✓ works" in printed
 
 
+def test_brief_table_has_a_sign_for_each_keras_that_differs(tmp_path: Path, capsys: Any):
+    name = {"name": "run_finishes_requested_steps"}
+    deviation = {"reason": "fails", "url": THREAD}
+    rows = [row(NEW, "known_deviation", **name, **deviation), row(NEW, trainer=SUPERVISOR, **name)]
+    new = write(tmp_path / "new", [*rows, row({**NEW, "keras": "tf_keras 2.21.0"}, **name)])
+    old = write(tmp_path / "old", [row(OLD, **name), row(OLD, "failed", reason="another test")])
+    assert command.main(["matrix", "--brief", "--format", "md", str(new), str(old)]) == 0
+    shown = capsys.readouterr().out
+    assert f"| {SINGLE} | ✓ | ✓ ≈ |\n" in shown.replace("\\", "")
+    assert f"| {SUPERVISOR} | · | ✓ |\n" in shown.replace("\\", "")
+
+
 def test_largest_matrix_has_a_small_index(tmp_path: Path):
     matrix = cells.build(many_versions.copies())
     columns = len(many_versions.VERSIONS)
