@@ -90,16 +90,17 @@ def _writer(matrix: Matrix, slug: str, name: str, checks: list[Check]) -> Page:
 def _grid(
     matrix: Matrix, caption: str, corner: str, rows: list[tuple[str, str, list[Check]]]
 ) -> Grid:
-    """Return a grid whose cells leave out the files that the column itself saved."""
+    """Return a grid of the versions that load; a cell leaves out what its column itself saved."""
     lines = []
+    columns = [c for c in matrix.columns if any(c in check.results for check in matrix.loads)]
     for name, href, checks in rows:
         shown = []
-        for column in matrix.columns:
+        for column in columns:
             of_column = {SAVED_BY + own for own in names_of(column)}
             others = [check for check in checks if check.variant not in of_column]
             shown.append((cells.cell(others, column), href))
         lines.append(Line(name, href, tuple(shown)))
-    return Grid(caption, corner, matrix.columns, tuple(lines))
+    return Grid(caption, corner, tuple(columns), tuple(lines))
 
 
 def path(slug: str) -> str:

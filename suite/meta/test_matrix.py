@@ -402,6 +402,16 @@ def test_page_of_a_version_that_saved_has_approaches_and_reasons(written: Path):
     assert "fit fails" in said.replace("<b>fit</b>", "fit")
 
 
+def test_saved_files_have_only_the_columns_that_load(tmp_path: Path):
+    saved = {"variant": "saved by 2.15.1-keras2-2.15.0", "claims": ["versions/checkpoint"]}
+    loads = row(NEW, name="loads", **saved)
+    runs = [write(tmp_path / "a", [row(OLD)]), write(tmp_path / "b", [row(NEW), loads])]
+    assert command.main(["matrix", *map(str, runs), "-o", str(tmp_path / "site")]) == 0
+    said = Document(tmp_path / "site" / "saved-files.html").said
+    assert "2.21, Keras 3.15.1" in said
+    assert "2.15, Keras 2.15.0" not in said
+
+
 def test_site_without_saved_files_has_no_page_of_them(tmp_path: Path):
     run = write(tmp_path / "run", [row(NEW)])
     assert command.main(["matrix", str(run), "-o", str(tmp_path / "site")]) == 0

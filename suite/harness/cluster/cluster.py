@@ -31,7 +31,8 @@ from suite.harness.core.history import HARNESS_EVENTS, Event, Run, Tail, in_orde
 
 # Exit codes of a trainer. 2 is a bad call by the harness, 126 and 127 are the shell's.
 UNSUPPORTED = 77
-CALLED_WRONGLY = (2, 126, 127)
+BAD_INPUT = 2
+CALLED_WRONGLY = (BAD_INPUT, 126, 127)
 # Events after which a task exits without another step.
 LAST_WORDS = ("peer_lost", "preempted")
 
@@ -363,7 +364,9 @@ class Cluster:
                 continue
             if exited["code"] in CALLED_WRONGLY and not run.trainer.of_user:
                 reason = error_lines.last_error(run.end_of_log(task))
-                raise Unsupported(reason) if may_refuse else HarnessError(f"{task}: {reason}")
+                if may_refuse and exited["code"] == BAD_INPUT:
+                    raise Unsupported(reason)
+                raise HarnessError(f"{task}: {reason}")
         failed = [t for t in run.drivers if t in self.attempts and self._failed_exit(run, t)]
         if failed:
             raise self._failed("failed", failed)
