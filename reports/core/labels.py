@@ -9,6 +9,7 @@ SEPARATOR = " · "
 # finding apply to it, for their versions: seeing the deviation is then the expected result.
 REPRODUCTION_TEST = "test_reproduction_agrees_with_its_row"
 SAVED_BY = "saved by "  # begins the variant of a test that loads a file of another version
+OTHER_VERSIONS = "other versions"  # the property of these tests and of those that save the files
 
 
 def approach(trainer: str, keras: str) -> str:

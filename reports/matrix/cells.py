@@ -174,8 +174,8 @@ class Reason:
 class Matrix:
     """All checks, sorted by approach and property; the columns go from the oldest to the newest.
 
-    `loads` are the checks that load a file of another version, which say nothing about the approach
-    on one version.
+    `loads` are the checks that save files for other versions or load theirs, which say nothing
+    about the approach on one version.
     """
 
     columns: tuple[Column, ...]
@@ -234,7 +234,7 @@ def build(published: Iterable[Published]) -> Matrix:
     every = (_check(*key, newest.get(key, {}), own) for key, own in results.items())
     checks, loads = [], []
     for check in sorted(every, key=_order):
-        (loads if check.variant.startswith(labels.SAVED_BY) else checks).append(check)
+        (loads if check.property == labels.OTHER_VERSIONS else checks).append(check)
     return Matrix(tuple(columns), tuple(checks), columns, tuple(loads))
 
 

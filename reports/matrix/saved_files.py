@@ -40,7 +40,8 @@ def by_writer(matrix: Matrix) -> dict[str, tuple[str, list[Check]]]:
     """
     checks: dict[str, list[Check]] = {}
     for check in matrix.loads:
-        checks.setdefault(check.variant.removeprefix(SAVED_BY), []).append(check)
+        if check.variant:
+            checks.setdefault(check.variant.removeprefix(SAVED_BY), []).append(check)
     found = {}
     for column in matrix.columns:
         own = [check for name in names_of(column) for check in checks.get(name, ())]
@@ -55,9 +56,9 @@ def by_writer(matrix: Matrix) -> dict[str, tuple[str, list[Check]]]:
 
 def pages(matrix: Matrix) -> Iterator[Page]:
     """Yield the page of each format by version, and a page for each version that saved files."""
-    if not matrix.loads:
-        return
     writers = by_writer(matrix)
+    if not writers:
+        return
     sections = []
     for claim, title in FORMATS.items():
         rows = [
@@ -92,7 +93,8 @@ def _grid(
 ) -> Grid:
     """Return a grid of the versions that load; a cell leaves out what its column itself saved."""
     lines = []
-    columns = [c for c in matrix.columns if any(c in check.results for check in matrix.loads)]
+    loading = [check for check in matrix.loads if check.variant]
+    columns = [c for c in matrix.columns if any(c in check.results for check in loading)]
     for name, href, checks in rows:
         shown = []
         for column in columns:

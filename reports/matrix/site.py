@@ -70,6 +70,6 @@ def render(page: Page, matrix: Matrix, claims: Claims, documentation: str = "") 
         "absent": ABSENT,
         "portable": compact.portable,
         "with_faults": any(check.is_about_faults for check in matrix.checks),
-        "with_saved_files": bool(matrix.loads),
+        "with_saved_files": any(check.variant for check in matrix.loads),
     }
     return html.page("matrix.html.j2", content)

@@ -38,13 +38,15 @@ WORDS = {
 
 
 def row(versions: Mapping[str, str], verdict: str = "passed", **columns: Any) -> dict[str, Any]:
-    """Return one verdict about `loss_falls`, or about the test that `name` gives."""
+    """Return one verdict about `loss_falls`, or about the test that `name` gives.
+
+    A test that loads a file is in the file of those.
+    """
     trainer = columns.pop("trainer", SINGLE)
     name = columns.pop("name", "loss_falls")
+    file = "other_versions" if name.startswith(("loads_", "saves_")) else "convergence"
     keras = {"keras": "none"} if trainer == SUPERVISOR else {}
-    return made_up_run.verdict(
-        trainer, "convergence", name, verdict, **{**versions, **keras, **columns}
-    )
+    return made_up_run.verdict(trainer, file, name, verdict, **{**versions, **keras, **columns})
 
 
 def write(directory: Path, rows: Sequence[Mapping[str, Any]], **info: Any) -> Path:
@@ -404,16 +406,18 @@ def test_page_of_a_version_that_saved_has_approaches_and_reasons(written: Path):
 
 def test_saved_files_have_only_the_columns_that_load(tmp_path: Path):
     saved = {"variant": "saved by 2.15.1-keras2-2.15.0", "claims": ["versions/checkpoint"]}
-    loads = row(NEW, name="loads", **saved)
-    runs = [write(tmp_path / "a", [row(OLD)]), write(tmp_path / "b", [row(NEW), loads])]
+    loads = row(NEW, name="loads_old", **saved)
+    runs = [write(tmp_path / "a", [row(OLD), row(OLD, name="saves_formats")])]
+    runs += [write(tmp_path / "b", [row(NEW), loads])]
     assert command.main(["matrix", *map(str, runs), "-o", str(tmp_path / "site")]) == 0
     said = Document(tmp_path / "site" / "saved-files.html").said
     assert "2.21, Keras 3.15.1" in said
     assert "2.15, Keras 2.15.0" not in said
+    assert "1 check on 2 versions" in Document(tmp_path / "site" / "index.html").said
 
 
 def test_site_without_saved_files_has_no_page_of_them(tmp_path: Path):
-    run = write(tmp_path / "run", [row(NEW)])
+    run = write(tmp_path / "run", [row(NEW), row(NEW, name="saves_formats")])
     assert command.main(["matrix", str(run), "-o", str(tmp_path / "site")]) == 0
     assert not list((tmp_path / "site").glob("saved*/*"))
     assert "Saved files" not in (tmp_path / "site" / "index.html").read_text()
