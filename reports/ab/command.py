@@ -45,7 +45,7 @@ PYTEST_OPTIONS = {
     "--threads": "threads in each of TensorFlow's pools (default: TensorFlow's choice)",
     "--malloc": "keep (default): glibc keeps freed memory; default: it does not",
     "--data": "images as Keras' mnist.npz",
-    "--budget": "maximum seconds of timed steps for each side of a comparison (default: 60)",
+    "--budget": "maximum time of timed steps for each side: 90, 90s or 10m (default: 60s)",
     "--times": "repeat each comparison this many times, for trials",
     "--slow-down": "injected slowdown of the new side in percent, for trials",
     "--seed": "seed of data order and weights",

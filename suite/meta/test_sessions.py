@@ -354,7 +354,12 @@ WRONG = [
     ({"seed": "x"}, r"--seed x: must be a whole number"),
     ({"seed": "-1"}, r"--seed -1: must be a whole number from 0 to 2147483647$"),
     ({"new": "ring"}, r"--new ring: compared with what"),
-    ({"budget": "0"}, r"--budget 0: must be a number from 0.1 to 3600"),
+    (
+        {"budget": "0"},
+        r"--budget 0: must be a duration from 0.1s to 3600s, such as 90, 90s or 10m$",
+    ),
+    ({"budget": "2h"}, r"--budget 2h: must be a duration from 0.1s to 3600s"),
+    ({"budget": "10 minutes"}, r"--budget 10 minutes: must be a duration"),
     ({"slow_down": "-5"}, r"--slow-down -5: must be a number from 0 to 100"),
     ({"cpus": "0,9999"}, r"--cpus 0,9999: must be processors with commas between, of 0"),
     ({"cpus": "all"}, r"--cpus all: must be processors"),
@@ -371,6 +376,13 @@ def test_a_wrong_value_gives_one_line(given, message):
     with pytest.raises(BadInput, match=message) as caught:
         options.read(options_with(**given))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), (".5", 0.5), ("1h", 3600)]
+)
+def test_a_budget_is_a_duration(given, seconds):
+    assert options.read(options_with(budget=given)).budget_s == seconds
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ reproduce lines follow from these rows.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -115,6 +116,25 @@ def number(
     return read
 
 
+SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}  # unit of a duration -> its seconds
+
+
+def duration(least_s: float, most_s: float) -> Callable[[str, str], float]:
+    """Return a reader of a duration in seconds: `90`, `90s`, `1.5m` or `1h`."""
+
+    def read(flag: str, given: str) -> float:
+        found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)([smh]?)", given.strip())
+        seconds = float(found[1]) * SECONDS[found[2]] if found else None
+        if seconds is None or not least_s <= seconds <= most_s:
+            raise BadInput(
+                f"{flag} {given}: must be a duration from {least_s}s to {most_s}s, such as 90, 90s "
+                "or 10m"
+            )
+        return seconds
+
+    return read
+
+
 def processors(flag: str, given: str) -> tuple[int, ...]:
     """Return the processors of a list with commas; BadInput for one that pytest may not use."""
     ours = os.sched_getaffinity(0)
@@ -206,8 +226,8 @@ class Settings:
         None, "--new", "what is measured against it, of the same kind", as_given, "WHAT"
     )
     budget_s: float = option(
-        60.0, "--budget", "seconds of timed steps a side (default: 60)",
-        number(float, 0.1, 3600), "S", reproduce=PAIRED, text=general,
+        60.0, "--budget", "timed steps of a side: 90, 90s, 10m (default: 60s)",
+        duration(0.1, 3600), "TIME", reproduce=PAIRED, text=general,
     )  # fmt: skip
     times: int = option(
         1, "--times", "do each comparison so often, for trials",
