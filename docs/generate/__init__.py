@@ -42,6 +42,7 @@ PARTS: Mapping[str, Callable[..., str]] = {
     "evidence": evidence.campaign,
     "fault-overview": evidence.fault_overview,
     "matrix": matrix.table,
+    "version-changes": matrix.changes,
     "gate-durations": evidence.gate_durations,
     "recorded-command": recorded.command,
     "recorded-show": recorded.show,

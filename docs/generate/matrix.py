@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
-from reports.matrix import cells, claims, site
+from reports.core.labels import REPRODUCTION_TEST
+from reports.matrix import cells, claims, comparison, site
+from reports.matrix.cells import WORKS, Matrix
+from reports.matrix.columns import Column
 from reports.rundir import compact
 
 from .evidence import demoted
-from .markdown import fenced, raw_html
+from .markdown import cell, fenced, raw_html
+from .markdown import table as markdown_table
 from .paths import EVIDENCE
 from .printing import printed
 
 PUBLISHED = EVIDENCE / "matrix"
 SITE = "matrix"
+KERAS_3 = "keras3"
+CHANGES = (comparison.STOPPED, comparison.STARTED, comparison.OTHERWISE)
 
 
 def table() -> str:
@@ -29,6 +38,45 @@ def table() -> str:
 def training() -> str:
     """Return the README's table: which approach trains on which version."""
     return printed(["reports", "matrix", "--brief", "--format", "md", str(PUBLISHED)])
+
+
+def changes() -> str:
+    """Return what differs between neighboring versions, and between tf_keras and Keras 3."""
+    matrix = cells.build([compact.load(PUBLISHED)])
+    parts = []
+    for old, new in _neighbors(matrix):
+        counts: Counter[tuple[str, ...]] = Counter()
+        for change in comparison.changes(matrix.checks, old, new):
+            if change.kind in CHANGES:
+                counts[_row(change)] += len(change.checks)
+        rows = [[row[0], str(count), *row[1:]] for row, count in counts.items()]
+        parts.append(f"## From {old.name} to {new.name}\n")
+        head = ("approach", "checks", "before", "after", "reason")
+        parts.append(markdown_table(head, rows) if rows else "Nothing differs.\n")
+    return "\n".join(parts)
+
+
+def _neighbors(matrix: Matrix) -> Iterator[tuple[Column, Column]]:
+    """Yield the pairs of neighbors with Keras 2 or tf_keras, those with Keras 3, and one of both.
+
+    A column with fewer than half of the checks is left out.
+    """
+    ran = {column: sum(column in c.results for c in matrix.checks) for column in matrix.columns}
+    whole = [column for column in matrix.columns if 2 * ran[column] >= len(matrix.checks)]
+    older = [column for column in whole if column.flavor != KERAS_3]
+    newer = [column for column in whole if column.flavor == KERAS_3]
+    yield from itertools.pairwise(older)
+    yield older[-1], newer[-1]
+    yield from itertools.pairwise(newer)
+
+
+def _row(change: comparison.Change) -> tuple[str, ...]:
+    """Return approach, both results and the reason; a reproduction is of no approach."""
+    shown = change.before if change.after.state is WORKS else change.after
+    reason = f"{cell(shown.reason)} ([thread]({shown.url}))" if shown.url else cell(shown.reason)
+    is_finding = all(REPRODUCTION_TEST in check.test for check in change.checks)
+    approach = "(reproduction of a finding)" if is_finding else change.approach
+    return approach, change.before.state.word, change.after.state.word, reason
 
 
 def write_site(directory: Path) -> None:
