@@ -50,8 +50,8 @@ def changes() -> str:
             if change.kind in CHANGES:
                 counts[_row(change)] += len(change.checks)
         rows = [[row[0], str(count), *row[1:]] for row, count in counts.items()]
-        parts.append(f"## From {old.name} to {new.name}\n")
-        head = ("approach", "checks", "before", "after", "reason")
+        parts.append(f"## From {old.short} to {new.short}\n")
+        head = ("approach", "checks", "result", "reason")
         parts.append(markdown_table(head, rows) if rows else "Nothing differs.\n")
     return "\n".join(parts)
 
@@ -71,12 +71,12 @@ def _neighbors(matrix: Matrix) -> Iterator[tuple[Column, Column]]:
 
 
 def _row(change: comparison.Change) -> tuple[str, ...]:
-    """Return approach, both results and the reason; a reproduction is of no approach."""
+    """Return approach, results and reason; a reproduction is of no approach."""
     shown = change.before if change.after.state is WORKS else change.after
     reason = f"{cell(shown.reason)} ([thread]({shown.url}))" if shown.url else cell(shown.reason)
     is_finding = all(REPRODUCTION_TEST in check.test for check in change.checks)
     approach = "(reproduction of a finding)" if is_finding else change.approach
-    return approach, change.before.state.word, change.after.state.word, reason
+    return approach, f"{change.before.state.word} → {change.after.state.word}", reason
 
 
 def write_site(directory: Path) -> None:
