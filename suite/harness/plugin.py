@@ -266,9 +266,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     except BadInput as error:
         raise pytest.UsageError(str(error)) from error
     if is_whole(config):
-        names = {getattr(i, "originalname", i.name) for i in [*items, *left_out]}
-        scenes = {scenario_name(i) for i in [*items, *left_out]}
-        open_tests = {getattr(i, "originalname", i.name) for i in left_out if is_open(i)}
+        every = [*items, *left_out]
+        names = {getattr(i, "originalname", i.name) for i in every}
+        scenes = {scenario_name(i) for i in every}
+        open_tests = {getattr(i, "originalname", i.name) for i in every if is_open(i)}
         stale = session.expectations.check_against(names, scenes=scenes, open_tests=open_tests)
         if stale:
             raise pytest.UsageError("; ".join(stale))
