@@ -397,6 +397,18 @@ def test_saved_files_have_a_row_for_each_version_that_saved(written: Path):
     assert re.search(r"TensorFlow 2.21.0, Keras 3.15.1 .*broken 1 of 2 .*not run", said)
 
 
+def test_cell_of_saved_files_leaves_out_what_its_column_saved(tmp_path: Path):
+    loads: dict[str, Any] = {"claims": ["versions/checkpoint"], "name": "loads_new"}
+    tf_keras = {**NEW, "keras": "tf_keras 2.21.0"}
+    of_keras_3 = row(tf_keras, **loads, variant="saved by 2.21.0-keras3-3.15.1")
+    of_neither = row(OLD, **loads, variant="saved by 2.21.0", trainer=SUPERVISOR)
+    runs = [write(tmp_path / "a", [of_keras_3]), write(tmp_path / "b", [row(NEW)])]
+    runs += [write(tmp_path / "c", [row(OLD), of_neither])]
+    assert command.main(["matrix", *map(str, runs), "-o", str(tmp_path / "site")]) == 0
+    said = Document(tmp_path / "site" / "saved-files.html").said
+    assert re.search(r"2.21, tf_ ?keras 2.21.0 ✓\S* ?works (?!1 not run)", said), said
+
+
 def test_page_of_a_version_that_saved_has_approaches_and_reasons(written: Path):
     said = documents(written)[written / "saved" / "2.15.1-keras2-2.15.0.html"].said
     assert f"{SINGLE} " in said
