@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from reports.core.labels import REPRODUCTION_TEST
@@ -25,6 +26,12 @@ KERAS_3 = "keras3"
 CHANGES = (comparison.STOPPED, comparison.STARTED, comparison.OTHERWISE)
 
 
+@cache
+def published() -> Matrix:
+    """Return the support matrix of the published columns."""
+    return cells.build([compact.load(PUBLISHED)])
+
+
 def table() -> str:
     """Return the table of approaches by version, and a link to the site."""
     if not PUBLISHED.is_dir():
@@ -42,7 +49,7 @@ def training() -> str:
 
 def changes() -> str:
     """Return what differs between neighboring versions, and between tf_keras and Keras 3."""
-    matrix = cells.build([compact.load(PUBLISHED)])
+    matrix = published()
     parts = []
     for old, new in _neighbors(matrix):
         counts: Counter[tuple[str, ...]] = Counter()
@@ -82,6 +89,6 @@ def _row(change: comparison.Change) -> tuple[str, ...]:
 def write_site(directory: Path) -> None:
     """Write the site into the built documentation, whose front page it links to."""
     if PUBLISHED.is_dir():
-        matrix = cells.build([compact.load(PUBLISHED)])
+        matrix = published()
         front_page = "../index.html"
         site.write(matrix, claims.load(None), directory / SITE, front_page)

@@ -27,12 +27,9 @@ COLORS = {
 
 def badges(matrix: Matrix) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield path and content of each badge: `badges/APPROACH-VERSION.json`."""
-    by_version: dict[str, list[Column]] = {}
-    for column in matrix.columns:
-        by_version.setdefault(column.minor, []).append(column)
     for approach in matrix.approaches:
         checks = matrix.of(approach=approach)
-        for version, columns in by_version.items():
+        for version, columns in matrix.by_minor.items():
             given = {column: cells.cell(checks, column) for column in columns}
             worst = Cell(tuple(result for own in given.values() for result in own.results)).state
             content = {

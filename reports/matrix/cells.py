@@ -197,6 +197,14 @@ class Matrix:
         return tuple(sorted({check.fault for check in self.checks if check.fault}))
 
     @cached_property
+    def by_minor(self) -> dict[str, list[Column]]:
+        """Return the columns of each minor version of TensorFlow."""
+        found: dict[str, list[Column]] = {}
+        for column in self.columns:
+            found.setdefault(column.minor, []).append(column)
+        return found
+
+    @cached_property
     def flavors(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(column.flavor for column in self.columns))
 

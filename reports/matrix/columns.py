@@ -10,12 +10,12 @@ from typing import Any
 import pandas as pd
 from packaging.version import InvalidVersion, Version
 
-from reports.core import text
+from reports.core import labels
 from reports.core.grouping import grouped
+from reports.core.labels import NO_KERAS
 from reports.rundir.compact import Published
 from reports.rundir.frame import BadInput
 
-NO_KERAS = "none"
 # Keras flavor -> its name for readers, in the order of the columns.
 FLAVORS: Mapping[str, str] = {
     "keras2": "Keras 2",
@@ -75,9 +75,8 @@ class Column:
     @cached_property
     def slug(self) -> str:
         """Return the name of the column's files: `2.21.0-keras3-3.15.1`."""
-        python = "" if self.python == DEFAULT_PYTHON else f" python{self.python}"
-        keras = "" if self.keras == NO_KERAS else f" {self.keras}"
-        return text.slug(f"{self.tensorflow}{keras}{python}")
+        versions = labels.of_versions(self.tensorflow, self.keras)
+        return versions if self.python == DEFAULT_PYTHON else f"{versions}-python{self.python}"
 
     @cached_property
     def order(self) -> tuple[Any, ...]:

@@ -5,12 +5,17 @@ The template `matrix.html.j2` lays it out. Addresses within the site are relativ
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from reports.core import text
+from reports.matrix import cells
 from reports.matrix.cells import Cell, Check, Reason
 from reports.matrix.columns import Column
 from reports.matrix.comparison import Change
+
+NO_NOTES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -82,3 +87,29 @@ def fault_path(fault: str) -> str:
 
 def compare_path(old: Column, new: Column) -> str:
     return f"compare/{text.slug(f'{old.slug}-to-{new.slug}')}.html"
+
+
+def grid_of(
+    caption: str,
+    corner: str,
+    columns: Sequence[Column],
+    rows: Iterable[tuple[str, str, Sequence[Check]]],
+    *,
+    main: bool = False,
+    to_version: bool = False,
+    notes: Mapping[str, str] = NO_NOTES,
+    cell: Callable[[Iterable[Check], Column], Cell] = cells.cell,
+) -> Grid:
+    """Return a grid; its rows are name, address and checks, and its cells lead to the address.
+
+    `to_version`: cells lead to the approach's part of the version's page instead. `notes`: a
+    sentence below the names of rows. `cell` returns the cell of a row's checks in a column.
+    """
+    lines = []
+    for name, href, checks in rows:
+        given = []
+        for column in columns:
+            target = f"{version_path(column)}#{text.slug(name)}" if to_version else href
+            given.append((cell(checks, column), target))
+        lines.append(Line(name, href, tuple(given), notes.get(name, "")))
+    return Grid(caption, corner, tuple(columns), tuple(lines), main)

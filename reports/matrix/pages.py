@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from reports.core import text
@@ -15,19 +14,18 @@ from reports.matrix.columns import Column, flavor_name
 from reports.matrix.comparison import KINDS
 from reports.matrix.layout import (
     Grid,
-    Line,
     Page,
     Section,
     approach_path,
     claim_path,
     compare_path,
     fault_path,
+    grid_of,
     version_path,
 )
 from reports.render import run_facts
 
 TITLE = "Support matrix"
-NO_NOTES: Mapping[str, str] = MappingProxyType({})
 ORDER = "Columns go from the oldest to the newest version."
 
 
@@ -46,34 +44,9 @@ def pages(matrix: Matrix, claims: Claims) -> Iterator[Page]:
     yield from _filters(matrix)
 
 
-def _grid(
-    caption: str,
-    corner: str,
-    columns: Sequence[Column],
-    rows: Iterable[tuple[str, str, Sequence[Check]]],
-    *,
-    main: bool = False,
-    to_version: bool = False,
-    notes: Mapping[str, str] = NO_NOTES,
-) -> Grid:
-    """Return a grid; its rows are name, address and checks, and its cells lead to the address.
-
-    `to_version`: cells lead to the approach's part of the version's page instead. `notes`: a
-    sentence below the names of rows.
-    """
-    lines = []
-    for name, href, checks in rows:
-        given = []
-        for column in columns:
-            target = f"{version_path(column)}#{text.slug(name)}" if to_version else href
-            given.append((cells.cell(checks, column), target))
-        lines.append(Line(name, href, tuple(given), notes.get(name, "")))
-    return Grid(caption, corner, tuple(columns), tuple(lines), main)
-
-
 def _approaches(matrix: Matrix, columns: Sequence[Column], caption: str, main: bool) -> Grid:
     rows = _by_approach(matrix.checks)
-    return _grid(caption, "approach", columns, rows, main=main, to_version=True)
+    return grid_of(caption, "approach", columns, rows, main=main, to_version=True)
 
 
 def _index(matrix: Matrix) -> Page:
@@ -126,7 +99,7 @@ def _claims(matrix: Matrix, claims: Claims) -> Page:
 def _promises(matrix: Matrix, claims: Claims, names: Sequence[str], caption: str) -> Grid:
     rows = [(name, claim_path(name), matrix.of(claim=name, loads=True)) for name in names]
     notes = {name: claims.get(name).text for name in names}
-    return _grid(caption, "claim", matrix.columns, rows, notes=notes)
+    return grid_of(caption, "claim", matrix.columns, rows, notes=notes)
 
 
 def _faults(matrix: Matrix, claims: Claims) -> Page:
@@ -138,7 +111,7 @@ def _faults(matrix: Matrix, claims: Claims) -> Page:
         sections.append(Section("What is promised", "promises", grid=grid))
     if rows:
         notes = {name: f"targets: {', '.join(_targets(own))}" for name, _, own in rows}
-        grid = _grid("Faults by version", "fault", matrix.columns, rows, notes=notes)
+        grid = grid_of("Faults by version", "fault", matrix.columns, rows, notes=notes)
         sections.append(Section("Faults by version", "faults", grid=grid))
     lead = "What happens when a task, a link or a disk fails."
     if not sections:
@@ -183,13 +156,15 @@ def _approach(matrix: Matrix, claims: Claims, name: str) -> Page:
             "Properties by version",
             "properties",
             ORDER,
-            grid=_grid(f"Properties of {name} by version", "property", columns, rows),
+            grid=grid_of(f"Properties of {name} by version", "property", columns, rows),
         ),
         *_reasons(every, columns),
         Section(
             "Claims by version",
             "claims",
-            grid=_grid(f"Claims about {name} by version", "claim", columns, promised, notes=notes),
+            grid=grid_of(
+                f"Claims about {name} by version", "claim", columns, promised, notes=notes
+            ),
         ),
         Section("Every check", "checks", "The history of each check, from the oldest version on."),
         *(
@@ -232,7 +207,7 @@ def _history(
 ) -> tuple[Section, ...]:
     """Return the sections of a claim or a fault; `title` is the heading of its checks."""
     columns, caption = matrix.columns, f"{name} by approach and version"
-    grid = _grid(caption, "approach", columns, _by_approach(checks))
+    grid = grid_of(caption, "approach", columns, _by_approach(checks))
     return (
         Section("Approaches by version", "approaches", ORDER, grid=grid),
         *_reasons(checks, columns),
@@ -251,7 +226,7 @@ def _by_approach(checks: Iterable[Check]) -> list[tuple[str, str, list[Check]]]:
 def _version(matrix: Matrix, column: Column) -> Page:
     published = matrix.published[column]
     rows = [(name, f"#{text.slug(name)}", matrix.of(approach=name)) for name in matrix.approaches]
-    grid = _grid(f"Approaches with {column.name}", "approach", [column], rows)
+    grid = grid_of(f"Approaches with {column.name}", "approach", [column], rows)
     sections = [Section("Approaches", "approaches", grid=grid)]
     for name in matrix.approaches:
         checks = matrix.of(approach=name)
@@ -265,7 +240,7 @@ def _version(matrix: Matrix, column: Column) -> Page:
                 text.slug(name),
                 f"{cells.cell(checks, column).words()}.",
                 links=((f"{name} on every version", approach_path(name)),),
-                grid=_grid(f"Properties of {name}", "property", [column], rows),
+                grid=grid_of(f"Properties of {name}", "property", [column], rows),
                 reasons=tuple(cells.reasons(checks, [column])),
             )
         )
@@ -329,7 +304,7 @@ def _filters(matrix: Matrix) -> Iterator[Page]:
     for state in STATES:
         rows = _by_approach(c for c in matrix.checks if _has(c, state, matrix.columns))
         title = f"Result: {state.word}"
-        grid = _grid(f"{title}, by approach and version", "approach", matrix.columns, rows)
+        grid = grid_of(f"{title}, by approach and version", "approach", matrix.columns, rows)
         note = "Each row counts the checks that have this result with at least one version."
         sections = [Section("Approaches by version", "approaches", note, grid=grid)]
         every = cells.reasons(matrix.checks, matrix.columns)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from reports.core import text
-from reports.core.labels import SAVED_BY
+from reports.core import labels, text
+from reports.core.labels import NO_KERAS, SAVED_BY
 from reports.matrix import cells
-from reports.matrix.cells import Check, Matrix
+from reports.matrix.cells import Cell, Check, Matrix
 from reports.matrix.columns import Column
-from reports.matrix.layout import Grid, Line, Page, Section, approach_path
+from reports.matrix.layout import Grid, Page, Section, approach_path, grid_of
 
 INDEX = "saved-files.html"
 # Claim -> the format that its tests load.
@@ -30,7 +30,8 @@ LEAD = (
 
 def names_of(column: Column) -> tuple[str, ...]:
     """Return the names under which the approaches of a column save, with Keras and without."""
-    return tuple(dict.fromkeys((column.slug, column.tensorflow)))
+    both = (labels.of_versions(column.tensorflow, keras) for keras in (column.keras, NO_KERAS))
+    return tuple(dict.fromkeys(both))
 
 
 def by_writer(matrix: Matrix) -> dict[str, tuple[str, list[Check]]]:
@@ -42,16 +43,15 @@ def by_writer(matrix: Matrix) -> dict[str, tuple[str, list[Check]]]:
     for check in matrix.loads:
         if check.variant:
             checks.setdefault(check.variant.removeprefix(SAVED_BY), []).append(check)
-    found = {}
+    found, shown = {}, set()
     for column in matrix.columns:
         own = [check for name in names_of(column) for check in checks.get(name, ())]
-        if column.slug in checks:
-            found[column.slug] = (column.name, own)
-    without = {column.tensorflow for column in matrix.columns if column.slug in checks}
-    for name, own in checks.items():
-        if name not in found and name not in without:
-            found[name] = (f"TensorFlow {name}", own)
-    return found
+        saved_by, *_ = names_of(column)
+        if saved_by in checks:
+            found[saved_by] = (column.name, own)
+            shown.update(names_of(column))
+    rest = {name: (f"TensorFlow {name}", own) for name, own in checks.items() if name not in shown}
+    return {**found, **rest}
 
 
 def pages(matrix: Matrix) -> Iterator[Page]:
@@ -91,18 +91,16 @@ def _writer(matrix: Matrix, slug: str, name: str, checks: list[Check]) -> Page:
 def _grid(
     matrix: Matrix, caption: str, corner: str, rows: list[tuple[str, str, list[Check]]]
 ) -> Grid:
-    """Return a grid of the versions that load; a cell leaves out what its column itself saved."""
-    lines = []
+    """Return a grid of the versions that load."""
     loading = [check for check in matrix.loads if check.variant]
     columns = [c for c in matrix.columns if any(c in check.results for check in loading)]
-    for name, href, checks in rows:
-        shown = []
-        for column in columns:
-            of_column = {SAVED_BY + own for own in names_of(column)}
-            others = [check for check in checks if check.variant not in of_column]
-            shown.append((cells.cell(others, column), href))
-        lines.append(Line(name, href, tuple(shown)))
-    return Grid(caption, corner, tuple(columns), tuple(lines))
+    return grid_of(caption, corner, columns, rows, cell=_cell)
+
+
+def _cell(checks: Iterable[Check], column: Column) -> Cell:
+    """Return the cell of a column, without the files that the column itself saved."""
+    own = {SAVED_BY + name for name in names_of(column)}
+    return cells.cell([check for check in checks if check.variant not in own], column)
 
 
 def path(slug: str) -> str:

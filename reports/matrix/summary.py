@@ -33,14 +33,11 @@ def table(matrix: Matrix) -> Table:
 
 def training(matrix: Matrix) -> Table:
     """Return whether each approach trains to its end, by version, with a sign for each Keras."""
-    versions: dict[str, list[Column]] = {}
-    for column in matrix.columns:
-        versions.setdefault(column.minor, []).append(column)
     rows = []
     for name in matrix.approaches:
         checks = [check for check in matrix.of(approach=name) if TRAINS in check.test]
-        rows.append(Row("", (name, *(_signs(checks, own) for own in versions.values()))))
-    heads = (tables.Column("approach"), *map(tables.Column, versions))
+        rows.append(Row("", (name, *(_signs(checks, own) for own in matrix.by_minor.values()))))
+    heads = (tables.Column("approach"), *map(tables.Column, matrix.by_minor))
     signs = "; ".join(f"{state.mark} {state.word}" for state in STATES)
     note = f"{signs}. Two signs: with tf_keras, and with Keras 3."
     return Table("What trains", heads, tuple(rows), note)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from reference_trainers import Trainer
-from reports.core.labels import SAVED_BY
+from reports.core import labels
 from suite.harness.core import history
 from suite.harness.core.case import Case
 from suite.harness.core.errors import HarnessError
@@ -30,19 +30,19 @@ from suite.harness.core.outcomes import Continued, Saved
 from suite.harness.core.versions import NO_KERAS
 from suite.harness.environment.interpreter import Interpreter
 from suite.harness.scenarios.base import complete, work
-from suite.harness.scenarios.small_programs import NOT_TAKEN, alone
+from suite.harness.scenarios.small_programs import NOT_TAKEN, complete_alone, evaluate_signature
 from suite.harness.session.session import Launch, Scenario, Session
 
 RECORD = "saved.json"
 EVENTS = "events"
 STATE = "checkpoint"  # the file with which TensorFlow finds the last checkpoint of a directory
 STEPS = 10
+Loader = Callable[[Launch, Run, Path], Run]
 
 
 def writer(interpreter: Interpreter, keras: str) -> str:
     """Return the name of the versions of an artifact: `2.15.1-keras2-2.15.0`, or `2.15.1`."""
-    parts = (interpreter.tensorflow, "" if keras == NO_KERAS else interpreter.label(keras))
-    return "-".join(filter(None, parts)).replace(" ", "-")
+    return labels.of_versions(interpreter.tensorflow, interpreter.label(keras))
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def saved(launch: Launch) -> Saved:
             "saved-model": directory / PATHS[SAVED_MODEL],
         }
         exported = run.of("exported", run.drivers[0])[-1]["path"]
-        _run_alone(launch, "save_formats", {**NOT_TAKEN, **files, "export": exported})
+        complete_alone(launch, "save_formats", {**NOT_TAKEN, **files, "export": exported})
     elif own.exists():
         os.rename(own, directory / PATHS[SAVED_MODEL])
     _store(launch, run, directory, Path(flags["data"]))
@@ -119,10 +119,6 @@ def _one_worker(launch: Launch) -> dict[str, Any]:
     An asynchronous worker without a coordinator does not know when others make the last step.
     """
     return {"workers": 1} if launch.case.trainer.role == "host_flags" else {}
-
-
-def _run_alone(launch: Launch, name: str, flags: dict[str, Any]) -> Run:
-    return complete(launch, alone(launch, name), backend="none", jobs=(), flags=flags)
 
 
 def _work(launch: Launch, epochs: int, **flags: Any) -> dict[str, Any]:
@@ -157,10 +153,10 @@ def _store(launch: Launch, run: Run, directory: Path, data: Path) -> None:
         os.rename(new, target)
 
 
-def for_each_version(kind: str, load: Callable[[Launch, Run], Run]) -> Scenario:
+def for_each_version(kind: str, load: Loader) -> Scenario:
     """Return the scenario that represents one of each version that saved in this format.
 
-    Each copies the artifact and calls `load` with the run that saved it.
+    Each copies the artifact and calls `load` with the run that saved it and the data.
     """
 
     def scene(launch: Launch) -> Continued:
@@ -175,9 +171,7 @@ def for_each_version(kind: str, load: Callable[[Launch, Run], Run]) -> Scenario:
     return scene
 
 
-def _from(
-    directory: Path, interpreter: Interpreter, kind: str, load: Callable[[Launch, Run], Run]
-) -> Scenario:
+def _from(directory: Path, interpreter: Interpreter, kind: str, load: Loader) -> Scenario:
     """Return the scenario of what these versions saved."""
 
     def scene(launch: Launch) -> Continued:
@@ -185,7 +179,7 @@ def _from(
         trainer = launch.case.trainer
         artifact = Artifact(directory / trainer.name)
         run = artifact.copy(launch.directory / "saved", trainer, data)
-        return Continued(run, load(launch, run))
+        return Continued(run, load(launch, run, data))
 
     def means(case: Case) -> bool:
         other = directory.name != writer(interpreter, case.keras)
@@ -193,26 +187,24 @@ def _from(
 
     scene.__name__ = directory.name
     scene.means = means  # type: ignore[attr-defined]
-    scene.variant = f"{SAVED_BY}{directory.name}"  # type: ignore[attr-defined]
+    scene.variant = f"{labels.SAVED_BY}{directory.name}"  # type: ignore[attr-defined]
     return scene
 
 
-def _continue(launch: Launch, run: Run) -> Run:
+def _continue(launch: Launch, run: Run, data: Path) -> Run:  # noqa: ARG001 (as the other loaders)
     """Run the same program on the model directory, for one epoch more."""
     directory = run.directory / PATHS[CHECKPOINT]
     how = {"model_dir": directory, "may_refuse": True, **_one_worker(launch)}
     return complete(launch, flags=_work(launch, 2), **how)
 
 
-def _evaluate_signature(launch: Launch, run: Run) -> Run:
-    flags = {"data": _work(launch, 1)["data"], "seed": None}
-    flags["export"] = run.directory / PATHS[SAVED_MODEL]
-    return _run_alone(launch, "load_signature", flags)
+def _evaluate_signature(launch: Launch, run: Run, data: Path) -> Run:
+    return evaluate_signature(launch, run.directory / PATHS[SAVED_MODEL], data)
 
 
-def _load_keras_file(launch: Launch, run: Run) -> Run:
-    flags = {"data": _work(launch, 1)["data"], "export": run.directory / PATHS[KERAS_FILE]}
-    return _run_alone(launch, "load_export", {**flags, "may-refuse": True})
+def _load_keras_file(launch: Launch, run: Run, data: Path) -> Run:
+    flags = {"data": data, "export": run.directory / PATHS[KERAS_FILE], "may-refuse": True}
+    return complete_alone(launch, "load_export", flags)
 
 
 restored = for_each_version(CHECKPOINT, _continue)

@@ -44,6 +44,16 @@ def alone(launch: Launch, name: str, **changes: Any) -> Trainer:
     return program(launch, name, **alone, **changes)
 
 
+def complete_alone(launch: Launch, name: str, flags: dict[str, Any]) -> Run:
+    """Run a program of one process outside a cluster to its end."""
+    return complete(launch, alone(launch, name), backend="none", jobs=(), flags=flags)
+
+
+def evaluate_signature(launch: Launch, export: str | Path, data: str | Path) -> Run:
+    """Evaluate a SavedModel by its signature, in one process."""
+    return complete_alone(launch, "load_signature", {**NOT_TAKEN, "data": data, "export": export})
+
+
 def around(launch: Launch, name: str, own: Mapping[str, Any], **changes: Any) -> Trainer:
     """Return the case's user program, run by the program `name`, which takes the flags `own`.
 
@@ -283,8 +293,7 @@ def loaded_export(launch: Launch) -> Continued:
     }
     if not row.jobs:
         flags["checkpoint"] = exporting.of("checkpoint_saved", chief)[-1]["path"]
-    loading = alone(launch, "load_export")
-    return Continued(exporting, complete(launch, loading, backend="none", jobs=(), flags=flags))
+    return Continued(exporting, complete_alone(launch, "load_export", flags))
 
 
 def event_files(launch: Launch) -> Continued:
@@ -297,9 +306,8 @@ def event_files(launch: Launch) -> Continued:
     if "TensorBoard is not installed" in writing.log(writing.workers[0]):
         raise HarnessError(f"{launch.engine.python}: lacks tensorboard, which a callback needs")
     logs = Path(writing.flags["model-dir"]) / "logs"
-    reading = alone(launch, "read_event_files")
     flags = {**NOT_TAKEN, "logs": logs}
-    return Continued(writing, complete(launch, reading, backend="none", jobs=(), flags=flags))
+    return Continued(writing, complete_alone(launch, "read_event_files", flags))
 
 
 @dataclass(frozen=True)
@@ -396,11 +404,5 @@ def loaded_remeshed_signature(launch: Launch) -> Continued:
 
 
 def _loaded_signature(launch: Launch, exporting: Run) -> Continued:
-    chief = exporting.workers[0]
-    flags = {
-        "seed": None,
-        "data": exporting.flags["data"],
-        "export": exporting.of("exported", chief)[-1]["path"],
-    }
-    loading = alone(launch, "load_signature")
-    return Continued(exporting, complete(launch, loading, backend="none", jobs=(), flags=flags))
+    path = exporting.of("exported", exporting.workers[0])[-1]["path"]
+    return Continued(exporting, evaluate_signature(launch, path, exporting.flags["data"]))
