@@ -29,6 +29,7 @@ from reports.rundir import compact, frame
 from reports.rundir.frame import BadInput, RunFrames
 from reports.sections import fault_matrix
 from reports.sections.registry import Failures
+from reports.upgrade import command as upgrade
 
 BAD_INPUT = 2
 LATEST = "latest"
@@ -233,6 +234,17 @@ def compare_interleaved(runs: list[RunFrames], options: argparse.Namespace) -> i
     return outcome.exit_code(options.strict)
 
 
+def judge_upgrade(directories: list[Path], options: argparse.Namespace) -> int:
+    """Measure what an upgrade changes, or show a recorded one."""
+    page, code = upgrade.result(directories, options)
+    texts = {"json": page.json, "md": page.markdown, "annotations": page.annotations}
+    if options.format in texts:
+        sys.stdout.write(texts[options.format]())
+    else:
+        _print(page.text)
+    return code
+
+
 FORMAT = formats("text", "md")
 CLAIMS: Option = (
     ("--claims",),
@@ -299,6 +311,22 @@ COMMANDS = (
         ab.OPTIONS,
         runs=("RUN_DIR*",),
         codes={**GATE_CODES, 1: "a regression, or a comparison without a result"},
+    ),
+    Command(
+        "upgrade",
+        "what an upgrade breaks and what it makes slower: examine both sides, and compare",
+        judge_upgrade,
+        upgrade.OPTIONS,
+        load=Path,
+        runs=("DIR*",),
+        codes={
+            0: "nothing stopped passing or became slower",
+            1: "a regression, or a comparison without a result",
+            BAD_INPUT: "bad input, a side that cannot be examined, or nothing could be compared",
+            3: "with --strict: an answer is cannot tell, or something was not looked at",
+            130: "stopped by SIGINT, with a page of what was done",
+            143: "stopped by SIGTERM, with a page of what was done",
+        },
     ),
     Command(
         "matrix",

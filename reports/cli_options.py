@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from reports.core.text import seconds_of
 from reports.stats.ratio_tests import FLOOR
 from reports.stats.run_levels import DRIFT, RUNS_ENOUGH
 
@@ -32,6 +33,21 @@ def percent(most: float) -> Callable[[str], float]:
                 f"{written!r} is not a percentage from 0 to {most:g}, such as {most / 2:g}"
             )
         return value / 100
+
+    return read
+
+
+def duration(least_s: float, most_s: float) -> Callable[[str], float]:
+    """Return a parser of a duration in seconds: `90`, `90s`, `1.5m` or `1h`."""
+
+    def read(written: str) -> float:
+        seconds = seconds_of(written)
+        if seconds is None or not least_s <= seconds <= most_s:
+            raise argparse.ArgumentTypeError(
+                f"{written!r} is not a duration from {least_s:g}s to {most_s:g}s, such as "
+                "90s or 10m"
+            )
+        return seconds
 
     return read
 

@@ -12,6 +12,7 @@ from types import ModuleType
 
 from reports.rundir import frame
 from reports.stats import changepoints, intervals, ratio_tests, run_levels
+from reports.upgrade import command as upgrade
 from suite.campaigns import gate_trials, parquet_file
 from suite.harness.ab import interleaved
 from suite.harness.cluster import diagnostics
@@ -101,6 +102,7 @@ def stopped_detection() -> str:
 VALUES: Mapping[str, Callable[[], str]] = {
     # comparisons of two sides
     "budget": lambda: seconds(Settings().budget_s),
+    "upgrade-budget": lambda: seconds(upgrade.BUDGET_S),
     "turn": lambda: seconds(interleaved.TURN_S),
     "turns": lambda: str(interleaved.TURNS),
     "fewer-turns": lambda: str(interleaved.FEWER_TURNS),

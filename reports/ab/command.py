@@ -10,15 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from reports.ab import pairs
+from reports.ab import pairs, suite_run
 from reports.ab.pairs import Series
 from reports.cli_options import STRICT, Option, formats
 from reports.core import verdicts
@@ -36,6 +34,8 @@ RUNS = ROOT / "reports" / "runs"
 PYTEST_OPTIONS = {
     "--base": "an interpreter, backend, trainer, program, Keras flavor, documented, or same",
     "--new": "the new side, of the same kind as --base",
+    "--base-env": "variable of the base side only: NAME=VALUE (repeatable)",
+    "--new-env": "variable of the new side only: NAME=VALUE (repeatable)",
     "--trainer": "only this trainer, or your program (repeatable; default: all trainers)",
     "--backend": "only this backend (repeatable)",
     "--keras": "only this Keras flavor (repeatable)",
@@ -51,7 +51,7 @@ PYTEST_OPTIONS = {
     "--seed": "seed of data order and weights",
     "--deadline-scale": "multiply every deadline by this factor, for slow machines",
 }
-REPEATABLE = ("--trainer", "--backend", "--keras")
+REPEATABLE = ("--base-env", "--new-env", "--trainer", "--backend", "--keras")
 OPTIONS: tuple[Option, ...] = (
     *(
         (
@@ -72,7 +72,6 @@ OPTIONS: tuple[Option, ...] = (
     STRICT,
     formats("text", "md", "json"),
 )
-VALID_EXIT_CODES = (0, 1)  # exit codes of pytest: 1 is a red verdict; the measurements remain valid
 
 
 @dataclass(frozen=True)
@@ -131,17 +130,18 @@ class Outcome:
         was measured again has all keys once more in `again`. A comparison without a result has
         name, answer (its verdict) and reason.
         """
-        entries = [_entry(*pair) for pair in zip(self.series, self.answers, strict=True)]
-        for one, entry in zip(self.series, entries, strict=True):
+        entries = [entry(*pair) for pair in zip(self.series, self.answers, strict=True)]
+        for one, keys in zip(self.series, entries, strict=True):
             if one.test in self.again:
-                entry["again"] = _entry(*self.again[one.test])
+                keys["again"] = entry(*self.again[one.test])
         entries += [
             {"name": one.name, "answer": one.verdict, "reason": one.reason} for one in self.broken
         ]
         return json.dumps(entries, indent=1) + "\n"
 
 
-def _entry(one: Series, answer: Answer) -> dict[str, Any]:
+def entry(one: Series, answer: Answer) -> dict[str, Any]:
+    """Return a comparison for JSON, see `Outcome.to_json`."""
     effect = one.effect
     numbers = {
         **{name: getattr(effect, name) for name in ("ratio", "low", "high", "p")},
@@ -233,12 +233,20 @@ def confirmed(
 
 def pytest_arguments(options: argparse.Namespace) -> list[str]:
     """Return pytest's arguments for the given options."""
-    arguments = []
-    for name in PYTEST_OPTIONS:
-        values = getattr(options, name[2:].replace("-", "_"))
-        for value in values if isinstance(values, list) else [values]:
-            arguments += [] if value is None else [name, value]
-    return arguments
+    return [
+        word
+        for name in PYTEST_OPTIONS
+        for value in values_of(options, name)
+        for word in (name, value)
+    ]
+
+
+def values_of(options: argparse.Namespace, name: str) -> list[Any]:
+    """Return the values of an option: none if it was not given, several if it is repeatable."""
+    value = getattr(options, name[2:].replace("-", "_"))
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
 
 
 def measure(arguments: Sequence[str], directory: Path, tests: Iterable[str] = ()) -> RunFrames:
@@ -246,10 +254,4 @@ def measure(arguments: Sequence[str], directory: Path, tests: Iterable[str] = ()
 
     `tests`: node ids of the tests to measure; default: all that the arguments select.
     """
-    targets = [str(ROOT / test) for test in tests] or [str(TEST)]
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *targets, *arguments]
-    command += ["--run-dir", str(directory)]
-    process = subprocess.run(command, stdout=sys.stderr, check=False)
-    if process.returncode not in VALID_EXIT_CODES or not (directory / "run.json").exists():
-        raise BadInput(f"nothing was measured: pytest ended with exit code {process.returncode}")
-    return frame.load(directory)
+    return suite_run.run([str(ROOT / test) for test in tests] or [str(TEST)], arguments, directory)

@@ -7,7 +7,7 @@ k-th turn of the base in a pair of processes is next to the k-th turn of the new
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
 from typing import Any
@@ -93,6 +93,18 @@ def rows(measurements: pd.DataFrame) -> pd.DataFrame:
 def series(measurements: pd.DataFrame) -> list[Series]:
     """Return every comparison in the order of the tests; raise BadInput for turns without pairs."""
     return [_series(str(key["test"]), turns) for key, turns in grouped(rows(measurements), KEYS)]
+
+
+def merged(parts: Sequence[Series]) -> Series:
+    """Return several measurements of one comparison as one; each pair of processes counts once."""
+    return replace(
+        parts[-1],
+        log_ratios=[ratios for part in parts for ratios in part.log_ratios],
+        step_s={side: median(part.step_s[side] for part in parts) for side in SIDES},
+        timed_s=sum(part.timed_s for part in parts),
+        start_up_s=_median([part.start_up_s for part in parts]),
+        noisy=sum(part.noisy for part in parts),
+    )
 
 
 KEYS = ("run_id", "test")

@@ -191,6 +191,11 @@ def _description(side: Side) -> str:
     return f"TensorFlow {info['versions'].get('tensorflow')}, {run_facts.keras(info)}: run {runs}"
 
 
+def tests_table(title: str, items: Iterable[TestAnswer]) -> Table:
+    """Return a table of verdicts without headings."""
+    return Table(title, TESTS, tuple(Row("", _test_cells(item)) for item in items), TESTS_NOTE)
+
+
 def _tables(
     what: str,
     series: Iterable[tuple[str, SeriesAnswer]],
@@ -249,10 +254,10 @@ def _markdown(comparison: Comparison, exit_code: int) -> Iterator[str]:
         yield f"- {name}: {markdown.escape(_description(side))}"
     yield ""
     for table in changes(comparison):
-        yield markdown.one_table(_shortened(table))
+        yield markdown.one_table(shortened(table))
     for table in undecided(comparison):
         if table.rows:
-            rows = [markdown.one_table(_shortened(table), titled=False)]
+            rows = [markdown.one_table(shortened(table), titled=False)]
             yield from markdown.folded(table.title, rows)
         else:
             yield from (markdown.escape(table.title), "")
@@ -264,7 +269,8 @@ def _bullets(lines: Iterable[str]) -> Iterator[str]:
     yield from (f"- {line}" for line in lines)
 
 
-def _shortened(table: Table) -> Table:
+def shortened(table: Table) -> Table:
+    """Return the table with the rows that fit a comment, and a note about the others."""
     omitted = len(table.rows) - MOST
     if omitted <= 0:
         return table

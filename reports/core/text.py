@@ -29,6 +29,7 @@ MAX_CELL_BYTES = 16_000  # bytes of a table cell
 MAX_TEXT_BYTES = 128_000
 END_BYTES = 256_000  # bytes at the end of a log that are searched for last lines and errors
 UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}  # unit of a duration -> its seconds
 SLUG_LENGTH = 120
 
 
@@ -153,3 +154,9 @@ def figure(value: float | None, digits: int = 3) -> str:
 def plural(count: int, noun: str) -> str:
     """Return `1 worker`, `2 workers`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def seconds_of(duration: str) -> float | None:
+    """Return the seconds of `90`, `90s`, `1.5m` or `1h`; None for any other text."""
+    found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)([smh]?)", duration.strip())
+    return float(found[1]) * SECONDS[found[2]] if found else None

@@ -168,8 +168,9 @@ def _table(table: Table, titled: bool = True) -> Iterator[str]:
         first = len(heads) - len(table.columns)
         right = [i + first for i, column in enumerate(table.columns) if column.right]
         yield from _grid(heads, rows, right)
-    yield f"<sub>{escape(table.note)}</sub>"
-    yield ""
+    if table.note:
+        yield f"<sub>{escape(table.note)}</sub>"
+        yield ""
 
 
 def _grid(

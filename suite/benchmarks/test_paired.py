@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from suite.harness.ab import interleaved
-from suite.harness.ab.sides import Side, base_of, interpreter_of
+from suite.harness.ab.sides import Side, base_of, interpreter_of, with_variables
 from suite.harness.core.case import Case
 from suite.harness.session.session import Launch, Session
 
@@ -21,10 +21,11 @@ from suite.harness.session.session import Launch, Session
 def test_paired(case: Case, launch: Launch, session: Session, record, time: int) -> None:
     settings = session.settings
     assert settings.base is not None, f"comparison {time} of nothing"
-    injected = f"{100 * settings.slow_down:g} % slower" if settings.slow_down else ""
+    slower = f"{100 * settings.slow_down:g} % slower" if settings.slow_down else ""
+    injected = {"base": "", "new": slower}
     interpreter = session.interpreter
     base = base_of(settings.base, case, interpreter_of(settings.base, interpreter))
-    sides = (base, Side("new", case, interpreter))
+    sides = tuple(with_variables(side, settings) for side in (base, Side("new", case, interpreter)))
     with interleaved.launches(launch, sides) as launches:
         for number, pair in enumerate(
             interleaved.measure(launches, settings.budget_s, settings.slow_down)
@@ -37,7 +38,7 @@ def test_paired(case: Case, launch: Launch, session: Session, record, time: int)
                     "backend": side.case.backend,
                     "collective": pair.collective[side.name],
                     "workers": pair.workers[side.name],
-                    "fault": injected if side.name == "new" else "",
+                    "fault": ", ".join(filter(None, (side.assignments, injected[side.name]))),
                     **side.versions,
                 }
                 for time_s in pair.times_s[side.name]:

@@ -10,7 +10,10 @@ from suite.harness.scenarios import fault_free, small_programs
 
 @pytest.mark.claim("mwms/converges", "mirrored/converges", "single/converges", "dtensor/converges")
 @pytest.mark.cases(events=("epoch",), controls=("epochs",))
-def test_loss_falls_epoch_by_epoch(healthy):
+def test_loss_falls_epoch_by_epoch(healthy, record):
+    if healthy.trainer.synchronous and healthy.trainer.deterministic:
+        # Two versions, or two commits of a program, can be compared by it.
+        record("training_loss", convergence.metric_by_epoch(healthy, "loss")[-1], "1")
     convergence.loss_falls(healthy)
 
 

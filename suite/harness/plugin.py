@@ -135,7 +135,8 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         settings = options.read(config.option)
         settings = replace(settings, full=settings.full or only_benchmarks(config))
-        sides.check(settings.base, settings.deadline_scale)
+        own = (*settings.base_env, *settings.new_env)
+        sides.check(settings.base, settings.deadline_scale, own)
         settled = setup.settle(settings, runs=not only_lists(config))
         progress = Progress()
         session = setup.build(settled, progress)

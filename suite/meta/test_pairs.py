@@ -381,6 +381,27 @@ def test_where_sides_take_turns_freed_memory_is_kept_unless_asked(
     assert found == {asked or "keep"}
 
 
+def test_variables_of_a_side_reach_its_tasks_only(fake_engine, tmp_path: Path):
+    settings: Any = SimpleNamespace(
+        malloc=None, at_once=1, base_env=("X=1=2", "TF_USE_LEGACY_KERAS=0"), new_env=()
+    )
+    session = Session(settings, HERE, fake_engine, *[None] * 3)  # type: ignore[arg-type]
+    launch = Launch(session, ALONE, tmp_path, "paired")
+    both = [
+        sides.with_variables(sides.Side(name, ALONE, HERE), settings) for name in ("base", "new")
+    ]
+    assert [side.assignments for side in both] == ["X=1=2 TF_USE_LEGACY_KERAS=0", ""]
+    own = HERE.environment(ALONE.keras)
+    with interleaved.launches(launch, both) as launched:
+        found = [one.session.engine.flavors[ALONE.keras] for one in launched]
+    assert found == [{**own, "X": "1=2", "TF_USE_LEGACY_KERAS": "0"}, own]
+
+
+def test_a_variable_of_one_side_needs_a_base():
+    with pytest.raises(BadInput, match=r"X=1: a variable of one side.*give --base"):
+        sides.check(None, 1.0, ("X=1",))
+
+
 def test_documented_side_is_another_program_of_the_trainer():
     new = sides.Side("new", ALONE, HERE)
     base = sides.base_of("documented", ALONE, HERE)

@@ -28,8 +28,9 @@ HARNESS = {
     "task_side": set(),
 }
 REPORTS = {
-    "__main__": {"compare", "history", "matrix"},
+    "__main__": {"history", "matrix", "upgrade"},
     "cli_options": {"stats"},
+    "upgrade": {"compare"},
     "compare": {"render"},
     "history": {"render"},
     "matrix": {"render"},

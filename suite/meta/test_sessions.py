@@ -354,6 +354,8 @@ WRONG = [
     ({"seed": "x"}, r"--seed x: must be a whole number"),
     ({"seed": "-1"}, r"--seed -1: must be a whole number from 0 to 2147483647$"),
     ({"new": "ring"}, r"--new ring: compared with what"),
+    ({"base_env": ["X"]}, r"--base-env X: must be NAME=VALUE$"),
+    ({"new_env": ["X=1", "=1"]}, r"--new-env =1: must be NAME=VALUE$"),
     (
         {"budget": "0"},
         r"--budget 0: must be a duration from 0.1s to 3600s, such as 90, 90s or 10m$",

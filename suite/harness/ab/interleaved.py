@@ -82,7 +82,7 @@ def launches(launch: SessionLaunch, sides: Sequence[Side]) -> Iterator[list[Sess
         launch.engine.apart(
             f"{side.name}-",
             python=side.interpreter.python,
-            flavors={side.case.keras: side.interpreter.environment(side.case.keras)},
+            flavors={side.case.keras: side.environment},
             spawn="exec",
             malloc=launch.session.settings.malloc or "keep",
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from suite.harness.tables import programs
 
 if TYPE_CHECKING:
     from suite.harness.core.case import Case
+    from suite.harness.core.settings import Settings
 
 SAME = "same"
 DOCUMENTED = "documented"
@@ -88,9 +89,14 @@ def chosen(base: str | None, new: str | None, options: Any) -> dict[str, Any]:
     return {kind.option: new if kind.option == "python" else [new]}
 
 
-def check(base: str | None, scale: float) -> None:
-    """Raise BadInput for a base that cannot be measured, before any measurement."""
+def check(base: str | None, scale: float, variables: Iterable[str] = ()) -> None:
+    """Raise BadInput for a base that cannot be measured, before any measurement.
+
+    `variables`: those that only one side has.
+    """
     if base is None:
+        for text in variables:
+            raise BadInput(f"{text}: a variable of one side; compared with what? give --base")
         return
     kind = kind_of("--base", base)
     if kind.name == "python":
@@ -101,11 +107,22 @@ def check(base: str | None, scale: float) -> None:
 
 @dataclass(frozen=True)
 class Side:
-    """One side: trainer, configuration and interpreter."""
+    """One side: trainer, configuration, interpreter, and variables that the other side lacks."""
 
     name: str  # base or new
     case: Case
     interpreter: Interpreter
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the variables of the side's tasks; those that it was given have precedence."""
+        return {**self.interpreter.environment(self.case.keras), **self.variables}
+
+    @property
+    def assignments(self) -> str:
+        """Return the variables as `NAME=VALUE`, with blanks between."""
+        return " ".join(f"{name}={value}" for name, value in self.variables.items())
 
     @property
     def trainer(self) -> str:
@@ -119,6 +136,12 @@ class Side:
         found = self.interpreter
         keras = found.label(self.case.keras)
         return {"tensorflow": found.tensorflow, "keras": keras, "python": found.python_version}
+
+
+def with_variables(side: Side, settings: Settings) -> Side:
+    """Return the side with the variables that --base-env or --new-env give it."""
+    given = {"base": settings.base_env, "new": settings.new_env}[side.name]
+    return replace(side, variables=dict(text.split("=", 1) for text in given))
 
 
 def interpreter_of(base: str, interpreter: Interpreter) -> Interpreter:

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from reference_trainers import BY_NAME
+from reports.core.text import seconds_of
 from suite.harness.core import backends
 from suite.harness.core.errors import BadInput
 from suite.harness.core.versions import FLAVORS
@@ -116,15 +117,19 @@ def number(
     return read
 
 
-SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}  # unit of a duration -> its seconds
+def variables(flag: str, given: list[str]) -> tuple[str, ...]:
+    """Return assignments of variables of the environment, `NAME=VALUE`."""
+    for text in given:
+        if not re.match(r"[A-Za-z_]\w*=", text):
+            raise BadInput(f"{flag} {text}: must be NAME=VALUE")
+    return tuple(given)
 
 
 def duration(least_s: float, most_s: float) -> Callable[[str, str], float]:
     """Return a reader of a duration in seconds: `90`, `90s`, `1.5m` or `1h`."""
 
     def read(flag: str, given: str) -> float:
-        found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)([smh]?)", given.strip())
-        seconds = float(found[1]) * SECONDS[found[2]] if found else None
+        seconds = seconds_of(given)
         if seconds is None or not least_s <= seconds <= most_s:
             raise BadInput(
                 f"{flag} {given}: must be a duration from {least_s}s to {most_s}s, such as 90, 90s "
@@ -225,6 +230,14 @@ class Settings:
     new: str | None = option(
         None, "--new", "what is measured against it, of the same kind", as_given, "WHAT"
     )
+    base_env: tuple[str, ...] = option(
+        (), "--base-env", "variable of the base side only: NAME=VALUE", variables, "NAME=VALUE",
+        repeatable=True, reproduce=PAIRED,
+    )  # fmt: skip
+    new_env: tuple[str, ...] = option(
+        (), "--new-env", "variable of the new side only: NAME=VALUE", variables, "NAME=VALUE",
+        repeatable=True, reproduce=PAIRED,
+    )  # fmt: skip
     budget_s: float = option(
         60.0, "--budget", "timed steps of a side: 90, 90s, 10m (default: 60s)",
         duration(0.1, 3600), "TIME", reproduce=PAIRED, text=general,

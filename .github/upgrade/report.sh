@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Put the report of DIRECTORY on the job's page, and its regressions into annotations.
+set -euo pipefail
+
+if [ -f "${DIRECTORY:-}/upgrade.md" ]; then
+    cat "$DIRECTORY/upgrade.md" >>"$GITHUB_STEP_SUMMARY"
+    cd "$GITHUB_ACTION_PATH"
+    python -m reports upgrade "$DIRECTORY" --format annotations || true
+else
+    echo "Nothing was measured; the log of the step before has the reason." >>"$GITHUB_STEP_SUMMARY"
+fi

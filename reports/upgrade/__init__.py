@@ -1,0 +1,1 @@
+"""`python -m reports upgrade`: what an upgrade breaks, and what it makes slower."""
