@@ -111,6 +111,7 @@ def _when(row: Row) -> str:
     parts = [
         f"TensorFlow {row.tensorflow}" if row.tensorflow else "",
         row.keras,
+        f"protobuf {row.protobuf}" if row.protobuf else "",
         f"backend {row.backend}" if row.backend else "",
         row.scene,
         "may pass" if row.may_pass else "",

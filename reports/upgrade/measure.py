@@ -113,9 +113,9 @@ def measure(pair: Pair, options: argparse.Namespace, directory: Path) -> None:
     record = Record({s.name: s.text for s in pair.sides()}, options.budget, seed)
     directory.mkdir(parents=True, exist_ok=True)
     record.write(directory)
-    common = ["--seed", str(seed), *_given(options, COMMON)]
-    own = _given(options, ("--backend", "--keras"))
-    trainers = [] if pair.programs else _given(options, ("--trainer",))
+    common = ["--seed", str(seed), *given(options, COMMON)]
+    own = given(options, ("--backend", "--keras"))
+    trainers = [] if pair.programs else given(options, ("--trainer",))
     try:
         for place, side in enumerate(pair.sides()):
             started_s = time.monotonic()
@@ -176,7 +176,7 @@ def expected_s(record: Record, test: str) -> float:
     return sum(record.spent_s.values()) / looks if looks else 0.0
 
 
-def _given(options: argparse.Namespace, names: Iterable[str]) -> list[str]:
+def given(options: argparse.Namespace, names: Iterable[str]) -> list[str]:
     """Return pytest's arguments for those of the options that were given."""
     return [
         word

@@ -33,7 +33,10 @@ def matching(rows: Iterable[Row], interpreter: Interpreter, machine: Machine) ->
         for row in rows
         if row.gpu in (None, machine.gpu)
         and row.namespaces in (None, machine.namespaces)
-        and any(row.covers(interpreter.tensorflow, label) for label in labels(row, interpreter))
+        and any(
+            row.covers(interpreter.tensorflow, label, interpreter.protobuf)
+            for label in labels(row, interpreter)
+        )
         and (row.netem is None or row.netem == machine.netem())
     ]
 

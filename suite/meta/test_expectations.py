@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from reports.core.labels import REPRODUCTION_TEST
 from suite.harness.core.errors import BadInput
 from suite.harness.core.paths import ROOT
 from suite.harness.faults import matrix
@@ -159,6 +160,17 @@ def test_row_names_its_reproduction(tmp_path: Path):
 )
 def test_a_row_applies_where_all_of_it_does(field: str, value: object, matches: bool):
     assert (Expectations((row(**{field: value}),)).match(*HERE) is not None) == matches
+
+
+@pytest.mark.parametrize(
+    ("protobuf", "matches"), [("7.36.2", True), ("6.33.6", False), ("", False)]
+)
+def test_a_row_may_depend_on_protobuf(protobuf: str, matches: bool):
+    table = Expectations((row(protobuf=">=7", finding="f"),))
+    assert (table.match(*HERE, protobuf=protobuf) is not None) == matches
+    reproduced = table.match("*", REPRODUCTION_TEST, *HERE[2:], scene="f", protobuf=protobuf)
+    assert (reproduced is not None) == matches
+    assert Expectations((row(),)).match(*HERE, protobuf=protobuf) is not None
 
 
 def test_a_nightly_counts_as_its_version():

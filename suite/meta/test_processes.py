@@ -490,6 +490,22 @@ def test_a_hang_is_diagnosed_with_stacks_logs_and_command(fake_engine, program):
         assert part in text
 
 
+def test_a_wait_that_ends_late_names_the_task_that_failed(fake_engine, program):
+    """The awaited task lives on without its peer, whose error is the cause."""
+    body = """
+        if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 0:
+            raise ValueError("the cause")
+        signal.pause()
+        """
+    trainer = replace(program(body, (("worker", 2),)), role="tf_config")
+    with launch(fake_engine, trainer, env={}) as cluster:
+        cluster.start()
+        cluster.wait_exit("worker/0")
+        late = r"alive: worker/1; worker/0 failed \(exit 1\): ValueError: the cause\)$"
+        with pytest.raises(DeadlineExceeded, match=late):
+            cluster.wait_for("hanging", within_s=0.1)
+
+
 def test_exit_codes_decide_who_is_to_blame(fake_engine, program):
     def complete(body: str) -> None:
         with launch(fake_engine, program(body)) as cluster:

@@ -525,7 +525,13 @@ class Cluster:
             error.diagnosis = text  # type: ignore[attr-defined] - any exception may pass through
 
     def _state(self) -> str:
-        return "alive: " + (", ".join(self.alive()) or "none")
+        """Return which tasks are alive, and the error of each that ended by one."""
+        states = ["alive: " + (", ".join(self.alive()) or "none")]
+        for task in self.attempts:
+            exited = self._exit_of(task)
+            if exited and (exited["code"] or 0) > 0:  # a signal is a fault or the end of the test
+                states.append(str(self._failed("failed", [task])))
+        return "; ".join(states)
 
     @staticmethod
     def _name(event: str, task: str | None, at_least: int) -> str:

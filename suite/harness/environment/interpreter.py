@@ -26,7 +26,7 @@ SILENT_S = 3.0  # then a message reports the wait
 
 KERAS = ("keras", "keras-nightly")
 TF_KERAS = ("tf-keras", "tf-keras-nightly")
-NUMPY = ("numpy",)
+OTHERS = ("numpy", "protobuf")
 
 # From this version tf.keras is Keras 3, and TF_USE_LEGACY_KERAS=1 makes it tf_keras. Before it,
 # tf.keras is Keras 2, and the variable causes a RecursionError where tf_keras is not installed.
@@ -57,6 +57,7 @@ class Interpreter:
     keras: str = ""
     tf_keras: str = ""
     numpy: str = ""
+    protobuf: str = ""
 
     @property
     def flavors(self) -> dict[str, str]:
@@ -119,6 +120,7 @@ def describe(python: str | None = None, scale: float = 1.0) -> Interpreter:
         keras=found.get("keras", ""),
         tf_keras=found.get("tf_keras", ""),
         numpy=found.get("numpy", ""),
+        protobuf=found.get("protobuf", ""),
     )
 
 
@@ -136,7 +138,8 @@ def _resolve(python: str) -> str:
 
 
 def _ask(path: str, within_s: float) -> Mapping[str, str]:
-    kinds = {"tensorflow": TENSORFLOW, "keras": KERAS, "tf_keras": TF_KERAS, "numpy": NUMPY}
+    kinds: dict[str, Sequence[str]] = {name: (name,) for name in OTHERS}
+    kinds |= {"tensorflow": TENSORFLOW, "keras": KERAS, "tf_keras": TF_KERAS}
     try:
         return dict(json.loads(_answer([path, "-c", ASK, json.dumps(kinds)], within_s)))
     except subprocess.TimeoutExpired as error:

@@ -109,6 +109,7 @@ class Session:
             self.interpreter.tensorflow,
             self.interpreter.label(case.keras),
             scene=scene,
+            protobuf=self.interpreter.protobuf,
             gpu=self.has_gpus(case),
             real_mnist=self.dataset.real_mnist,
             namespaces=self.engine.network.kind == NAMESPACE,

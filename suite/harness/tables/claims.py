@@ -123,7 +123,7 @@ def _is_promised(where: str, claim: Claim) -> bool:
 
 def _parse(where: str, values: dict[str, Any], approaches: tuple[str, ...]) -> Claim:
     claim = convert(where, values, Claim)
-    check_predicates(where, claim.tensorflow, claim.keras)
+    check_predicates(where, (claim.tensorflow,), claim.keras)
     if claim.since and not _is_promised(where, claim):
         raise BadInput(f"{where}: since {claim.since} is not in tensorflow {claim.tensorflow}")
     check_url(where, claim.url)

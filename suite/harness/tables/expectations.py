@@ -51,6 +51,7 @@ class Row:
     backend: str = ""  # as requested
     tensorflow: str = ""  # PEP 440 specifier
     keras: str = ""  # see versions.keras_in
+    protobuf: str = ""  # PEP 440 specifier, for a TensorFlow that allows versions it fails with
     gpu: bool | None = None  # only on machines with (or without) one for each worker
     real_mnist: bool | None = None  # only with (or without) the data of published figures
     namespaces: bool | None = None  # only with (or without) a separate network for each cluster
@@ -63,7 +64,7 @@ class Row:
     def parse(cls, where: str, values: dict[str, Any]) -> Row:
         """Return a row from its TOML table; raise BadInput, with `where`, if it is invalid."""
         row = convert(where, values, cls)
-        check_predicates(where, row.tensorflow, row.keras)
+        check_predicates(where, (row.tensorflow, row.protobuf), row.keras)
         check_url(where, row.url)
         if row.status not in STATUSES:
             raise BadInput(f"{where}: status must be one of {', '.join(STATUSES)}")
@@ -84,6 +85,7 @@ class Row:
         keras: str,
         *,
         scene: str,
+        protobuf: str,
         gpu: bool,
         real_mnist: bool,
         namespaces: bool,
@@ -99,13 +101,17 @@ class Row:
             and self.gpu in (None, gpu)
             and self.real_mnist in (None, real_mnist)
             and self.namespaces in (None, namespaces)
-            and self.covers(tensorflow, keras)
+            and self.covers(tensorflow, keras, protobuf)
             and (self.netem is None or self.netem == netem())  # last, since it runs a probe
         )
 
-    def covers(self, tensorflow: str, keras: str) -> bool:
+    def covers(self, tensorflow: str, keras: str, protobuf: str) -> bool:
         """Return True if the row applies to these versions."""
-        return version_in(tensorflow, self.tensorflow) and keras_in(keras, self.keras)
+        return (
+            version_in(tensorflow, self.tensorflow)
+            and keras_in(keras, self.keras)
+            and (not self.protobuf or (protobuf != "" and version_in(protobuf, self.protobuf)))
+        )
 
     @property
     def tests(self) -> list[str]:
@@ -156,6 +162,7 @@ class Expectations:
         keras: str,
         *,
         scene: str = "",
+        protobuf: str = "",
         gpu: bool = False,
         real_mnist: bool = False,
         namespaces: bool = True,
@@ -164,25 +171,27 @@ class Expectations:
         """Return the heaviest row for this test, the earlier of equals; None if no row applies.
 
         `test` is a test function's name, `scene` its scenario's, `keras` a label such as "tf_keras
-        2.21.0" or "none". `gpu`: every worker has one. `real_mnist`: results are comparable with
-        published figures. `namespaces`: clusters have their own networks. `netem`, called only if
-        needed, returns True if links can have delay and loss.
+        2.21.0" or "none", `protobuf` a version or "". `gpu`: every worker has one. `real_mnist`:
+        results are comparable with published figures. `namespaces`: clusters have their own
+        networks. `netem`, called only if needed, returns True if links can have delay and loss.
         """
         case = (trainer, test, backend, tensorflow, keras)
         here = {"gpu": gpu, "real_mnist": real_mnist, "namespaces": namespaces}
-        here_too = {"scene": scene, "netem": netem}
+        here_too = {"scene": scene, "protobuf": protobuf, "netem": netem}
         found = [row for row in self.rows if row.applies(*case, **here, **here_too)]
         if test == REPRODUCTION_TEST and not found:
-            return self.reproduced(scene, tensorflow, keras)
+            return self.reproduced(scene, tensorflow, keras, protobuf)
         return max(found, key=lambda row: row.weight, default=None)
 
-    def reproduced(self, finding: str, tensorflow: str, keras: str) -> Row | None:
+    def reproduced(self, finding: str, tensorflow: str, keras: str, protobuf: str) -> Row | None:
         """Return the first row of a finding for these versions; None if no row predicts it.
 
         The message of the row is about another test, so any observation confirms it.
         """
         here = (
-            row for row in self.rows if row.finding == finding and row.covers(tensorflow, keras)
+            row
+            for row in self.rows
+            if row.finding == finding and row.covers(tensorflow, keras, protobuf)
         )
         row = next(here, None)
         return replace(row, message="") if row else None

@@ -67,10 +67,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-def check_predicates(where: str, tensorflow: str, keras: str) -> None:
-    """Raise BadInput unless both are valid predicates on a version."""
+def check_predicates(where: str, versions: Iterable[str], keras: str) -> None:
+    """Raise BadInput unless all are valid predicates on a version; `keras`: on a Keras."""
     try:
-        version_in("2.0", tensorflow)
+        for specifier in versions:
+            version_in("2.0", specifier)
         for _, specifier in keras_alternatives(keras):
             version_in("2.0", specifier)
     except BadInput as error:
