@@ -29,6 +29,7 @@ from reports.rundir import compact, frame
 from reports.rundir.frame import BadInput, RunFrames
 from reports.sections import fault_matrix
 from reports.sections.registry import Failures
+from reports.upgrade import bisection
 from reports.upgrade import command as upgrade
 
 BAD_INPUT = 2
@@ -245,6 +246,16 @@ def judge_upgrade(directories: list[Path], options: argparse.Namespace) -> int:
     return code
 
 
+def bisect(_: list[Path], options: argparse.Namespace) -> int:
+    """Bisect the releases between two sides."""
+    found = bisection.result(options)
+    if options.format == "md":
+        sys.stdout.write(found.markdown())
+    else:
+        _print(lambda console: terminal.one_table(found.table(), console))
+    return 0 if found.is_exact else 1
+
+
 FORMAT = formats("text", "md")
 CLAIMS: Option = (
     ("--claims",),
@@ -326,6 +337,18 @@ COMMANDS = (
             3: "with --strict: an answer is cannot tell, or something was not looked at",
             130: "stopped by SIGINT, with a page of what was done",
             143: "stopped by SIGTERM, with a page of what was done",
+        },
+    ),
+    Command(
+        "bisect",
+        "find the first release on which a test fails or a step is slower",
+        bisect,
+        bisection.OPTIONS,
+        load=Path,
+        runs=(),
+        codes={
+            0: "the first bad release is known",
+            1: "releases next to it could not be examined, so that it is one of several",
         },
     ),
     Command(
@@ -426,6 +449,7 @@ def parser() -> Parser:
         epilog = _exit_codes({**CODES, **row.codes})
         command = commands.add_parser(row.name, help=row.help, description=row.help, epilog=epilog)
         command.set_defaults(row=row)
+        command.set_defaults(run_dirs=[])
         for name in row.runs:
             command.add_argument(
                 "run_dirs",
