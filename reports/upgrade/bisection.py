@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -148,6 +149,7 @@ class Bisection:
         self.package = _package(self.good, self.bad)
         self.count = 0
         self.good_python = ""
+        self.last = ""  # the interpreter of the last trial
         self.trials: list[Trial] = []
 
     def result(self) -> Result:
@@ -277,7 +279,14 @@ class Bisection:
         return measure.given(self.options, ("--trainer", *measure.COMMON, "--seed"))
 
     def _python(self, side: Side) -> str:
-        return environments.python_of(side, environments.cache())
+        """Return the side's interpreter; an environment takes gigabytes, so one trial's is kept."""
+        if side.name in (GOOD, BAD):
+            return environments.python_of(side, environments.cache())
+        python = environments.python_of(side, self.directory / "environments")
+        if self.last not in ("", python):
+            environments.remove(self.last)
+        self.last = python
+        return python
 
     def _name(self) -> str:
         self.count += 1
@@ -374,6 +383,8 @@ def result(options: argparse.Namespace) -> Result:
             found = Bisection(options, directory).result()
         except suite_run.Stopped as error:
             raise BadInput(f"{error}; the runs are in {directory}") from error
+        finally:
+            shutil.rmtree(directory / "environments", ignore_errors=True)
     directory.mkdir(parents=True, exist_ok=True)
     store.write_file(directory / "bisect.md", found.markdown())
     print(directory / "bisect.md", file=sys.stderr)

@@ -61,6 +61,14 @@ def python_of(side: Side, directory: Path, again: bool = False) -> str:
     return str(python)
 
 
+def remove(python: str) -> None:
+    """Remove the environment of an interpreter that `python_of` returned."""
+    place = Path(python).parent.parent
+    if (place / STAMP).is_file():
+        shutil.rmtree(place, ignore_errors=True)
+        Path(f"{place}.lock").unlink(missing_ok=True)
+
+
 def _is_complete(place: Path, text: str) -> bool:
     stamp = place / STAMP
     return stamp.is_file() and stamp.read_text() == text and (place / "bin" / "python").exists()

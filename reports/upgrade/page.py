@@ -122,6 +122,9 @@ class Page:
             yield side, _description(record.sides[side], self.measured.runs.get(side))
         spent = sum(record.spent_s.values())
         yield "data", _data(self.measured.runs)
+        if self.tests:
+            same = sum(item.answer is Answer.NO_CHANGE for item in self.tests)
+            yield "tests", f"{len(self.tests):,} on both sides, {same:,} without a change"
         verdicts = figure(sum(record.verdicts.values()))
         yield "time", f"verdicts {verdicts} s, step times {figure(spent)} of {record.budget_s:g} s"
 

@@ -140,6 +140,18 @@ def test_an_environment_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert made == ["tensorflow==2.20.*", "tensorflow==2.21.*", "tensorflow==2.20.*"]
 
 
+def test_an_environment_is_removed_and_nothing_else(tmp_path: Path, monkeypatch: Any):
+    monkeypatch.setattr(environments, "_run", fake_install([]))
+    python = environments.python_of(read("tensorflow==2.20.*"), tmp_path / "cache")
+    environments.remove(python)
+    assert not any((tmp_path / "cache").iterdir())
+    other = tmp_path / "own" / "bin" / "python"
+    other.parent.mkdir(parents=True)
+    other.touch()
+    environments.remove(str(other))
+    assert other.exists()
+
+
 def test_nothing_is_left_of_an_environment_that_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -281,6 +293,7 @@ def test_nothing_changed(machine: Machine, tmp_path: Path, capsys: Any):
     printed = capsys.readouterr().out
     assert printed.endswith("no change was found.\n")
     assert "As fast as before" in printed
+    assert "tests: 1 on both sides, 1 without a change" in printed
     assert "tensorflow==2.20.*, which is TensorFlow 2.20.0, " in printed
     assert machine.looked == [TEST]
     common = ["--seed", "5", "--trainer", "single_process"]
