@@ -191,11 +191,6 @@ def _description(side: Side) -> str:
     return f"TensorFlow {info['versions'].get('tensorflow')}, {run_facts.keras(info)}: run {runs}"
 
 
-def tests_table(title: str, items: Iterable[TestAnswer]) -> Table:
-    """Return a table of verdicts without headings."""
-    return Table(title, TESTS, tuple(Row("", _test_cells(item)) for item in items), TESTS_NOTE)
-
-
 def _tables(
     what: str,
     series: Iterable[tuple[str, SeriesAnswer]],

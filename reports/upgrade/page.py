@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pandas as pd
@@ -18,7 +18,7 @@ from reports.compare import gate, output, run_groups
 from reports.core import labels
 from reports.core.table import Column, Row, Table
 from reports.core.text import figure, one_line, plural
-from reports.core.verdicts import BY_NAME
+from reports.core.verdicts import BY_NAME, PASSED
 from reports.render import markdown, run_facts, terminal
 from reports.render.terminal_layout import Printer
 from reports.rundir.frame import RunFrames
@@ -36,6 +36,8 @@ SPEED_NOTE = (
     f"interval. A change counts from {100 * ratio_tests.FLOOR:.0f} % on, if the chance of any "
     "false alarm among all looks at all comparisons is below 5 %. pairs: of processes."
 )
+TESTS = (Column("test"), Column("base"), Column("new"))
+TESTS_NOTE = "Tests with the same reason are together."
 UNKNOWN = (Column("what"), Column("why"), Column("what would decide it"))
 
 
@@ -61,9 +63,25 @@ class Page:
         base, new = (run_groups.combine([self.measured.runs[side]]) for side in SIDES)
         return gate.compare(base, new, numbers=False)
 
-    @property
+    @cached_property
     def tests(self) -> Sequence[gate.TestAnswer]:
-        return self.comparison.tests if self.comparison else ()
+        """Return the answer of each test.
+
+        Who upgrades loses what passed before, also where the expectations know that it does not
+        pass there. So that is a regression here, and only here.
+        """
+        if self.comparison is None:
+            return ()
+        found = []
+        for item, key in zip(self.comparison.tests, self.comparison.base.tests, strict=True):
+            new = self.comparison.new.tests.get(key)
+            base = self.comparison.base.tests[key]
+            if item.answer is Answer.IMPROVEMENT:
+                item = replace(item, reason=base.reason)
+            elif new and base.verdicts == (PASSED,) and PASSED not in new.verdicts:
+                item = replace(item, answer=Answer.REGRESSION, reason=new.reason)
+            found.append(item)
+        return found
 
     @cached_property
     def speeds(self) -> Mapping[str, Answer]:
@@ -148,9 +166,12 @@ class Page:
     def _verdicts(
         self, title: str, items: Sequence[gate.TestAnswer], is_open: bool = True
     ) -> Iterator[Part]:
-        if items:
-            table = output.tests_table(title, items)
-            yield Part(table, is_open)
+        rows = [
+            Row(one_line(item.reason), (item.test, item.base, item.new))
+            for item in sorted(items, key=lambda item: item.reason)
+        ]
+        if rows:
+            yield Part(Table(title, TESTS, tuple(rows), TESTS_NOTE), is_open)
 
     def _speed(self, title: str, answer: Answer, is_open: bool = True) -> Iterator[Part]:
         rows = []

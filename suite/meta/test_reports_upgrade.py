@@ -311,6 +311,7 @@ def test_what_broke_and_what_became_slower_is_named(machine: Machine, tmp_path: 
         "broke": ("passed", "failed"),
         "works": ("failed", "passed"),
         "excused": ("passed", "known_deviation"),
+        "other": ("unsupported", "known_deviation"),
     }
     for place, side in enumerate(measure.SIDES):
         machine.verdicts[side] = [
@@ -323,7 +324,7 @@ def test_what_broke_and_what_became_slower_is_named(machine: Machine, tmp_path: 
     page = capsys.readouterr().out
     headline, *_ = page.splitlines()
     for words in (
-        "1 test stopped passing",
+        "2 tests stopped passing",
         "1 comparison slower",
         "1 comparison without a result",
         "1 test passes now",
@@ -333,6 +334,7 @@ def test_what_broke_and_what_became_slower_is_named(machine: Machine, tmp_path: 
     order = [
         "### What stopped passing",
         "broke because",
+        "excused because",
         "### Slower",
         "### Faster",
         "### What passes now",
@@ -342,7 +344,7 @@ def test_what_broke_and_what_became_slower_is_named(machine: Machine, tmp_path: 
         "worker/0 was killed",
         "logs in step-times-003",
         "Verdicts that differ and are no regression",
-        "passed in BASE, known deviation in NEW",
+        "unsupported in BASE, known deviation in NEW",
         "Tests of one side",
     ]
     places = [page.find(words) for words in order]
