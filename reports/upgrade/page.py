@@ -178,7 +178,7 @@ class Page:
         for test, own in self.speeds.items():
             if own is answer:
                 one = self.measured.comparisons[test]
-                rows.append(Row(pairs.heading(one), self._speed_cells(one)))
+                rows.append(Row(_heading(one), self._speed_cells(one)))
         if rows:
             yield Part(Table(title, SPEED, tuple(rows), SPEED_NOTE), is_open)
 
@@ -222,7 +222,7 @@ class Page:
             if answer is Answer.CANNOT_TELL:
                 one = measured.comparisons[test]
                 why = f"{pairs.ratio(one.effect)} after {plural(len(one.log_ratios), 'pair')}"
-                rows.append((pairs.heading(one), why, self._more(test)))
+                rows.append((_heading(one), why, self._more(test)))
         for test in self.unseen:
             need_s = (
                 LOOK_S * 2 if not measured.record.spent_s else expected_s(measured.record, test)
@@ -316,7 +316,7 @@ class Page:
         for test, answer in self.speeds.items():
             one = self.measured.comparisons[test]
             if answer is Answer.REGRESSION:
-                text = f"{pairs.heading(one)}: {pairs.ratio(one.effect)} times the step time"
+                text = f"{_heading(one)}: {pairs.ratio(one.effect)} times the step time"
                 lines.append(_annotation("error", "Slower", text))
         for one in self.measured.broken.values():
             lines.append(_annotation("error", "Without a result", f"{one.name}: {one.reason}"))
@@ -350,6 +350,11 @@ class Page:
             "not_looked_at": self.unseen,
         }
         return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def _heading(one: pairs.Series) -> str:
+    """Return the name of a comparison; the page says elsewhere how two commits differ."""
+    return pairs.heading(one).removesuffix(": identical")
 
 
 def _annotation(level: str, title: str, text: str) -> str:
