@@ -176,8 +176,7 @@ def outcome(runs: Sequence[RunFrames], options: argparse.Namespace) -> Outcome:
         raise BadInput(f"{arguments[0]}: applies only to a new measurement, not to recorded runs")
     if runs and options.confirm:
         raise BadInput("--confirm: a second measurement needs --base")
-    name = f"ab-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
-    directory = options.run_dir or RUNS / name
+    directory = options.run_dir or new_directory("ab")
     first = of(runs or [measure(arguments, directory)])
     changes = [
         s for s, answer in zip(first.series, first.answers, strict=True) if answer in CHANGED
@@ -233,20 +232,22 @@ def confirmed(
 
 def pytest_arguments(options: argparse.Namespace) -> list[str]:
     """Return pytest's arguments for the given options."""
-    return [
-        word
-        for name in PYTEST_OPTIONS
-        for value in values_of(options, name)
-        for word in (name, value)
-    ]
+    return given(options, PYTEST_OPTIONS)
 
 
-def values_of(options: argparse.Namespace, name: str) -> list[Any]:
-    """Return the values of an option: none if it was not given, several if it is repeatable."""
-    value = getattr(options, name[2:].replace("-", "_"))
-    if value is None:
-        return []
-    return value if isinstance(value, list) else [value]
+def given(options: argparse.Namespace, names: Iterable[str]) -> list[str]:
+    """Return pytest's arguments for those of the named options that were given."""
+    arguments = []
+    for name in names:
+        values = getattr(options, name[2:].replace("-", "_"))
+        for value in values if isinstance(values, list) else [values]:
+            arguments += [] if value is None else [name, value]
+    return arguments
+
+
+def new_directory(kind: str) -> Path:
+    """Return a directory for the runs of a command that is named by its kind and the time."""
+    return RUNS / f"{kind}-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
 
 
 def measure(arguments: Sequence[str], directory: Path, tests: Iterable[str] = ()) -> RunFrames:

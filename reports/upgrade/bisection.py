@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -151,6 +149,7 @@ class Bisection:
         self.good_python = ""
         self.last = ""  # the interpreter of the last trial
         self.trials: list[Trial] = []
+        self.installed: dict[str, Mapping[str, str]] = {}  # all packages, by the package's version
 
     def result(self) -> Result:
         """Search, and return what was found; raise BadInput if an end is not as it should be."""
@@ -199,7 +198,7 @@ class Bisection:
     def _cause(self, last: str, first: str) -> str:
         """Return which package that came with the first bad release is the cause."""
         good, bad = self.side_of(last), self.side_of(first)
-        before, after = (_installed(self._python(side)) for side in (good, bad))
+        before, after = self.installed[last], self.installed[first]
         unknown = []
         for name in DEPENDENCIES:
             was, now = before.get(name), after.get(name)
@@ -228,17 +227,18 @@ class Bisection:
 
     def _examined(self, side: Side) -> Trial:
         python = self._python(side)
+        installed = _installed(python)
+        self.installed[installed[self.package]] = installed
         packages = " ".join(side.requirements)
         if self.options.test:
-            return self._tested(side, python, packages)
-        return self._timed(python, packages)
+            return self._tested(side, python, packages, on_side(self.options.test, installed))
+        return self._timed(python, packages, on_side(f"[1-{self.options.series}]", installed))
 
-    def _tested(self, side: Side, python: str, packages: str) -> Trial:
+    def _tested(self, side: Side, python: str, packages: str, test: str) -> Trial:
         name = self._name()
         arguments = ["--python", python, *self._common()]
         arguments += [word for pair in side.options for word in pair]
-        target = str(ab.ROOT / on_side(self.options.test, _installed(python)))
-        run = suite_run.run([target], arguments, self.directory / name, side.variables)
+        run = suite_run.run([str(ab.ROOT / test)], arguments, self.directory / name, side.variables)
         verdicts = run.verdicts.to_dict("records")
         if not verdicts:
             reasons = [one["reason"] for one in run.info.get("not_examined", ())]
@@ -252,10 +252,9 @@ class Bisection:
             return Trial(packages, UNKNOWN, why, name)
         return Trial(packages, GOOD if is_good else BAD, why, name)
 
-    def _timed(self, python: str, packages: str) -> Trial:
+    def _timed(self, python: str, packages: str, series: str) -> Trial:
         """Compare step times with those of good; more looks as long as the interval is too wide."""
-        series = on_side(f"[{self.options.series}]", _installed(python))
-        test = f"{ab.TEST}::test_paired[1-{series[1:]}"
+        test = f"{ab.TEST}::test_paired{series}"
         looks: list[pairs.Series] = []
         names: list[str] = []
         why = ""
@@ -276,7 +275,7 @@ class Bisection:
         return Trial(packages, UNKNOWN, f"{why}, too noisy", names[-1])
 
     def _common(self) -> list[str]:
-        return measure.given(self.options, ("--trainer", *measure.COMMON, "--seed"))
+        return ab.given(self.options, ("--trainer", *measure.COMMON, "--seed"))
 
     def _python(self, side: Side) -> str:
         """Return the side's interpreter; an environment takes gigabytes, so one trial's is kept."""
@@ -376,8 +375,7 @@ def result(options: argparse.Namespace) -> Result:
         raise BadInput("give --test NODEID or --series NAME")
     if options.test and not (ab.ROOT / options.test.split("::")[0]).exists():
         raise BadInput(f"--test {options.test}: there is no {options.test.split('::')[0]}")
-    name = f"bisect-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
-    directory: Path = options.run_dir or ab.RUNS / name
+    directory: Path = options.run_dir or ab.new_directory("bisect")
     with suite_run.stoppable():
         try:
             found = Bisection(options, directory).result()

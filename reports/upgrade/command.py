@@ -7,10 +7,8 @@ runs of both sides and `record.json`. A command that a signal stops writes them 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
-from datetime import datetime, timezone
 from pathlib import Path
 
 from reports.ab import command as ab
@@ -71,8 +69,7 @@ def result(directories: Sequence[Path], options: argparse.Namespace) -> tuple[Pa
         if not getattr(options, name):
             raise BadInput(f"--{name}: name a side, such as --{name} tensorflow==2.21.*")
     asked = [sides.read(name, getattr(options, name)) for name in measure.SIDES]
-    name = f"upgrade-{datetime.now(timezone.utc):%Y%m%dT%H%M%S}-{os.getpid()}"
-    directory: Path = options.run_dir or ab.RUNS / name
+    directory: Path = options.run_dir or ab.new_directory("upgrade")
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise BadInput(f"--run-dir {directory}: there is something; name a new directory")
     with suite_run.stoppable():

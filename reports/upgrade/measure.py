@@ -47,7 +47,7 @@ class Record:
 
     sides: Mapping[str, str]
     budget_s: float
-    seed: int
+    seed: str
     verdicts: dict[str, float] = field(default_factory=dict)
     tests: list[str] = field(default_factory=list)
     looks: dict[str, list[str]] = field(default_factory=dict)
@@ -109,13 +109,13 @@ def measure(pair: Pair, options: argparse.Namespace, directory: Path) -> None:
 
     Raise BadInput if a side cannot run, and Stopped if a signal arrived; what was done is kept.
     """
-    seed = secrets.randbelow(2**31) if options.seed is None else int(options.seed)
+    seed = str(secrets.randbelow(2**31)) if options.seed is None else options.seed
     record = Record({s.name: s.text for s in pair.sides()}, options.budget, seed)
     directory.mkdir(parents=True, exist_ok=True)
     record.write(directory)
-    common = ["--seed", str(seed), *given(options, COMMON)]
-    own = given(options, ("--backend", "--keras"))
-    trainers = [] if pair.programs else given(options, ("--trainer",))
+    common = ["--seed", seed, *ab.given(options, COMMON)]
+    own = ab.given(options, ("--backend", "--keras"))
+    trainers = [] if pair.programs else ab.given(options, ("--trainer",))
     try:
         for place, side in enumerate(pair.sides()):
             started_s = time.monotonic()
@@ -174,16 +174,6 @@ def expected_s(record: Record, test: str) -> float:
         return record.spent_s[test] / len(record.looks[test])
     looks = sum(map(len, record.looks.values()))
     return sum(record.spent_s.values()) / looks if looks else 0.0
-
-
-def given(options: argparse.Namespace, names: Iterable[str]) -> list[str]:
-    """Return pytest's arguments for those of the options that were given."""
-    return [
-        word
-        for name in names
-        for value in ab.values_of(options, name)
-        for word in (name, str(value))
-    ]
 
 
 def spread(tests: Iterable[str]) -> list[str]:

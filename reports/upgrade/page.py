@@ -112,6 +112,11 @@ class Page:
             return 2
         return 3 if strict and (Answer.CANNOT_TELL in answers or self.unseen) else 0
 
+    def undecided(self) -> str:
+        """Return how many step times are undecided, or "" if there are none."""
+        count = [*self.speeds.values()].count(Answer.CANNOT_TELL) + len(self.unseen)
+        return f"{plural(count, 'step time')} undecided" if count else ""
+
     def headline(self) -> str:
         """Return the answer in one line."""
         tests = Counter(item.answer for item in self.tests)
@@ -128,8 +133,7 @@ class Page:
         found = ", ".join(filter(None, parts))
         if not found:
             found = "nothing could be compared" if self.exit_code() == 2 else "no change was found"
-        unknown = speeds[Answer.CANNOT_TELL] + len(self.unseen)
-        found += f"; {plural(unknown, 'step time')} undecided" if unknown else ""
+        found += f"; {self.undecided()}" if self.undecided() else ""
         stopped = self.measured.record.stopped
         return f"{found} ({stopped})" if stopped else found
 
@@ -189,7 +193,7 @@ class Page:
 
     def _results(self) -> Iterator[Part]:
         """Yield numbers of the training itself that differ."""
-        if set(self.measured.runs) != set(SIDES):
+        if self.comparison is None:
             return
         base, new = (_results(self.measured.runs[side]) for side in SIDES)
         rows = []
@@ -320,9 +324,8 @@ class Page:
                 lines.append(_annotation("error", "Slower", text))
         for one in self.measured.broken.values():
             lines.append(_annotation("error", "Without a result", f"{one.name}: {one.reason}"))
-        undecided = [*self.speeds.values()].count(Answer.CANNOT_TELL) + len(self.unseen)
-        if undecided:
-            text = f"{plural(undecided, 'step time')} undecided within the budget"
+        if self.undecided():
+            text = f"{self.undecided()} within the budget"
             lines.append(_annotation("warning", "Undecided", text))
         if self.measured.record.stopped:
             lines.append(_annotation("warning", "Incomplete", self.measured.record.stopped))

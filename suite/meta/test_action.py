@@ -83,7 +83,7 @@ def made_up_upgrade(directory: Path) -> Path:
     )
     info = {**made_up_run.INFO, "run_id": "step-times-001", "exit_code": 0}
     made_up_run.write_numbers(directory / "step-times-001", info, rows, [judged])
-    record = measure.Record({"base": "a", "new": "b"}, 600.0, 1)
+    record = measure.Record({"base": "a", "new": "b"}, 600.0, "1")
     record.tests, record.looks = [TEST, "other"], {TEST: ["step-times-001"]}
     record.spent_s, record.verdicts = {TEST: 50.0}, {"base": 1.0, "new": 1.0}
     record.write(directory)
