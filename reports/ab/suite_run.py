@@ -10,16 +10,17 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from reports.rundir import frame
 from reports.rundir.frame import BadInput, RunFrames
 
 VALID_EXIT_CODES = (0, 1)  # exit codes of pytest: 1 is a red verdict; the measurements remain valid
 PR_SET_PDEATHSIG = 1  # prctl(2)
+T = TypeVar("T")
 
 
 class Stopped(Exception):
@@ -59,7 +60,7 @@ def run(
     arguments = [*targets, *arguments, "--run-dir", str(directory)]
     own = dict(text.split("=", 1) for text in variables)
     process = _popen(arguments, stdout=sys.stderr, env={**os.environ, **own})
-    code = _wait(process)
+    code = _ended(process, process.wait)
     if code not in VALID_EXIT_CODES or not (directory / "run.json").exists():
         raise BadInput(f"nothing was measured: pytest ended with exit code {code}")
     return frame.load(directory)
@@ -72,7 +73,7 @@ def collect(targets: Sequence[str], arguments: Sequence[str]) -> list[str]:
     """
     arguments = [*targets, *arguments, "--collect-only", "-q"]
     process = _popen(arguments, stdout=subprocess.PIPE, text=True)
-    printed = process.communicate()[0] or ""
+    printed = _ended(process, lambda: process.communicate()[0]) or ""
     if process.returncode not in (0, 5):  # 5: no test was collected
         lines = [line for line in printed.splitlines() if line.strip()]
         why = lines[-1] if lines else f"pytest ended with exit code {process.returncode}"
@@ -91,11 +92,11 @@ def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _wait(process: subprocess.Popen[Any]) -> int:
-    """Return the exit code; pass a signal on to pytest and wait until it has cleaned up."""
+def _ended(process: subprocess.Popen[Any], wait: Callable[[], T]) -> T:
+    """Return what `wait` returns; pass a signal on to pytest and wait until it has cleaned up."""
     try:
-        return process.wait()
+        return wait()
     except (Stopped, KeyboardInterrupt) as error:
         process.send_signal(error.number if isinstance(error, Stopped) else signal.SIGINT)
-        process.wait()
+        process.communicate()  # also reads what it prints, so that it does not wait for a reader
         raise

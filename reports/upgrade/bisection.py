@@ -232,7 +232,7 @@ class Bisection:
         packages = " ".join(side.requirements)
         if self.options.test:
             return self._tested(side, python, packages, on_side(self.options.test, installed))
-        return self._timed(python, packages, on_side(f"[1-{self.options.series}]", installed))
+        return self._timed(side, python, packages, on_side(f"[1-{self.options.series}]", installed))
 
     def _tested(self, side: Side, python: str, packages: str, test: str) -> Trial:
         name = self._name()
@@ -252,7 +252,7 @@ class Bisection:
             return Trial(packages, UNKNOWN, why, name)
         return Trial(packages, GOOD if is_good else BAD, why, name)
 
-    def _timed(self, python: str, packages: str, series: str) -> Trial:
+    def _timed(self, side: Side, python: str, packages: str, series: str) -> Trial:
         """Compare step times with those of good; more looks as long as the interval is too wide."""
         test = f"{ab.TEST}::test_paired{series}"
         looks: list[pairs.Series] = []
@@ -261,6 +261,9 @@ class Bisection:
         limit = 1 + self.options.worse / 2
         base = "same" if python == self.good_python else self.good_python
         both = ["--base", base, "--python" if base == "same" else "--new", python]
+        both += [word for pair in side.options for word in pair]
+        for option, own in (("--base-env", self.good), ("--new-env", side)):
+            both += [word for text in own.variables for word in (option, text)]
         while len(looks) < LOOKS:
             names.append(self._name())
             words = [*both, *self._common(), "--budget", f"{LOOK_S:g}"]

@@ -74,6 +74,7 @@ class Index:
         self.made: list[str] = []
         self.verdict = "failed"
         self.slower = 1.3
+        self.arguments: list[Sequence[str]] = []
 
     def python_of(self, side: sides.Side, *_: Any) -> str:
         found = dict(re.split("[=]+", text) for text in side.requirements)
@@ -101,6 +102,7 @@ class Index:
     ) -> frame.RunFrames:
         given = {"run_id": directory.name}
         info = {**made_up_run.INFO, **given, "exit_code": 0}
+        self.arguments.append(arguments)
         if "--base" in arguments:
             new = arguments[arguments.index("--new") + 1] if "--new" in arguments else ""
             ratio = self.slower if new and self.is_bad(new) else 1.0
@@ -184,6 +186,16 @@ def test_a_slower_series(tmp_path: Path, capsys: Any):
     printed = capsys.readouterr().out
     assert "single_process-tf_keras slower by 10 %: good on tensorflow 2.19.1, bad on" in printed
     assert "step time 1.3" in printed
+
+
+def test_variables_and_keras_of_a_side_hold_for_its_step_times(index: Index, tmp_path: Path):
+    words = ["--good", "tensorflow==2.17.* X=1 --keras keras3", "--bad"]
+    words += ["tensorflow==2.21.* X=1 --keras keras3", "--series", "single_process-keras3"]
+    assert command.main(["bisect", *words, "--run-dir", str(tmp_path)]) == 0
+    for arguments in index.arguments:
+        text = " ".join(arguments)
+        assert "--keras keras3" in text
+        assert "--base-env X=1 --new-env X=1" in text
 
 
 @pytest.mark.parametrize(
