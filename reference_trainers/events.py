@@ -24,6 +24,22 @@ SCHEMA = {
     "placed": ("variables", "ops"),
     "laid_out": ("weights", "batch", "gradients"),  # the components on each device
     "step": ("step", "global_step", "loss", "examples"),
+    # one trace of the function that trains, or the graph of a session: operations in it and in the
+    # functions that it calls, operations that exchange tensors between replicas, and the bytes of
+    # those tensors (None if a shape is unknown)
+    "traced": ("global_step", "operations", "collectives", "collective_bytes"),
+    # network: number of the network namespace; sent_bytes: of all its interfaces so far;
+    # heap_bytes: given out by malloc, the least since the last such event, None where it is unknown
+    "resources": (
+        "step",
+        "global_step",
+        "network",
+        "sent_bytes",
+        "heap_bytes",
+        "resident_bytes",
+        "threads",
+        "files",
+    ),
     "input": ("step", "global_step", "ids"),
     # of a coordinator: number of functions scheduled, and completed, with counts per worker
     "scheduled": ("steps",),
@@ -66,6 +82,8 @@ SCHEMA = {
     "warm": ("steps",),  # step time has stabilized after this number of steps
     # repeated operation on tensors of this size: start and end times of each repetition
     "collective": ("op", "bytes", "begins_s", "ends_s", "wrong"),  # wrong: None if right
+    # an all-reduce, an independent computation, both in one function: seconds of each repetition
+    "overlapped": ("bytes", "reduction_s", "computation_s", "both_s"),
     "limit": ("what", "bytes", "begins_s", "ends_s"),  # throughput limit of the same path or memory
     # of the harness
     "spawned": ("pid",),

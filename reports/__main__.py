@@ -65,6 +65,7 @@ class Command:
     load: Callable[[Path], Any] = frame.load_complete  # reader of each run
     runs: tuple[str, ...] = ("RUN_DIR…",)  # names of the arguments, see MANY
     codes: Mapping[int, str] = field(default_factory=dict)  # exit codes in addition to CODES
+    runs_help: str = f"a run's directory, or `{LATEST}` for the one in {RUNS / LATEST}"
 
 
 def show(runs: list[RunFrames], options: argparse.Namespace) -> int:
@@ -229,9 +230,10 @@ def compare_interleaved(runs: list[RunFrames], options: argparse.Namespace) -> i
     if options.format == "json":
         sys.stdout.write(outcome.to_json())
     elif options.format == "md":
-        sys.stdout.write(markdown.one_table(outcome.table()))
+        sys.stdout.write("\n".join(map(markdown.one_table, outcome.tables())))
     else:
-        _print(lambda console: terminal.one_table(outcome.table(), console))
+        for table in outcome.tables():
+            _print(functools.partial(terminal.one_table, table))
     return outcome.exit_code(options.strict)
 
 
@@ -330,6 +332,7 @@ COMMANDS = (
         upgrade.OPTIONS,
         load=Path,
         runs=("DIR*",),
+        runs_help="directory of a recorded upgrade, to show it again",
         codes={
             0: "nothing stopped passing or became slower",
             1: "a regression, or a comparison without a result",
@@ -456,7 +459,7 @@ def parser() -> Parser:
                 action="extend",
                 nargs=NARGS.get(name[-1], 1),
                 metavar=name.rstrip("".join(NARGS)),
-                help=f"a run's directory, or `{LATEST}` for the one in {RUNS / LATEST}",
+                help=row.runs_help,
             )
         for names, settings in row.options:
             command.add_argument(*names, **settings)

@@ -11,7 +11,7 @@ from functools import cache
 from types import ModuleType
 
 from reports.rundir import frame
-from reports.stats import changepoints, intervals, ratio_tests, run_levels
+from reports.stats import changepoints, counts, intervals, ratio_tests, run_levels
 from reports.upgrade import command as upgrade
 from suite.campaigns import gate_trials, parquet_file
 from suite.harness.ab import interleaved
@@ -110,6 +110,9 @@ VALUES: Mapping[str, Callable[[], str]] = {
     "least-pairs": lambda: str(ratio_tests.LEAST_PAIRS),
     "family": lambda: f"{ratio_tests.FAMILY:,}",
     "floor": lambda: percent(ratio_tests.FLOOR),
+    "collective-types": lambda: listed(benchmark("test_collectives").DTYPES),
+    "wire-share": lambda: percent(counts.COUNTS["wire_bytes_per_step"].share),
+    "heap-least": lambda: size(int(counts.COUNTS["heap_growth_bytes_per_step"].least)),
     "confidence": lambda: percent(intervals.CONFIDENCE),
     "alarms": lambda: percent(1 - intervals.CONFIDENCE),
     "malloc-keep": lambda: listed(f"`{name}={text}`" for name, text in MALLOC["keep"].items()),

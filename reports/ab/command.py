@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from reports.core.labels import approach
 from reports.core.table import Table
 from reports.rundir import frame
 from reports.rundir.frame import BadInput, RunFrames
+from reports.stats.counts import Difference
 from reports.stats.ratio_tests import CHANGED, Answer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -97,21 +100,31 @@ class Outcome:
     broken: Sequence[Broken] = ()
     again: Mapping[str, tuple[Series, Answer]] = field(default_factory=dict)  # by test
 
+    @cached_property
+    def differences(self) -> Sequence[Mapping[str, Difference]]:
+        """Return the answers for the numbers of a step, for each comparison."""
+        return pairs.differences_of(self.series)
+
     def exit_code(self, strict: bool) -> int:
         """Return the exit code of the command.
 
         1: a regression or a broken comparison. 2: no comparison has a result. 3: with `strict`, an
         answer is "cannot tell". 0: otherwise.
         """
-        if any(one.red for one in self.broken) or Answer.REGRESSION in self.answers:
+        counted = [one.answer for own in self.differences for one in own.values()]
+        if any(one.red for one in self.broken) or Answer.REGRESSION in (*self.answers, *counted):
             return 1
         if not self.series:
             return 2
         return 3 if strict and Answer.CANNOT_TELL in self.answers else 0
 
-    def table(self) -> Table:
-        """Return the comparisons; the note lists repeated measurements and broken comparisons."""
-        table = pairs.table(self.series, self.answers)
+    def tables(self) -> list[Table]:
+        """Return the comparisons, and the numbers of a step that differ."""
+        first, *others = pairs.tables(self.series, self.answers, self.differences)
+        return [self._with_notes(first), *others]
+
+    def _with_notes(self, table: Table) -> Table:
+        """Add repeated measurements and broken comparisons."""
         lines = [
             f"{pairs.heading(one)}: measured again, {pairs.ratio(one.effect)}: {answer.value}."
             for one, answer in self.again.values()
@@ -128,9 +141,15 @@ class Outcome:
         Keys: name, base, new, workers, pairs, ratio, low, high, p, base_step_s, new_step_s,
         timed_s, ended, start_up_s, noisy_pairs, answer; unknown numbers are null. A comparison that
         was measured again has all keys once more in `again`. A comparison without a result has
-        name, answer (its verdict) and reason.
+        name, answer (its verdict) and reason. `counts` has for each number of a step: base, new,
+        low, high (of new less base), answer, reason.
         """
-        entries = [entry(*pair) for pair in zip(self.series, self.answers, strict=True)]
+        entries = [
+            {**entry(one, answer), "counts": entries_of(counted)}
+            for one, answer, counted in zip(
+                self.series, self.answers, self.differences, strict=True
+            )
+        ]
         for one, keys in zip(self.series, entries, strict=True):
             if one.test in self.again:
                 keys["again"] = entry(*self.again[one.test])
@@ -158,6 +177,21 @@ def entry(one: Series, answer: Answer) -> dict[str, Any]:
         "ended": one.ended,
         "noisy_pairs": one.noisy,
         "answer": answer.value,
+    }
+
+
+def entries_of(differences: Mapping[str, Difference]) -> dict[str, Any]:
+    """Return the numbers of a step for JSON, by name; unknown limits are null."""
+    return {
+        name: {
+            "base": one.base,
+            "new": one.new,
+            "low": None if math.isnan(one.low) else one.low,
+            "high": None if math.isnan(one.high) else one.high,
+            "answer": one.answer.value,
+            "reason": one.reason,
+        }
+        for name, one in differences.items()
     }
 
 

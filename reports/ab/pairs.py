@@ -6,8 +6,8 @@ k-th turn of the base in a pair of processes is next to the k-th turn of the new
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import median
 from typing import Any
@@ -21,14 +21,17 @@ from reports.core.table import Column, Row, Table
 from reports.core.text import MISSING, figure, plural
 from reports.core.verdicts import PASSED
 from reports.rundir.frame import BadInput, RunFrames
-from reports.stats import ratio_tests
+from reports.stats import counts, ratio_tests
+from reports.stats.counts import COUNTS, Difference
 from reports.stats.ratio_tests import Answer, Effect
 
 TIME = "paired_step_time_s"
 START_UP = "paired_start_up_s"
 TIMED = "paired_timed_s"
 NOISE = {"paired_steal_share": 0.02, "paired_foreign_share": 0.05}  # metric -> limit of a pair
-METRICS = (TIME, START_UP, TIMED, *NOISE)
+# metric of a side -> number of a step that does not depend on time
+PAIRED_COUNTS = {f"paired_{name}": name for name in COUNTS}
+METRICS = (TIME, START_UP, TIMED, *NOISE, *PAIRED_COUNTS, "paired_wire_bytes_per_collective")
 SIDES = ("base", "new")
 COLUMNS = (
     Column("pairs", right=True),
@@ -66,6 +69,9 @@ class Series:
     timed_s: float  # of each side, in all pairs
     start_up_s: float
     noisy: int
+    differing: frozenset[str] = frozenset()  # names of DESCRIPTIONS in which the sides differ
+    # number of a step -> side -> its value in each pair of processes; only those of both sides
+    counts: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
 
     @property
     def ended(self) -> str:
@@ -75,6 +81,15 @@ class Series:
     @cached_property
     def effect(self) -> Effect:
         return ratio_tests.paired(self.log_ratios)
+
+    def differences(self, comparisons: int) -> dict[str, Difference]:
+        """Return the answer for each number of a step, corrected for the number of comparisons."""
+        found = {}
+        for name, values in self.counts.items():
+            count = COUNTS[name]
+            one = counts.judge(count, values["base"], values["new"], comparisons)
+            found[name] = counts.expected(count, one, self.differing)
+        return found
 
 
 def ended_well(measurements: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
@@ -104,6 +119,13 @@ def merged(parts: Sequence[Series]) -> Series:
         timed_s=sum(part.timed_s for part in parts),
         start_up_s=_median([part.start_up_s for part in parts]),
         noisy=sum(part.noisy for part in parts),
+        counts={
+            name: {
+                side: [v for part in parts for v in part.counts.get(name, {}).get(side, ())]
+                for side in SIDES
+            }
+            for name in parts[-1].counts
+        },
     )
 
 
@@ -128,7 +150,19 @@ def _series(test: str, turns: pd.DataFrame) -> Series:
         timed_s=float(turns.loc[turns["metric"] == TIMED, "value"].sum()),
         start_up_s=_median(turns.loc[turns["metric"] == START_UP, "value"]),
         noisy=len(noisy),
+        differing=frozenset(_descriptions(sides)),
+        counts=_counts(turns),
     )
+
+
+def _counts(turns: pd.DataFrame) -> dict[str, dict[str, list[float]]]:
+    found = {}
+    for metric, name in PAIRED_COUNTS.items():
+        own = turns.loc[turns["metric"] == metric]
+        values = {side: list(own.loc[own["variant"] == side, "value"]) for side in SIDES}
+        if all(values.values()):
+            found[name] = values
+    return found
 
 
 def log_ratios(name: str, timed: pd.DataFrame) -> list[np.ndarray]:
@@ -159,25 +193,31 @@ def _turns(side: pd.DataFrame) -> Iterator[tuple[int, np.ndarray]]:
         yield int(repeat), np.log(turns["value"].to_numpy(float))  # type: ignore[call-overload]
 
 
+DESCRIPTIONS: Mapping[str, Callable[[Any], str]] = {
+    "trainer": lambda row: str(row["trainer"]),
+    "workers": lambda row: plural(int(row["workers"]), "worker"),
+    "backend": lambda row: backends(row["backend"], row["collective"]) or "none",
+    "keras": lambda row: str(row["keras"]),
+    "tensorflow": lambda row: f"TensorFlow {row['tensorflow']}",
+    "python": lambda row: f"Python {row['python']}",
+    "injected": lambda row: str(row["fault"]) or "unmodified",
+}
+
+
+def _descriptions(sides: Mapping[str, pd.DataFrame]) -> dict[str, dict[str, str]]:
+    """Return the text of each side, by name of what they differ in."""
+    first = {side: turns.iloc[0] for side, turns in sides.items()}
+    texts = {
+        name: {side: describe(row) for side, row in first.items()}
+        for name, describe in DESCRIPTIONS.items()
+    }
+    return {name: found for name, found in texts.items() if len(set(found.values())) > 1}
+
+
 def _labels(sides: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     """Label each side by its differences from the other; "identical" if there are none."""
-    first = {side: turns.iloc[0] for side, turns in sides.items()}
-    descriptions: Mapping[str, Any] = {
-        "trainer": lambda row: str(row["trainer"]),
-        "workers": lambda row: plural(int(row["workers"]), "worker"),
-        "backend": lambda row: backends(row["backend"], row["collective"]) or "none",
-        "keras": lambda row: str(row["keras"]),
-        "tensorflow": lambda row: f"TensorFlow {row['tensorflow']}",
-        "python": lambda row: f"Python {row['python']}",
-        "injected": lambda row: str(row["fault"]) or "unmodified",
-    }
-    parts: dict[str, list[str]] = {side: [] for side in SIDES}
-    for describe in descriptions.values():
-        texts = {side: describe(row) for side, row in first.items()}
-        if len(set(texts.values())) > 1:
-            for side, text in texts.items():
-                parts[side].append(text)
-    return {side: ", ".join(turns) or "identical" for side, turns in parts.items()}
+    found = _descriptions(sides).values()
+    return {side: ", ".join(texts[side] for texts in found) or "identical" for side in sides}
 
 
 def answers_of(comparisons: Sequence[Series]) -> list[Answer]:
@@ -188,6 +228,25 @@ def answers_of(comparisons: Sequence[Series]) -> list[Answer]:
         )
         for comparison in comparisons
     ]
+
+
+def differences_of(comparisons: Sequence[Series]) -> list[dict[str, Difference]]:
+    """Return the answers for the numbers of a step of each comparison, corrected for all."""
+    number = sum(len(comparison.counts) for comparison in comparisons)
+    return [comparison.differences(number) for comparison in comparisons]
+
+
+def counts_table(
+    comparisons: Sequence[Series], differences: Sequence[Mapping[str, Difference]]
+) -> Table:
+    """Return a line for each number of a step that differs; numbers without a change have none."""
+    lines = [
+        Row(heading(comparison), counts.cells(name, found))
+        for comparison, own in zip(comparisons, differences, strict=True)
+        for name, found in own.items()
+        if found.answer is not Answer.NO_CHANGE
+    ]
+    return Table("Numbers of a step", counts.COLUMNS, tuple(lines), counts.NOTE if lines else "")
 
 
 def ratio(effect: Effect) -> str:
@@ -224,10 +283,20 @@ def table(comparisons: Sequence[Series], answers: Sequence[Answer]) -> Table:
     )
 
 
-def of_run(run: RunFrames) -> Table:
+def of_run(run: RunFrames) -> list[Table]:
     """Return the comparisons of one run, judged without those of other runs."""
     comparisons = series(ended_well(run.measurements, run.verdicts))
-    return table(comparisons, answers_of(comparisons))
+    return tables(comparisons, answers_of(comparisons), differences_of(comparisons))
+
+
+def tables(
+    comparisons: Sequence[Series],
+    answers: Sequence[Answer],
+    differences: Sequence[Mapping[str, Difference]],
+) -> list[Table]:
+    """Return the step times, and the numbers of a step if there are some that differ."""
+    counted = counts_table(comparisons, differences)
+    return [table(comparisons, answers), *([counted] if counted.rows else [])]
 
 
 def _name(row: Any) -> str:

@@ -20,7 +20,8 @@ from reports.compare.run_groups import Key, Series, Side, TestVerdicts
 from reports.core.text import plural
 from reports.core.verdicts import BY_NAME
 from reports.rundir.frame import BadInput
-from reports.stats import ratio_tests
+from reports.stats import counts, ratio_tests
+from reports.stats.counts import COUNTS, VERSIONS
 from reports.stats.ratio_tests import CHANGED, Answer, Effect
 
 
@@ -82,7 +83,8 @@ class Comparison:
 
         Return "" if a number was compared or no number was requested.
         """
-        if not self.numbers or self.comparisons or not self.series:
+        compared = any(item.answer is not Answer.CANNOT_TELL for item in self.series)
+        if not self.numbers or self.comparisons or not self.series or compared:
             return ""
         ((reason, _),) = Counter(item.reason for item in self.series).most_common(1)
         return reason
@@ -141,6 +143,17 @@ def compare(
     )
     _refuse_nothing(comparison, numbers)
     return comparison
+
+
+def counted(base: Side, new: Side) -> list[SeriesAnswer]:
+    """Return the answers for numbers of a step that are counted, of series that both sides have."""
+    drift = drifts.estimate(base)
+    keys = [key for key in base.series if key in new.series]
+    return [
+        _pair(key, base, new, drift)
+        for key in keys
+        if exact_count(str(base.series[key].key["metric"]))
+    ]
 
 
 def _refuse_the_same(listed: Sequence[Side]) -> None:
@@ -228,6 +241,8 @@ def _pair(key: Key, base: Side, new: Side, drift: Drift) -> SeriesAnswer:
         _center(now.values),
         (len(was.values), len(now.values)),
     )
+    if exact_count(str(now.key["metric"])):
+        return _counted(pair, was, now, base, new)
     if base.machine != new.machine:
         return replace(pair, reason="different machine or number of processors")
     differences = base.differing_conditions(new)
@@ -247,6 +262,19 @@ def _pair(key: Key, base: Side, new: Side, drift: Drift) -> SeriesAnswer:
     effect = ratio_tests.unpaired(*values, drift=spread, drift_df=drift.df)
     reason = "" if effect.known else "one process on a side: unknown scatter"
     return replace(pair, effect=effect, reason=reason)
+
+
+def exact_count(metric: str) -> bool:
+    """Return True for a number of a step that is counted, so that any difference is a change."""
+    return metric in COUNTS and COUNTS[metric].exact
+
+
+def _counted(pair: SeriesAnswer, was: Series, now: Series, base: Side, new: Side) -> SeriesAnswer:
+    """Compare a count; it depends neither on the machine nor on the conditions."""
+    count = COUNTS[str(now.key["metric"])]
+    other_versions = VERSIONS if base.versions != new.versions else ()
+    found = counts.expected(count, counts.judge(count, was.values, now.values), other_versions)
+    return replace(pair, answer=found.answer, reason=found.reason, base=found.base, new=found.new)
 
 
 def _collective(series: Series) -> str:

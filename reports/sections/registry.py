@@ -27,6 +27,7 @@ from reports.sections import (
     published_figures,
     scaling,
     startup,
+    step_counts,
     throughput,
     training_curves,
 )
@@ -95,7 +96,7 @@ def one(table: Callable[[RunFrames], Table]) -> Tables:
 
 
 THROUGHPUT, SCALING = one(throughput.table), one(scaling.table)
-PAIRED, FAULTS = one(pairs.of_run), one(fault_matrix.table)
+PAIRED, FAULTS = pairs.of_run, one(fault_matrix.table)
 SECTIONS = (
     Section(
         "not-examined",
@@ -152,6 +153,9 @@ SECTIONS = (
         rows=startup.rows,
     ),
     Section("memory", "Memory per task", one(memory.table), rows=memory.rows, always=False),
+    Section(
+        "counts", "Numbers of a step", one(step_counts.table), rows=step_counts.rows, always=False
+    ),
     Section(
         "measured",
         "Other measurements",

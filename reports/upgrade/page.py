@@ -6,25 +6,25 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 
 import pandas as pd
 from rich.console import Console
 
 from reports.ab import pairs
-from reports.ab.command import entry
+from reports.ab.command import entries_of, entry
 from reports.compare import gate, output, run_groups
 from reports.core import labels
 from reports.core.table import Column, Row, Table
 from reports.core.text import figure, one_line, plural
-from reports.core.verdicts import BY_NAME, PASSED
+from reports.core.verdicts import BY_NAME
 from reports.render import markdown, run_facts, terminal
 from reports.render.terminal_layout import Printer
 from reports.rundir.frame import RunFrames
-from reports.stats import ratio_tests
+from reports.stats import counts, ratio_tests
 from reports.stats.ratio_tests import Answer
-from reports.upgrade.measure import LOOK_S, LOOKS, SIDES, Measured, expected_s
+from reports.upgrade.findings import Counted, Findings, heading
+from reports.upgrade.measure import LOOK_S, LOOKS, SIDES, expected_s
 
 NOT_STARTED = "not looked at"
 # Numbers of a training run that are the same whenever data, seed and arithmetic are, and the
@@ -49,93 +49,8 @@ class Part:
     open: bool = True
 
 
-@dataclass(frozen=True)
-class Page:
-    """Everything that was found, as text for each format."""
-
-    measured: Measured
-
-    @cached_property
-    def comparison(self) -> gate.Comparison | None:
-        """Return the comparison of the verdicts, or None if a side has none."""
-        if set(self.measured.runs) != set(SIDES):
-            return None
-        base, new = (run_groups.combine([self.measured.runs[side]]) for side in SIDES)
-        return gate.compare(base, new, numbers=False)
-
-    @cached_property
-    def tests(self) -> Sequence[gate.TestAnswer]:
-        """Return the answer of each test.
-
-        Who upgrades loses what passed before, also where the expectations know that it does not
-        pass there. So that is a regression here, and only here.
-        """
-        if self.comparison is None:
-            return ()
-        found = []
-        for item, key in zip(self.comparison.tests, self.comparison.base.tests, strict=True):
-            new = self.comparison.new.tests.get(key)
-            base = self.comparison.base.tests[key]
-            if item.answer is Answer.IMPROVEMENT:
-                item = replace(item, reason=base.reason)
-            elif new and base.verdicts == (PASSED,) and PASSED not in new.verdicts:
-                item = replace(item, answer=Answer.REGRESSION, reason=new.reason)
-            found.append(item)
-        return found
-
-    @cached_property
-    def speeds(self) -> Mapping[str, Answer]:
-        """Return the answer of each comparison of step times, by test."""
-        return {test: self.measured.answer(test) for test in self.measured.comparisons}
-
-    @property
-    def broken(self) -> list[str]:
-        """Return the comparisons of step times whose test failed."""
-        return [test for test, one in self.measured.broken.items() if one.red]
-
-    @property
-    def unseen(self) -> list[str]:
-        """Return the comparisons of step times that got no look."""
-        record = self.measured.record
-        return [test for test in record.tests if test not in record.looks]
-
-    def exit_code(self, strict: bool = False) -> int:
-        """Return the exit code of the command.
-
-        1: something stopped working or became slower. 2: nothing was compared. 3: with `strict`,
-        an answer is "cannot tell", or something was not looked at. 0: otherwise.
-        """
-        answers = [*(item.answer for item in self.tests), *self.speeds.values()]
-        if Answer.REGRESSION in answers or self.broken:
-            return 1
-        if not answers:
-            return 2
-        return 3 if strict and (Answer.CANNOT_TELL in answers or self.unseen) else 0
-
-    def undecided(self) -> str:
-        """Return how many step times are undecided, or "" if there are none."""
-        count = [*self.speeds.values()].count(Answer.CANNOT_TELL) + len(self.unseen)
-        return f"{plural(count, 'step time')} undecided" if count else ""
-
-    def headline(self) -> str:
-        """Return the answer in one line."""
-        tests = Counter(item.answer for item in self.tests)
-        speeds = Counter(self.speeds.values())
-        worse, better = tests[Answer.REGRESSION], tests[Answer.IMPROVEMENT]
-        slower, faster = speeds[Answer.REGRESSION], speeds[Answer.IMPROVEMENT]
-        parts = [
-            f"{plural(worse, 'test')} stopped passing" if worse else "",
-            f"{plural(slower, 'comparison')} slower" if slower else "",
-            f"{plural(len(self.broken), 'comparison')} without a result" if self.broken else "",
-            f"{plural(better, 'test')} passes now" if better else "",
-            f"{plural(faster, 'comparison')} faster" if faster else "",
-        ]
-        found = ", ".join(filter(None, parts))
-        if not found:
-            found = "nothing could be compared" if self.exit_code() == 2 else "no change was found"
-        found += f"; {self.undecided()}" if self.undecided() else ""
-        stopped = self.measured.record.stopped
-        return f"{found} ({stopped})" if stopped else found
+class Page(Findings):
+    """The findings as text for each format."""
 
     def facts(self) -> Iterator[tuple[str, str]]:
         """Yield what was compared, and for how long: name and text."""
@@ -157,6 +72,7 @@ class Page:
         }
         yield from self._verdicts("What stopped passing", found[Answer.REGRESSION])
         yield from self._speed("Slower", Answer.REGRESSION)
+        yield from self._numbers("Numbers of a step that changed", self.changed_counts)
         yield from self._speed("Faster", Answer.IMPROVEMENT)
         yield from self._verdicts("What passes now", found[Answer.IMPROVEMENT])
         yield from self._results()
@@ -164,6 +80,8 @@ class Page:
         yield from self._verdicts(
             "Verdicts that differ and are no regression", found[Answer.CANNOT_TELL], is_open=False
         )
+        unclear = [c for c in self.counts if c.difference.answer is Answer.CANNOT_TELL]
+        yield from self._numbers("Numbers of a step that are not judged", unclear, is_open=False)
         yield from self._one_side()
         yield from self._speed("As fast as before", Answer.NO_CHANGE, is_open=False)
 
@@ -182,9 +100,15 @@ class Page:
         for test, own in self.speeds.items():
             if own is answer:
                 one = self.measured.comparisons[test]
-                rows.append(Row(_heading(one), self._speed_cells(one)))
+                rows.append(Row(heading(one), self._speed_cells(one)))
         if rows:
             yield Part(Table(title, SPEED, tuple(rows), SPEED_NOTE), is_open)
+
+    @staticmethod
+    def _numbers(title: str, items: Sequence[Counted], is_open: bool = True) -> Iterator[Part]:
+        rows = [Row(item.name, counts.cells(item.metric, item.difference)) for item in items]
+        if rows:
+            yield Part(Table(title, counts.COLUMNS, tuple(rows), counts.NOTE), is_open)
 
     @staticmethod
     def _speed_cells(one: pairs.Series) -> tuple[str, ...]:
@@ -226,7 +150,7 @@ class Page:
             if answer is Answer.CANNOT_TELL:
                 one = measured.comparisons[test]
                 why = f"{pairs.ratio(one.effect)} after {plural(len(one.log_ratios), 'pair')}"
-                rows.append((_heading(one), why, self._more(test)))
+                rows.append((heading(one), why, self._more(test)))
         for test in self.unseen:
             need_s = (
                 LOOK_S * 2 if not measured.record.spent_s else expected_s(measured.record, test)
@@ -320,8 +244,12 @@ class Page:
         for test, answer in self.speeds.items():
             one = self.measured.comparisons[test]
             if answer is Answer.REGRESSION:
-                text = f"{_heading(one)}: {pairs.ratio(one.effect)} times the step time"
+                text = f"{heading(one)}: {pairs.ratio(one.effect)} times the step time"
                 lines.append(_annotation("error", "Slower", text))
+        for item in self.changed_counts:
+            if item.difference.answer is Answer.REGRESSION:
+                words, sides, *_ = counts.cells(item.metric, item.difference)
+                lines.append(_annotation("error", "Increased", f"{item.name}: {words} {sides}"))
         for one in self.measured.broken.values():
             lines.append(_annotation("error", "Without a result", f"{one.name}: {one.reason}"))
         if self.undecided():
@@ -335,7 +263,8 @@ class Page:
         """Return the page for programs; no key is ever removed.
 
         exit_code, headline, stopped; sides (text of each); tests: test, answer, base, new, reason;
-        step_times: those of `ab --format json`; not_looked_at: tests.
+        step_times: those of `ab --format json`; counts: name, metric, base, new, answer, reason;
+        not_looked_at: tests.
         """
         content = {
             "exit_code": self.exit_code(),
@@ -350,14 +279,14 @@ class Page:
                     for one in self.measured.broken.values()
                 ),
             ],
+            "counts": [
+                {"name": item.name, "metric": item.metric, **keys}
+                for item in self.counts
+                for keys in entries_of({"": item.difference}).values()
+            ],
             "not_looked_at": self.unseen,
         }
         return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-
-
-def _heading(one: pairs.Series) -> str:
-    """Return the name of a comparison; the page says elsewhere how two commits differ."""
-    return pairs.heading(one).removesuffix(": identical")
 
 
 def _annotation(level: str, title: str, text: str) -> str:

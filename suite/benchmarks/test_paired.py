@@ -12,6 +12,7 @@ import pytest
 from suite.harness.ab import interleaved
 from suite.harness.ab.sides import Side, base_of, interpreter_of, with_variables
 from suite.harness.core.case import Case
+from suite.harness.metrics import step_counts
 from suite.harness.session.session import Launch, Session
 
 
@@ -43,6 +44,9 @@ def test_paired(case: Case, launch: Launch, session: Session, record, time: int)
                 }
                 for time_s in pair.times_s[side.name]:
                     record("paired_step_time_s", time_s, "s", "lower", **columns)
+                for metric, value in pair.counts[side.name].items():
+                    unit = step_counts.UNITS[metric]
+                    record(f"paired_{metric}", value, unit, "none", **columns)
                 record("paired_start_up_s", pair.start_up_s[side.name], "s", "none", **columns)
             record("paired_timed_s", pair.timed_s, "s", "none", repeat=number)
             for name, share in (("steal", pair.steal), ("foreign", pair.foreign)):

@@ -3,6 +3,8 @@
 import pytest
 
 from suite.harness.checks import accounting, coordinator, parameter_servers, supervisor
+from suite.harness.core.errors import NotExamined
+from suite.harness.metrics import step_counts
 
 
 @pytest.mark.cases(of_user=True, level="black box")
@@ -28,6 +30,15 @@ def test_every_step_is_accounted_for(healthy):
 @pytest.mark.cases(events=("step", "epoch"), level="observed")
 def test_every_epoch_has_its_steps(healthy):
     accounting.epochs_accounted(healthy)
+
+
+@pytest.mark.cases(level="observed")
+def test_step_is_not_retraced(healthy, record):
+    for metric, value, unit, better in step_counts.measurements(healthy):
+        record(metric, value, unit, better)
+    if not healthy.of("traced"):
+        raise NotExamined("no function that trains was traced: its steps run eagerly")
+    accounting.is_seldom_retraced(healthy)
 
 
 @pytest.mark.claim("mwms/global-batch", "mirrored/replicas")

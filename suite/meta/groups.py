@@ -78,6 +78,7 @@ RED = {
     # synchronous training
     "finishes_requested_steps": ("healthy", "finishes_early"),
     "steps_accounted": ("healthy", "counts_a_step_twice"),
+    "is_seldom_retraced": ("healthy", "retraces_its_step"),
     "epochs_accounted": ("healthy", "counts_other_steps_in_its_epochs"),
     "examples_accounted": ("healthy", "doubles_its_batch"),
     "one_chief": ("healthy", "two_chiefs"),
@@ -252,6 +253,7 @@ GROUPS = (
             "save_paths_distinct",
             "only_chief_keeps",
             "exports_identical",
+            "is_seldom_retraced",
         ),
     ),
     Group("baseline", WORKERS, fault_free.with_baseline, ("converges_to_baseline",)),

@@ -531,6 +531,7 @@ def test_a_count_that_differs_is_reported_and_ends_the_steps(programs: Programs)
 # is a graph within the traced one.
 BY_HAND = {
     "tensorflow/__init__.py": """
+        import math
         from types import SimpleNamespace
         from tensorflow.python.checkpoint.checkpoint import Checkpoint
         from tensorflow.python.eager.backprop import GradientTape
@@ -538,6 +539,12 @@ BY_HAND = {
         from tensorflow.python.framework.func_graph import func_graph_from_py_func as trace
         from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable as Variable
         nest = SimpleNamespace(flatten=list)
+        as_dtype = lambda number: SimpleNamespace(size=number)
+        class TensorShape:
+            def __init__(self, sizes):
+                self.sizes = sizes
+            def num_elements(self):
+                return None if None in self.sizes else math.prod(self.sizes)
     """,
     PYTHON + "eager/context.py": """
         graphs = []
@@ -550,11 +557,23 @@ BY_HAND = {
     """,
     PYTHON + "framework/func_graph.py": """
         import tensorflow.python.framework.ops
+        from types import SimpleNamespace
         from tensorflow.python.eager import context
+        nodes = []  # operations that each traced function has added
+        def node(op, shape=(), size=4):
+            of_list = SimpleNamespace(list=SimpleNamespace(shape=[shape]))
+            kind = SimpleNamespace(type=size)
+            return SimpleNamespace(op=op, attr={"_output_shapes": of_list, "T": kind})
+        class Graph:
+            def as_graph_def(self, add_shapes):
+                inner = [SimpleNamespace(node_def=[node("AddV2")])]
+                library = SimpleNamespace(function=inner)
+                return SimpleNamespace(node=list(nodes), library=library)
         def func_graph_from_py_func(function):
             context.graphs.append(function)
             function()
             context.graphs.pop()
+            return Graph()
     """,
     PYTHON + "eager/polymorphic_function/polymorphic_function.py": """
         from tensorflow.python.eager import context
@@ -623,6 +642,50 @@ def test_state_of_an_update_by_hand_is_that_before_the_first_step(programs: Prog
     assert initial["slots_digest"] == restored["slots_digest"] == digest_of(0.0, 0.0)
     assert final["digest"] == digest_of(1.0 - 0.75, 2.0 - 0.75)
     assert final["slots_digest"] == digest_of(0.5, 0.5)
+
+
+COLLECTIVES = """
+    from tensorflow.python.framework import func_graph
+    func_graph.nodes += [func_graph.node(*of) for of in {nodes}]
+    step(); step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "collectives", "size"),
+    [
+        ([("MatMul", (2, 3))], 0, 0),
+        ([("CollectiveReduceV2", (2, 3)), ("CollectiveGatherV2", (5,), 2)], 2, 34),
+        ([("CollectiveReduceV3", (2, None)), ("NcclAllReduce", (2,))], 2, None),
+        ([("CollectiveInitializeCommunicator", ()), ("CollectiveAssignGroupV2", ())], 0, 0),
+    ],
+    ids=["none", "two", "of unknown size", "of groups"],
+)
+def test_a_trace_is_reported_with_its_operations(programs, nodes, collectives, size):
+    """Those of functions in it count as well; a graph within the traced one is not another."""
+    train_by_hand(programs, STEP_BY_HAND + COLLECTIVES.format(nodes=nodes))
+    (traced,) = programs.of("traced")
+    assert (traced["operations"], traced["global_step"]) == (len(nodes) + 1, 5)
+    assert (traced["collectives"], traced["collective_bytes"]) == (collectives, size)
+
+
+def test_a_function_that_does_not_train_is_not_reported(programs: Programs):
+    train_by_hand(programs, STEP_BY_HAND + "    tf.Function(lambda: None)(); step()")
+    (traced,) = programs.of("traced")
+    assert traced["operations"] == 1
+
+
+def test_resources_are_reported_after_the_same_steps_in_each_run(programs: Programs):
+    train(programs, "for _ in range(21): step(1)")
+    found = programs.of("resources")
+    assert {e["step"] for e in found} >= {5, 10, 20}
+    assert min(e["step"] for e in found) == 5
+    for event in found:
+        assert event["resident_bytes"] > 1e6
+        assert event["heap_bytes"] is None or 0 < event["heap_bytes"] < 1e10
+        assert event["threads"] >= 1
+        assert event["files"] >= 3
+        assert event["network"] == Path("/proc/self/ns/net").stat().st_ino
 
 
 def test_steps_by_hand_are_seen_in_a_function_that_runs_eagerly(programs: Programs):

@@ -195,7 +195,7 @@ def test_slowdown_is_refused_where_tasks_wait_for_peers(fake_engine, tmp_path: P
 
 def pair(ratio: float) -> Pair:
     times = {"base": [1.0, 1.0, 1.0], "new": [ratio, ratio, 5.0]}
-    return Pair(times, {}, {}, {}, 0.0, 0.0, timed_s=6.0)
+    return Pair(times, {}, {}, {}, {}, 0.0, 0.0, timed_s=6.0)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_the_budget_goes_to_processes_where_they_are_what_differs(
         asked.append(turns)
         new = np.exp(rng.normal((-1) ** number * processes, 0.1, turns))
         times = {"base": [1.0] * turns, "new": list(new)}
-        return Pair(times, {}, {}, {}, 0.0, 0.0, timed_s=turns * interleaved.TURN_S)
+        return Pair(times, {}, {}, {}, {}, 0.0, 0.0, timed_s=turns * interleaved.TURN_S)
 
     monkeypatch.setattr(interleaved, "measured", measured)
     list(interleaved.measure([], 60.0))

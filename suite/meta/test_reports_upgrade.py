@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from reports.upgrade.measure import LOOKS, Measured, Record
 from reports.upgrade.page import Page
 from suite.meta import made_up_run
 from suite.meta.made_up_run import MULTI, SINGLE
-from suite.meta.test_reports_paired import TEST, turns
+from suite.meta.test_reports_paired import TEST, row, turns
 
 OTHERS = [TEST.replace("single_process", name) for name in ("keras_mirrored", "a_third")]
 
@@ -231,6 +232,8 @@ class Machine:
         self.ratios = {test: list(own) for test, own in ratios.items()}
         self.verdicts: dict[str, list[dict[str, Any]]] = {"base": [], "new": []}
         self.results = {"base": 0.5, "new": 0.5}
+        self.collectives = {"base": 2, "new": 2}
+        self.heap = {"base": 0.0, "new": 0.0}
         self.looked: list[str] = []
         self.arguments: list[list[str]] = []
         self.now_s, self.look_s, self.stop_at = 0.0, look_s, ""
@@ -250,7 +253,15 @@ class Machine:
             rows = [{**row, **given} for row in self.verdicts[directory.name]]
             test = made_up_run.test_id("conformance", "convergence", "loss", SINGLE)
             result = {"metric": "training_loss", "value": self.results[directory.name]}
-            numbers = [{**made_up_run.COMMON, **given, **result, "test": test, "unit": "1"}]
+            counted = {
+                "metric": "step_collectives",
+                "value": self.collectives[directory.name],
+                "better": "lower",
+            }
+            numbers = [
+                {**made_up_run.COMMON, **given, **one, "test": test, "unit": "1"}
+                for one in (result, counted)
+            ]
             made_up_run.write_numbers(directory, info, numbers, rows)
             self.now_s += 1000  # the verdicts are not part of the budget
             return
@@ -261,13 +272,22 @@ class Machine:
         trainer = test.split("[")[1].split("-")[0]
         rows = [
             {**row, **given, "test": test, "trainer": trainer}
-            for row in turns(ratio or 1.0, self.pairs)
+            for row in (*turns(ratio or 1.0, self.pairs), *self.grown())
         ]
         verdict = "passed" if ratio else "failed"
         judged = made_up_run.verdict(
             trainer, "paired", "paired", verdict, **given, test=test, reason="worker/0 was killed"
         )
         made_up_run.write_numbers(directory, info, rows, [judged])
+
+    def grown(self) -> list[dict[str, Any]]:
+        """Return how many bytes a step the heap grows on each side, in each pair."""
+        name = "paired_heap_growth_bytes_per_step"
+        return [
+            row(name, value + 1000 * math.sin(i), variant=side, repeat=i)
+            for side, value in self.heap.items()
+            for i in range(self.pairs)
+        ]
 
 
 @pytest.fixture
@@ -355,6 +375,25 @@ def test_what_broke_and_what_became_slower_is_named(machine: Machine, tmp_path: 
     answers = {one["answer"] for one in written["step_times"]}
     assert answers == {"regression", "improvement", "failed"}
     assert "What stopped passing" in (tmp_path / "up" / "upgrade.html").read_text()
+
+
+def test_numbers_of_a_step_that_increased_are_named(machine: Machine, tmp_path: Path, capsys: Any):
+    machine.collectives["new"] = 4
+    machine.heap["new"] = 200_000
+    assert upgrade(tmp_path / "up", "--format", "md") == 1
+    page = capsys.readouterr().out
+    assert "2 numbers of a step increased" in page.splitlines()[0]
+    assert "### Numbers of a step that changed" in page
+    assert "| collectives | 2 → 4 | 2 | regression |" in page
+    assert "| bytes that the heap grows |" in page
+    written = json.loads((tmp_path / "up" / "upgrade.json").read_text())
+    answers = {one["metric"]: one["answer"] for one in written["counts"]}
+    assert answers == {
+        "step_collectives": "regression",
+        "heap_growth_bytes_per_step": "regression",
+    }
+    assert command.main(["upgrade", str(tmp_path / "up"), "--format", "annotations"]) == 1
+    assert "::error title=Increased::" in capsys.readouterr().out
 
 
 def test_equal_numbers_are_not_shown(machine: Machine, tmp_path: Path, capsys: Any):
@@ -497,3 +536,29 @@ def test_one_side_without_a_run_compares_no_verdict(tmp_path: Path):
     assert page.exit_code() == 2
     assert "no complete run of new" in page.markdown()
     assert isinstance(found.runs["new"], frame.RunFrames)
+
+
+SIGNALS_ITS_PARENT = """#!/bin/sh
+trap 'echo cleaned up > {done}; exit 143' TERM
+while [ ! -e {started} ]; do :; done
+kill -TERM $PPID
+while :; do :; done
+"""
+
+
+def test_a_signal_during_collection_reaches_pytest(tmp_path: Path, monkeypatch: Any):
+    program, done, started = (tmp_path / name for name in ("pytest", "done", "started"))
+    program.write_text(SIGNALS_ITS_PARENT.format(done=done, started=started))
+    program.chmod(0o755)
+    popen = suite_run._popen
+
+    def noted(*arguments: Any, **streams: Any) -> Any:
+        process = popen(*arguments, **streams)
+        started.touch()
+        return process
+
+    monkeypatch.setattr(suite_run, "_popen", noted)
+    monkeypatch.setattr(suite_run.sys, "executable", str(program))
+    with suite_run.stoppable(), pytest.raises(suite_run.Stopped, match="SIGTERM"):
+        suite_run.collect([], [])
+    assert done.read_text() == "cleaned up\n"

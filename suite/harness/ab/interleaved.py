@@ -25,6 +25,7 @@ from suite.harness.cluster.cluster import Cluster
 from suite.harness.core.deadlines import wait_until
 from suite.harness.core.errors import HarnessError
 from suite.harness.core.history import Run
+from suite.harness.metrics import step_counts
 from suite.harness.metrics.interference import Watch
 from suite.harness.scenarios import small_programs
 from suite.harness.scenarios.base import (
@@ -56,6 +57,7 @@ class Pair:
     """One pair of processes or clusters: seconds per step of each turn, by side, in order.
 
     `workers`: of each side's cluster, maybe fewer than its trainer's (see cluster_of).
+    `counts`: what does not depend on time, by side and metric, see metrics/step_counts.py.
     `start_up_s`: from the start of both sides until the side is warm, import and tracing included.
     `collective`: the implementation that TensorFlow chose. `steal`, `foreign`: see
     interference.Watch. `timed_s`: in all turns, of the faster side.
@@ -63,6 +65,7 @@ class Pair:
 
     times_s: dict[str, list[float]]
     workers: dict[str, int]
+    counts: dict[str, dict[str, float]]
     start_up_s: dict[str, float]
     collective: dict[str, str]
     steal: float
@@ -167,6 +170,7 @@ def measured(launches: Sequence[Launch], number: int, slow_down: float, turns: i
     return Pair(
         {name: [e["wall_s"] / e["steps"] for e in events] for name, events in timed.items()},
         {name: len(run.workers) for name, run in runs.items()},
+        {name: step_counts.of_long_run(run) for name, run in runs.items()},
         {name: run.of("warm")[0].time_s - began_s for name, run in runs.items()},
         {name: run.collective for name, run in runs.items()},
         watch.steal,

@@ -19,6 +19,7 @@ from suite.harness.checks.assertions import (
     some,
 )
 from suite.harness.core.history import Event, Run
+from suite.harness.metrics import step_counts
 
 
 @check
@@ -112,3 +113,19 @@ def examples_accounted(run: Run) -> None:
 def _epoch_of(step: Event, epochs: list[Event]) -> int:
     """Return the index of the first epoch that ends after the step; -1 after the last epoch."""
     return next((n for n, e in enumerate(epochs) if step.time_s <= e.time_s), -1)
+
+
+@check
+def is_seldom_retraced(run: Run) -> None:
+    """Require that the function that trains is traced at most once for every two of its steps.
+
+    Each trace takes as long as many steps and stays in memory. It is repeated for each new Python
+    value of an argument, and for each new shape (https://www.tensorflow.org/guide/function).
+    """
+    some("trace of the function that trains", run.of("traced"))
+    for driver, traces in step_counts.retraced(run).items():
+        steps = len(run.of("step", driver))
+        require(
+            2 * len(traces) <= max(steps, 2),
+            f"{driver} traced its step {len(traces)} times again in {steps} steps",
+        )

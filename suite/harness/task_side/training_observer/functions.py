@@ -10,6 +10,7 @@ import weakref
 
 from reference_trainers import digests
 
+from . import counts
 from .hooks import loaded
 from .training import read_number
 
@@ -126,14 +127,15 @@ def is_count(variable):
 def after_replica_created(observer, call):
     """Give the thread of a replica the state of the thread that traces or runs the step."""
     thread, local = call.args[0], observer.local
-    thread.observed = (list(local.functions), local.fits, thread.replica_id)
+    state = list(local.functions), list(local.traces), local.fits, thread.replica_id
+    thread.observed = state
 
 
 def before_replica_runs(observer, call):
     inherited = getattr(call.args[0], "observed", None)
     if inherited:
         local = observer.local
-        local.functions, local.fits, local.replica = inherited
+        local.functions, local.traces, local.fits, local.replica = inherited
 
 
 # --- updates by an optimizer ---------------------------------------------------------------------
@@ -167,6 +169,7 @@ def before_apply(observer, call):
 def begin_update(observer, call, variables):
     local = observer.local
     local.updates += 1
+    counts.mark(observer)
     call.kept = variables
     optimizer = call.args[0]
     if local.updates > 1 or not variables or local.replica:
@@ -231,7 +234,11 @@ def before_assign(observer, call):
         return
     update = observer.functions.updates.get(local.functions[0])
     variable = call.args[0]
-    if update is None or not update.sources or is_in(variable, update.assigned):
+    if update is None or not update.sources:
+        return
+    if is_in(variable, update.sources):
+        counts.mark(observer)
+    if is_in(variable, update.assigned):
         return
     update.assigned.append(variable)
     if is_count(variable):

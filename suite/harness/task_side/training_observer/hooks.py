@@ -35,6 +35,8 @@ class Hook(NamedTuple):
     optional: bool = False
     # Within Model.fit the hook does nothing, since the callbacks count the steps there.
     outside_fit: bool = False
+    # Called before the function within Model.fit, if the hook does nothing else there.
+    in_fit: Optional[Callable[[Any, "Call"], None]] = None
 
 
 class Call(object):
@@ -61,12 +63,14 @@ class Guarded(object):
     def wrap(self, function):
         """Return the function with the hook around it."""
         before, after, always = self.hook.before, self.hook.after, self.hook.always
-        outside_fit, local = self.hook.outside_fit, self.observer.local
+        outside_fit, in_fit, local = self.hook.outside_fit, self.hook.in_fit, self.observer.local
 
         @functools.wraps(function)
         def observed(*args, **kwargs):
             # In this order, as it costs least: tf.functions are called at every step.
             if (outside_fit and local.fits) or self.off or not self.observer.watches():
+                if in_fit and local.fits and not self.off and self.observer.watches():
+                    self.run(in_fit, Call(args, kwargs))
                 return function(*args, **kwargs)
             call = Call(args, kwargs)
             if before:

@@ -7,7 +7,7 @@ from typing import Any
 
 from reference_trainers import TENSORFLOW, digests, peer_errors
 
-from . import coordinator, functions, hooks, sessions, strategies, training
+from . import coordinator, counts, functions, hooks, sessions, strategies, training
 from .changes import Changes
 
 REPORTS = "training_reports"  # see reference_trainers/training_reports.py
@@ -24,6 +24,7 @@ class Local(threading.local):
     def __init__(self):
         self.is_inside = False  # a hook is running, so that calls of TensorFlow are its own
         self.functions = []  # tf.functions that are being called or traced, the outermost first
+        self.traces = []  # of tf.functions, the outermost first
         self.fits = 0  # calls of Model.fit or of its like: there the callbacks count the steps
         self.saves = self.restores = self.updates = 0  # nested calls
         self.replica = 0  # index among this task's replicas
@@ -49,6 +50,7 @@ class Observer(object):
         self.counts_steps = True
         self.executed = coordinator.Executed()
         self.results = coordinator.Results()
+        self.resources = counts.Resources()
         self.coordinator = None  # ParameterServerStrategy: a batch is scheduled, not executed
         self.audits_input = False
         self.changes = Changes()
@@ -128,6 +130,7 @@ class Observer(object):
                 step=self.step - back,
                 global_step=self.global_step - back,
             )
+        self.resources.after_step(self)
 
     def write_input(self, ids, **fields):
         """Write the ids of the examples of the last step."""
@@ -148,6 +151,9 @@ class Observer(object):
             global_step=self.global_step,
         )
         self.steps_before = self.step
+        self.resources.after_step(
+            self
+        )  # under a coordinator, no step of `fit` is visible by itself
         if not self.coordinator:
             self.report_weights("epoch")
 

@@ -10,7 +10,7 @@ import weakref
 
 from reference_trainers import digests
 
-from . import checkpoints, functions, training
+from . import checkpoints, counts, functions, training
 from .hooks import loaded
 
 # Ops through which a fetched tensor has the value of the variable that it was read from.
@@ -41,6 +41,7 @@ class TrainOps(object):
         self.sessions = weakref.WeakSet()  # that have trained
         self.has_initial = False  # the initial weights of the next session are reported
         self.failed = False  # the last step has raised
+        self.version = None  # of the graph when its operations were last counted
 
 
 class Graphs(object):
@@ -143,10 +144,18 @@ def after_run(observer, call):
     else:
         found = counted
     observer.report_steps()
+    report_growth(observer, call.args[0].graph, train_ops)
     observer.count_steps(1)
     # Without a dependency the step may be read before it is incremented.
     observer.global_step = found if fetches.is_exact else max(found, counted)
     observer.end_step()
+
+
+def report_growth(observer, graph, train_ops):
+    """Write `traced` for the first step in a graph, and whenever operations were added to it."""
+    if graph.version != train_ops.version:
+        train_ops.version = graph.version
+        counts.report_graph(observer, graph)
 
 
 def flatten(fetches):

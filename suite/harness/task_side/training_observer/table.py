@@ -2,7 +2,17 @@
 
 from typing import Any, Dict
 
-from . import checkpoints, coordinator, fit, functions, layouts, reports, sessions, strategies
+from . import (
+    checkpoints,
+    coordinator,
+    counts,
+    fit,
+    functions,
+    layouts,
+    reports,
+    sessions,
+    strategies,
+)
 from .hooks import Hook
 from .observer import REPORTS as REPORTS_MODULE
 
@@ -151,6 +161,7 @@ UPDATE: Dict[str, Any] = {
     "after": functions.after_update,
     "optional": True,
     "outside_fit": True,
+    "in_fit": counts.mark,
 }
 
 LOOPS = (
@@ -199,6 +210,13 @@ LOOPS = (
         (PYTHON + "framework.func_graph:func_graph_from_py_func",),
         after=functions.after_trace,
         outside_fit=True,
+    ),
+    Hook(
+        "func_graph_from_py_func, counts",
+        (PYTHON + "framework.func_graph:func_graph_from_py_func",),
+        before=counts.before_trace,
+        always=counts.always_trace,
+        after=counts.after_trace,
     ),
     *assigned(PYTHON + "ops.resource_variable_ops:BaseResourceVariable"),
     *assigned(PYTHON + "ops.resource_variable_ops:ResourceVariable"),
@@ -253,6 +271,7 @@ UPDATE_1: Dict[str, Any] = {
     "always": functions.always_update,
     "after": sessions.after_apply_gradients,
     "outside_fit": True,
+    "in_fit": counts.mark,
 }
 SESSIONS = (
     Hook(
