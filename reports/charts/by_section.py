@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from reports.charts import collective_charts, section_charts
+from reports.charts import collective_charts, section_charts, time_use_chart
 from reports.rundir.frame import RunFrames
 
 
@@ -47,5 +47,10 @@ CHARTS = {
         section_charts.startup_chart,
         "Dots show single values, the vertical bar their median, and the line its 95 % confidence "
         "interval.",
+    ),
+    "time": Charts(
+        time_use_chart.time_use_chart,
+        "Each bar is a cluster; a lane has clusters that follow each other. The table explains the "
+        "phases.",
     ),
 }

@@ -29,6 +29,7 @@ from reports.sections import (
     startup,
     step_counts,
     throughput,
+    time_use,
     training_curves,
 )
 
@@ -156,6 +157,7 @@ SECTIONS = (
     Section(
         "counts", "Numbers of a step", one(step_counts.table), rows=step_counts.rows, always=False
     ),
+    Section("time", "Where the time went", one(time_use.table), always=False),
     Section(
         "measured",
         "Other measurements",

@@ -138,6 +138,7 @@ def test_page_has_facts_numbers_and_charts(run: frame.RunFrames, page: Page):
         f"Timeline of {made_up_run.FAULTED}, {made_up_run.SUPERVISOR}",
         f"Training of {made_up_run.MULTI}",
         "Startup by variant: cluster_first_all_reduce_s",
+        "Clusters over time",
     ]
     for expected in ("12.00 ±0.30", "requested nccl, actual ring", "0.125", "94.0", "12.5"):
         assert expected in text
