@@ -79,7 +79,7 @@ def _by_size(summary: Summary, limits: Mapping[str, float]) -> str:
 
 
 def _case(row: Mapping[str, Any]) -> tuple[str, str]:
-    return row["op"], backends(row["backend"], row["collective"])
+    return collectives.operation(row), backends(row["backend"], row["collective"])
 
 
 def _by_link(summary: Summary, speeds: Mapping[str, Mapping[str, float]]) -> str:

@@ -24,10 +24,15 @@ PREFIXES = ("collective_", "limit_", "shaped_")
 SETTING = "collective_times_default"
 SHARES = ("share", "share_of_gpu_copy")  # of VALUES
 LOOPBACK, WHOLE = "loopback", "whole"
-OF = r"(?:(?P<op>\w+) (?P<size_bytes>\d+) B ?)?(?:over (?P<link>\S+) ?)?(?:with (?P<setting>.+))?"
+DTYPE = "float32"  # of values whose variant names no type
+OF = (
+    r"(?:(?P<op>\w+) (?P<size_bytes>\d+) B ?)?(?:of (?P<dtype>\w+) ?)?"
+    r"(?:over (?P<link>\S+) ?)?(?:with (?P<setting>.+))?"
+)
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 LINKS = (LOOPBACK, WHOLE, "10gbit", "1gbit", "200mbit", "delay", "loss")
-KEYS = ("op", "workers", "link", "size_bytes", "backend", "collective")
+KEYS = ("op", "dtype", "workers", "link", "size_bytes", "backend", "collective")
+OVERLAP = "collective_overlap_share"
 # short name -> metric
 VALUES = {
     "p50_s": "collective_time_p50_s",
@@ -79,6 +84,7 @@ def rows(measurements: pd.DataFrame) -> pd.DataFrame:
     sizes = parts["size_bytes"].replace("", "0").astype(int)
     return own.assign(
         op=parts["op"],
+        dtype=parts["dtype"].replace("", DTYPE),
         size_bytes=sizes,
         link=parts["link"].replace("", LOOPBACK),
         setting=parts["setting"],
@@ -105,7 +111,8 @@ def summarize(measurements: pd.DataFrame) -> list[dict[str, Any]]:
 
 def _order(row: Mapping[str, Any]) -> tuple[Any, ...]:
     size, requested = row["size_bytes"], (row["backend"], row["collective"])
-    return _place(OPS, row["op"]), row["workers"], _place(LINKS, row["link"]), size, requested
+    kind = _place(OPS, row["op"]), row["dtype"] != DTYPE, row["dtype"]
+    return *kind, row["workers"], _place(LINKS, row["link"]), size, requested
 
 
 def _place(known: tuple[str, ...], name: str) -> tuple[int, str]:
@@ -120,15 +127,20 @@ def size(count: float) -> str:
     return f"{int(count):,} B"
 
 
+def operation(row: Mapping[str, Any]) -> str:
+    """Return `all_reduce`, plus the type if it is not float32."""
+    return row["op"] + (f" of {row['dtype']}" if row["dtype"] != DTYPE else "")
+
+
 def heading(row: Mapping[str, Any]) -> str:
-    """Return `all_reduce, 2 workers`, plus the link if it is not loopback."""
+    """Return `all_reduce, 2 workers`, plus type and link if not float32 over loopback."""
     over = f", over {row['link']}" if row["link"] != LOOPBACK else ""
-    return f"{row['op']}, {plural(int(row['workers']), 'worker')}{over}"
+    return f"{operation(row)}, {plural(int(row['workers']), 'worker')}{over}"
 
 
 def tables(run: RunFrames) -> list[Table]:
     """Return the tables that have rows: by size, limits, settings, training over shaped links."""
-    all_tables = (table(run), limits(run), settings(run), training(run))
+    all_tables = (table(run), limits(run), overlap(run), settings(run), training(run))
     return [part for part in all_tables if part.rows]
 
 
@@ -219,6 +231,26 @@ def limits(run: RunFrames) -> Table:
     return Table("Limits", heads, tuple(lines), note).without_empty_columns()
 
 
+# --- overlap with computation ---------------------------------------------------------------------
+
+
+def overlap(run: RunFrames) -> Table:
+    """Return the table of how much of an all-reduce runs while its task computes."""
+    own = rows(run.measurements)
+    lines = []
+    for key, values in grouped(own.loc[own["metric"] == OVERLAP], KEYS):
+        shares = list(values["value"])
+        cells = (size(key["size_bytes"]), str(len(shares)), _scaled(median(shares), 100, 2))
+        lines.append(Row(heading(key), cells))
+    columns = (Column("size"), Column("n", right=True), Column("overlap %", right=True))
+    note = (
+        "An all-reduce and an independent computation of about the same duration, in one function. "
+        "overlap: share of the shorter one that costs no time. Below 0 they slow each other down. "
+        "n: clusters."
+    )
+    return Table("Overlap with computation", columns, tuple(lines), note)
+
+
 # --- settings ---------------------------------------------------------------------------------
 
 
@@ -232,7 +264,7 @@ def relative_to_default(measurements: pd.DataFrame) -> list[tuple[str, str, Esti
     count = max(1, own["setting"].nunique())
     confidence = 1 - (1 - CONFIDENCE) / count
     cases = []
-    for key, values in grouped(own, (*KEYS[:4], "setting")):
+    for key, values in grouped(own, (*KEYS[:5], "setting")):
         case = f"{heading(key)}, {size(key['size_bytes'])}"
         cases.append((case, key["setting"], geometric(values["value"], confidence)))
     return sorted(cases, key=lambda row: (row[0], -row[2].center))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from suite.harness.checks import communication
+from suite.harness.checks.assertions import require
 from suite.harness.cluster.cluster import Cluster
 from suite.harness.core.errors import Unsupported
 from suite.harness.core.history import Run
@@ -20,6 +21,7 @@ from suite.harness.metrics.collective_bandwidth import (
     implementation,
     limits,
     named,
+    overlaps,
     timed,
 )
 from suite.harness.scenarios import small_programs
@@ -159,10 +161,12 @@ def record_collectives(
     workers = len(run.workers)
     for one in made:
         chosen = implementation(run, one.op)
+        over = "" if link == LOOPBACK else link
+        variant = named(one.op, one.size_bytes, over, dtype=one.dtype)
         columns = {
             "workers": workers,
             "replicas": workers,
-            "variant": named(one.op, one.size_bytes, "" if link == LOOPBACK else link),
+            "variant": variant,
             "backend": run.backend,
             "collective": chosen,
             "repeat": repeat,
@@ -171,4 +175,22 @@ def record_collectives(
             record(metric, value, unit, better, **columns)
         for metric, share in path_limits.shares(one, chosen):
             record(metric, share, "1", "higher", **columns)
+    for size_bytes, share in overlaps(run):
+        columns = {"workers": workers, "variant": named("all_reduce", size_bytes), "repeat": repeat}
+        record("collective_overlap_share", share, "1", "higher", **columns)
     return made
+
+
+def require_share(run: Run, made: Sequence[Collective], path_limits: Limits, least: float) -> None:
+    """Require that the largest size reaches this share of plain TCP, or of a copy between GPUs.
+
+    Raise CheckFailed otherwise. `least`: of --min-busbw-share; 0 requires nothing.
+    """
+    largest = max(made, key=lambda one: one.size_bytes)
+    for metric, share in path_limits.shares(largest, implementation(run, largest.op)):
+        path = "one plain TCP stream" if metric.endswith("tcp") else "a copy between two GPUs"
+        require(
+            share >= least,
+            f"busbw of {named(largest.op, largest.size_bytes)} is {100 * share:.3g} % of {path}; "
+            f"--min-busbw-share requires {100 * least:.3g} %",
+        )

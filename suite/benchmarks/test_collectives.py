@@ -19,6 +19,7 @@ from suite.benchmarks.collective_runs import (
     copied,
     measured_limits,
     record_collectives,
+    require_share,
     sizes_of_clusters,
 )
 from suite.benchmarks.time_budget import passes
@@ -34,7 +35,10 @@ from suite.harness.session.session import Launch, Session
 
 QUICK_SIZES = (KIB, 256 * KIB, 4 * MIB)  # bytes
 QUICK_S = 0.3  # per size
-SIZES = tuple(KIB * 4**k for k in range(9))  # to 64 MiB
+SIZES = (8, 128, *(KIB * 4**k for k in range(9)))  # to 64 MiB
+DTYPES = ("float16", "bfloat16", "int32")  # in addition to float32
+OVERLAPPED = (256 * KIB, 4 * MIB)
+OVERLAP_TIMES = 12  # repetitions
 EACH_S = 0.25
 CLUSTERS, BUDGET_S = 3, 25  # at most: clusters per figure, seconds per operation
 # A gradient in as many tensors as a small model has variables, so that there is something to pack.
@@ -45,11 +49,53 @@ ROUNDS, ROUNDS_S = 4, 40  # at most
 @pytest.mark.claim("mwms/communication")
 @pytest.mark.cases(families=("mwms",), fit=True, flavors="first")
 @pytest.mark.timing
-def test_all_reduce_is_right_at_every_size(launch: Launch, record: Record) -> None:
+def test_all_reduce_is_right_at_every_size(
+    launch: Launch, session: Session, record: Record
+) -> None:
     limits = measured_limits(launch, seconds=QUICK_S)
-    record_collectives(
-        record, collected(launch, "all_reduce", QUICK_SIZES, seconds=QUICK_S), limits
-    )
+    run = collected(launch, "all_reduce", QUICK_SIZES, seconds=QUICK_S)
+    made = record_collectives(record, run, limits)
+    require_share(run, made, limits, session.settings.min_busbw_share)
+
+
+@pytest.mark.claim("mwms/communication")
+@pytest.mark.cases(families=("mwms",), fit=True, flavors="first")
+@pytest.mark.timing
+def test_all_reduce_is_right_for_every_datatype(launch: Launch, record: Record) -> None:
+    limits = measured_limits(launch, seconds=QUICK_S)
+    sizes = (QUICK_SIZES[0], QUICK_SIZES[-1])
+    run = collected(launch, "all_reduce", sizes, dtypes=",".join(DTYPES), seconds=QUICK_S)
+    record_collectives(record, run, limits)
+
+
+@pytest.mark.claim("mwms/communication")
+@pytest.mark.cases(families=("mwms",), fit=True, backends="each", flavors="first")
+@pytest.mark.timing
+@pytest.mark.full
+def test_all_reduce_by_datatype_and_size(
+    case: Case, launch: Launch, session: Session, record: Record
+) -> None:
+    for repeat in passes(CLUSTERS, BUDGET_S):
+        limits = measured_limits(launch)
+        for workers in sizes_of_clusters(launch):
+            how = {"workers": workers, "dtypes": ",".join(DTYPES), "seconds": EACH_S}
+            run = collected(launch, "all_reduce", SIZES, **how)
+            record_collectives(record, run, limits, repeat=repeat)
+            require_requested_backend(case, run.collective, session)
+
+
+@pytest.mark.cases(families=("mwms",), fit=True, backends="each", flavors="first")
+@pytest.mark.timing
+@pytest.mark.full
+def test_all_reduce_during_a_computation(
+    case: Case, launch: Launch, session: Session, record: Record
+) -> None:
+    for repeat in passes(CLUSTERS, BUDGET_S):
+        limits = measured_limits(launch)
+        how = {"overlap": True, "at_least": OVERLAP_TIMES, "seconds": EACH_S}
+        run = collected(launch, "all_reduce", OVERLAPPED, **how)
+        record_collectives(record, run, limits, repeat=repeat)
+        require_requested_backend(case, run.collective, session)
 
 
 @pytest.mark.claim("mwms/communication")

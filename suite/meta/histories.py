@@ -369,7 +369,8 @@ def collectives(launch: FakeCase) -> Run:
             4096,
         ):
             wrong = {"iteration": 3, "position": 17, "got": 8.5, "wanted": 17.0}
-        fields = {"op": op, "bytes": size, "begins_s": [0.0], "ends_s": [1.0], "wrong": wrong}
+        of = {"op": op, "bytes": size, "dtype": "float32"}
+        fields = {**of, "begins_s": [0.0], "ends_s": [1.0], "wrong": wrong}
         task_events.append((task, "collective", fields))
     return history(*task_events)
 

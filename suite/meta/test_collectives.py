@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from suite.benchmarks.collective_runs import require_share
 from suite.harness.checks.link_limits import (
     TRIES,
     fastest,
@@ -24,6 +25,7 @@ from suite.harness.metrics.collective_bandwidth import (
     Limits,
     implementation,
     limits,
+    overlaps,
     timed,
 )
 from suite.meta.fakes import WORKERS
@@ -44,7 +46,8 @@ def made_up(times: Sequence[tuple[Sequence[float], Sequence[float]]], op="all_re
 
 
 def collective(op: str, begins: list[float], ends: list[float]) -> dict[str, object]:
-    return {"op": op, "bytes": GIGABYTE, "begins_s": begins, "ends_s": ends, "wrong": None}
+    of = {"op": op, "bytes": GIGABYTE, "dtype": "float32"}
+    return {**of, "begins_s": begins, "ends_s": ends, "wrong": None}
 
 
 def later(times: Sequence[float], seconds: float) -> list[float]:
@@ -141,6 +144,24 @@ def reached(gb_per_s: float, quick: float | None = None) -> Limits:
     return Limits(gb_per_s, 1e-5, memcpy_gb_per_s=5.0, tcp_undisturbed_gb_per_s=quick)
 
 
+@pytest.mark.parametrize(("both_s", "share"), [(1.5, 0.75), (1.25, 1.0), (2.25, 0.0), (3.25, -1.0)])
+def test_overlap_is_the_share_of_the_shorter_duration_that_is_saved(both_s: float, share: float):
+    fields = {"bytes": 8, "reduction_s": [1.25] * 3, "computation_s": [1.0, 1.0, 9.0]}
+    event = Event("overlapped", 0.0, "worker/0", 0, {**fields, "both_s": [both_s] * 3})
+    run = Run(WORKERS, ("worker/0",), ("worker/0",), "ring", "none", (event,))
+    assert list(overlaps(run)) == [(8, share)]
+
+
+def test_a_share_of_the_path_can_be_required():
+    made = [took(1.0), replace(took(0.001), size_bytes=1024)]  # of 1 GB/s, and less
+    run = made_up([(TWELVE, later(TWELVE, 1.0))] * 2)
+    path = Limits(tcp_gb_per_s=2.0, tcp_ping_p50_s=1e-5, memcpy_gb_per_s=9.0)
+    for least in (0.0, 0.2):
+        require_share(run, made, path, least)
+    with pytest.raises(CheckFailed, match=r"is 25 % of one plain TCP stream; --min-busbw-share"):
+        require_share(run, made, path, 0.3)
+
+
 def test_a_link_that_is_too_fast_or_too_slow_is_found():
     link_is_as_fast_as_asked(reached(0.955), reached(3.0), LINK)
     with pytest.raises(CheckFailed, match="the rate limit has no effect"):
@@ -193,7 +214,7 @@ def test_a_disturbed_stream_is_measured_again(
 
 def took(seconds: float) -> Collective:
     times_s = np.array([seconds + 1.0] * 9 + [seconds])
-    return Collective("all_reduce", GIGABYTE, 2, times_s, times_s, times_s, 0)
+    return Collective("all_reduce", GIGABYTE, "float32", 2, times_s, times_s, times_s, 0)
 
 
 def test_an_iteration_faster_than_the_link_is_found():

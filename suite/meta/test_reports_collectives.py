@@ -109,6 +109,20 @@ def test_collectives_table_has_each_size_and_operation(run):
     assert cells(table, "all_reduce, 2 workers, over 1gbit", "1 MiB")["actual"] == "ring"
 
 
+def test_other_types_and_the_overlap_are_shown(tmp_path: Path):
+    of_type = row("collective_busbw_gb_per_s", 1.0, "GB/s")
+    of_type["variant"] = named("all_reduce", 1024, dtype="float16")
+    during = [
+        row(collectives.OVERLAP, share, "1", variant=named("all_reduce", 1024), repeat=i)
+        for i, share in enumerate((0.25, 0.5, -0.1))
+    ]
+    run = made_up_run.write_numbers(tmp_path / "run", made_up_run.INFO, [of_type, *during], [])
+    table, overlap = collectives.tables(run)
+    assert [line.group for line in table.rows] == ["all_reduce of float16, 2 workers"]
+    assert [line.cells for line in overlap.rows] == [("1 KiB", "3", "25")]
+    assert "all_reduce of float16, " in "".join(collective_charts.collective_charts(run).__next__())
+
+
 def test_nccl_is_compared_with_gpu_copy(run, tmp_path):
     columns = {"backend": "nccl", "collective": "nccl"}
     timed_on_gpus = [

@@ -2,11 +2,15 @@
 
 all_reduce and all_gather use the replica context, as a custom program does. broadcast and
 reduce_scatter exist as raw operations only. A rank's input depends on rank, position and iteration,
-in whole numbers that float32 holds exactly, so that a comparison for equality detects any
+in whole numbers that its type holds exactly, so that a comparison for equality detects any
 misplaced, stale or half-reduced part. An untimed reduction of one number synchronizes the ranks
 before each iteration.
+
+With --overlap each size is also reduced while an independent computation of about the same duration
+runs in the same function, and both are timed alone.
 """
 
+import argparse
 import os
 import re
 import sys
@@ -22,8 +26,11 @@ from reference_trainers import roles, workload
 from reference_trainers.events import EventWriter
 
 NAME = "collectives"
-PRIME = 4093  # period of the values: no two chunks of a ring start alike
-ITERATION_VALUES = 61  # period of the iterations
+PERIOD = 4093  # of the values, at most; odd, so that no two chunks of a ring start alike
+ITERATION_VALUES = 61  # period of the iterations, at most
+# Up to this number a type holds all whole numbers exactly.
+EXACT = {"float32": 2**24, "float16": 2**11, "bfloat16": 2**8, "int32": 2**31 - 1}
+SIDE = 256  # of the square matrices of the computation that an overlap is tried with
 GROUP_KEY = 1000  # of the raw operations; the strategy counts its own from 1
 PROBED = 3  # iterations whose time determines the number of the others
 MISSING = re.compile("collective implementation|OpKernel|not implemented|no attribute|[Uu]nsupport")
@@ -118,6 +125,26 @@ OPS = {
 # --- timing -----------------------------------------------------------------------------------
 
 
+class Values(object):
+    """Whole numbers of one type, for `size` ranks: the largest sum of them is exact in it."""
+
+    def __init__(self, name, size):
+        self.name = name
+        self.type = tf.as_dtype(name).as_numpy_dtype
+        self.item_bytes = np.dtype(self.type).itemsize
+        limit, factor = EXACT[name], size * (size + 1) // 2
+        self.period = min(PERIOD, (limit * 2 // 3 // factor) | 1)
+        left = limit - (self.period - 1) * factor
+        self.iterations = max(1, min(ITERATION_VALUES, left // size + 1))
+
+    def base(self, count):
+        return (np.arange(count) % self.period).astype(self.type)
+
+    def number(self, key):
+        """Return the number of an iteration, as this type has it."""
+        return self.type(key % self.iterations)
+
+
 class Timed(object):
     """Run one operation in a strategy; see the module's docstring."""
 
@@ -152,26 +179,28 @@ class Timed(object):
         (found,) = self.agree([tf.constant(value)], tf.constant(0))
         return float(found.numpy()) / self.ranks.size
 
-    def sized(self, wanted_bytes):
-        """Time tensors of this size, and return the fields of the event."""
-        count = max(1, wanted_bytes // 4 // self.ranks.size) * self.ranks.size
-        base = (np.arange(count) % PRIME).astype(np.float32)
+    def sized(self, wanted_bytes, values):
+        """Time tensors of this size and type, and return the fields of the event."""
+        share = wanted_bytes // values.item_bytes // self.ranks.size
+        count = max(1, share) * self.ranks.size
+        base = values.base(count)
         run = self.function(lambda tensors, key: self.op(self.ranks, tensors, key))
         begins, ends, wrongs, began_s = [], [], [], 0.0
         for _ in range(PROBED):
             began_s = time.monotonic()
-            wrongs.append(self.once(run, base, begins, ends))
+            wrongs.append(self.once(run, values, base, begins, ends))
         each_s = self.mean(time.monotonic() - began_s)  # of the last, including untimed parts
         more = int(self.args.seconds / each_s) - PROBED
         for _ in range(min(max(more, self.args.at_least), self.args.at_most)):
-            wrongs.append(self.once(run, base, begins, ends))
+            wrongs.append(self.once(run, values, base, begins, ends))
         wrong = next(filter(None, wrongs), None)  # the first; no rank may stop early, peers wait
-        return {"bytes": count * 4, "begins_s": begins, "ends_s": ends, "wrong": wrong}
+        timed = {"begins_s": begins, "ends_s": ends, "wrong": wrong}
+        return dict(timed, bytes=count * values.item_bytes, dtype=values.name)
 
-    def once(self, run, base, begins, ends):
+    def once(self, run, values, base, begins, ends):
         """Run one iteration, and return the error in its result, or None."""
-        k, self.key = self.key % ITERATION_VALUES, self.key + 1
-        given = np.array_split(self.give(self.ranks, base, np.float32(k)), self.args.tensors)
+        k, self.key = values.number(self.key), self.key + 1
+        given = np.array_split(self.give(self.ranks, base, k), self.args.tensors)
         tensors, key = [tf.constant(array) for array in given], tf.constant(self.key)
         self.mean(0.0)
         begins.append(time.monotonic())
@@ -179,7 +208,56 @@ class Timed(object):
         self.settle()
         ends.append(time.monotonic())
         found = np.concatenate([tensor.numpy() for tensor in got])
-        return first_wrong(found, self.want(self.ranks, base, np.float32(k)), len(ends))
+        return first_wrong(found, self.want(self.ranks, base, k), len(ends))
+
+    def overlapped(self, wanted_bytes):
+        """Time a reduction, a computation and both together in turns; return the event's fields.
+
+        All ranks make the same number of multiplications: as many as take the mean of the ranks'
+        times of the reduction.
+        """
+        count = max(1, wanted_bytes // 4)
+        tensor = tf.zeros([count])
+        matrix = tf.eye(SIDE)
+        reduction = self.function(lambda tensors, key: all_reduce(self.ranks, tensors, key))
+        timed = {"reduction_s": lambda: reduction([tensor], tf.constant(0))}
+        once = self.function(lambda tensors, _: products(tensors[0], 1))
+        each_s = self.mean(self.duration(lambda: once([matrix], tf.constant(0)), PROBED))
+        reduced_s = self.mean(self.duration(timed["reduction_s"], PROBED))
+        number = max(1, round(reduced_s / each_s))
+        alone = self.function(lambda tensors, _: products(tensors[0], number))
+        both = self.function(
+            lambda tensors, key: (
+                all_reduce(self.ranks, tensors[:1], key) + products(tensors[1], number)
+            )
+        )
+        timed["computation_s"] = lambda: alone([matrix], tf.constant(0))
+        timed["both_s"] = lambda: both([tensor, matrix], tf.constant(0))
+        found = {name: [] for name in timed}
+        for run in timed.values():
+            run()  # traced
+        for _ in range(self.args.at_least):
+            for name, run in timed.items():
+                found[name].append(self.mean(self.duration(run, 1)))
+        return dict(found, bytes=count * 4)
+
+    def duration(self, run, times):
+        """Return the seconds of the last of several runs that all ranks begin together."""
+        began_s = 0.0
+        for _ in range(times):
+            self.mean(0.0)
+            began_s = time.monotonic()
+            run()
+            self.settle()
+        return time.monotonic() - began_s
+
+
+def products(matrix, number):
+    """Multiply a matrix with itself so often; none of the products can be left out."""
+    product = matrix
+    for _ in range(number):
+        product = tf.linalg.matmul(product, matrix)
+    return [product]
 
 
 def first_wrong(found, wanted, iteration):
@@ -208,6 +286,9 @@ def parsed():
     add("--seconds", type=seconds, default=0.5, metavar="S", help="for each size (default: 0.5)")
     add("--at-least", type=whole, default=4, metavar="N", help="iterations (default: 4)")
     add("--at-most", type=whole, default=500, metavar="N", help="(default: 500)")
+    types = {"type": dtypes, "default": ["float32"]}
+    add("--dtypes", metavar="NAME,...", help="%s (default: float32)" % ", ".join(EXACT), **types)
+    add("--overlap", action="store_true", help="all_reduce: also during a computation")
     add("--tensors", type=whole, default=1, metavar="N", help="all_reduce: as so many tensors")
     bytes_per_pack = workload.number(int, 0)
     add("--bytes-per-pack", type=bytes_per_pack, default=0, metavar="N", help="0: all in one")
@@ -219,7 +300,19 @@ def parsed():
     args = parser.parse_args()
     if args.tensors > 1 and args.op != "all_reduce":
         raise workload.BadInput("--tensors goes with all_reduce, not with %s" % args.op)
+    if args.overlap and args.op != "all_reduce":
+        raise workload.BadInput("--overlap goes with all_reduce, not with %s" % args.op)
     return args
+
+
+def dtypes(text):
+    """Return the names of types; raise ArgumentTypeError for an unknown one."""
+    names = text.split(",")
+    for name in names:
+        if name not in EXACT:
+            known = ", ".join(EXACT)
+            raise argparse.ArgumentTypeError("%r is not one of %s" % (name, known))
+    return names
 
 
 def communication(args):
@@ -265,13 +358,17 @@ def main():
     ranks = Ranks(size, role.workers.index(role.task), args.backend, options)
     timed = Timed(strategy, ranks, args.op, args)
     timed.mean(0.0)
-    for wanted_bytes in args.sizes:
-        try:
-            fields = timed.sized(wanted_bytes)
-        except (tf.errors.OpError, AttributeError) as error:
-            say_unsupported(events, error)
-            raise
-        events.write("collective", op=args.op, **fields)
+    for name in args.dtypes:
+        values = Values(name, size)
+        for wanted_bytes in args.sizes:
+            try:
+                fields = timed.sized(wanted_bytes, values)
+            except (tf.errors.OpError, AttributeError) as error:
+                say_unsupported(events, error)
+                raise
+            events.write("collective", op=args.op, **fields)
+    for wanted_bytes in args.sizes if args.overlap else ():
+        events.write("overlapped", **timed.overlapped(wanted_bytes))
     timed.mean(0.0)  # a rank that exits first would close the connections of the others
 
 

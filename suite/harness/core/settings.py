@@ -263,6 +263,11 @@ class Settings:
         None, "--malloc", "keep, or default: whether glibc keeps freed memory",
         known(MALLOC), "HOW", reproduce=IF_SET,
     )  # fmt: skip
+    min_busbw_share: float = option(
+        0.0, "--min-busbw-share", "fail if an all-reduce of 4 MiB reaches less of plain TCP",
+        number(float, 0, 100, unit=100), "PERCENT",
+        reproduce=IF_SET, text=lambda share: general(100 * share),
+    )  # fmt: skip
     closed_ports: bool = option(
         False, "--closed-ports", "refuse to run where others can reach tasks", as_given
     )

@@ -21,6 +21,7 @@ from suite.harness.metrics.throughput import warm_up
 
 GB = 1e9  # bytes
 UNDISTURBED = 90  # percentile over the stretches of a stream
+DTYPE = "float32"  # of values whose variant names no type
 AT_LEAST = 5  # timed iterations that must remain after the warm-up
 
 # busbw is algbw times this factor of n ranks. Bytes are the whole tensor's: the input of each rank,
@@ -72,6 +73,7 @@ class Collective:
 
     op: str
     size_bytes: int
+    dtype: str
     ranks: int
     times_s: np.ndarray
     whole_s: np.ndarray
@@ -117,7 +119,10 @@ def timed(run: Run) -> list[Collective]:
     Raise ValueError if ranks have timed different operations, or too few iterations.
     """
     by_rank = [run.of("collective", worker) for worker in run.workers]
-    operations = [[(e["op"], e["bytes"], len(e["begins_s"])) for e in events] for events in by_rank]
+    operations = [
+        [(e["op"], e["bytes"], e["dtype"], len(e["begins_s"])) for e in events]
+        for events in by_rank
+    ]
     if not operations[0] or any(other != operations[0] for other in operations):
         raise ValueError(f"the ranks have timed different operations: {operations}")
     return [_together(events) for events in zip(*by_rank, strict=True)]
@@ -126,13 +131,13 @@ def timed(run: Run) -> list[Collective]:
 def _together(events: Sequence[Event]) -> Collective:
     begins, ends = (np.array([e[key] for e in events]) for key in ("begins_s", "ends_s"))
     times_s = ends.max(axis=0) - begins.max(axis=0)
-    op, size = events[0]["op"], events[0]["bytes"]
+    op, size, dtype = (events[0][key] for key in ("op", "bytes", "dtype"))
     if len(times_s) < AT_LEAST:
         raise ValueError(f"{op} of {size} bytes was timed {len(times_s)} times, not {AT_LEAST}")
     left_out = warm_up(times_s, AT_LEAST)
     begins, ends, times_s = begins[:, left_out:], ends[:, left_out:], times_s[left_out:]
     whole_s, skews_s = ends.max(axis=0) - begins.min(axis=0), np.ptp(ends, axis=0)
-    return Collective(op, size, len(events), times_s, whole_s, skews_s, left_out)
+    return Collective(op, size, dtype, len(events), times_s, whole_s, skews_s, left_out)
 
 
 @dataclass(frozen=True)
@@ -204,13 +209,29 @@ def _stream_gb_per_s(stream: Event) -> tuple[float, float]:
     return mean / GB, float(np.percentile(taken / (ends - begins), UNDISTURBED)) / GB
 
 
-def named(op: str, size_bytes: int, link: str = "", setting: str = "") -> str:
+def named(op: str, size_bytes: int, link: str = "", setting: str = "", dtype: str = DTYPE) -> str:
     """Return the `variant` of a measurement.
 
-    It reads "all_reduce 1024 B", "... over 1gbit" or "... with x=1".
+    It reads "all_reduce 1024 B", "... of float16", "... over 1gbit" or "... with x=1".
     """
+    of = f" of {dtype}" if dtype != DTYPE else ""
     over = f" over {link}" if link else ""
-    return f"{op} {size_bytes} B{over}" + (f" with {setting}" if setting else "")
+    return f"{op} {size_bytes} B{of}{over}" + (f" with {setting}" if setting else "")
+
+
+def overlaps(run: Run) -> Iterator[tuple[int, float]]:
+    """Yield the size in bytes, and the share of the shorter duration that was saved by overlap.
+
+    It is 1 if the shorter of reduction and computation costs no time when both run together, 0 if
+    they run one after the other, and negative if they slow each other down. Medians over the
+    repetitions.
+    """
+    for event in run.of("overlapped", run.workers[0]):
+        reduction_s, computation_s, both_s = (
+            float(np.median(event[key])) for key in ("reduction_s", "computation_s", "both_s")
+        )
+        saved_s = reduction_s + computation_s - both_s
+        yield event["bytes"], saved_s / min(reduction_s, computation_s)
 
 
 def implementation(run: Run, op: str) -> str:
