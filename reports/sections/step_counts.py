@@ -31,8 +31,8 @@ COLUMNS = (
 NOTE = (
     "operations: in the graph of the function that trains and in the functions that it calls. "
     "collectives: those of them that exchange tensors between replicas; their bytes: size of these "
-    "tensors. All three are of one task. DTensor adds its collectives after the graph is traced, "
-    "so they are not in it. bytes sent: by all tasks together for one step, with headers, "
+    "tensors. All three are of one task. The collectives of DTensor are unknown, because it adds "
+    "them after the trace. bytes sent: by all tasks together for one step, with headers, "
     "acknowledgements and heartbeats. retracings: after the first step."
 )
 

@@ -26,6 +26,7 @@ from suite.meta.test_reports_paired import measured, row, turns
 
 TOGETHER = BY_NAME["keras_multi_worker_mirrored"]
 EACH_ON_ITS_OWN = BY_NAME["supervisor_parameter_server"]
+DTENSOR = BY_NAME["dtensor_data_parallel"]
 NETWORK = 1
 
 
@@ -64,6 +65,11 @@ def test_numbers_are_those_of_the_last_graph():
 def test_bytes_of_unknown_shape_are_left_out():
     found = step_counts.counts(run_of(traced(0.1, collective_bytes=None), *steps(1)))
     assert "step_collective_bytes" not in found
+
+
+def test_collectives_that_are_added_after_the_trace_are_unknown():
+    found = step_counts.counts(run_of(traced(0.1), *steps(1), trainer=DTENSOR))
+    assert found == {"step_operations": 10, "retracings": 0}
 
 
 def test_a_trace_after_the_first_step_is_a_retracing_of_its_task():

@@ -30,16 +30,18 @@ def counts(run: Run) -> dict[str, float]:
 
     step_operations, step_collectives: number of operations in the last graph that was traced of the
     function that trains, and of those that exchange tensors between replicas, in one task.
-    step_collective_bytes: size of these tensors. retracings: traces after the first step.
-    wire_bytes_per_step: sent by all tasks, with headers, acknowledgements and heartbeats.
+    step_collective_bytes: size of these tensors. DTensor adds its collectives after the trace, so
+    it has neither. retracings: traces after the first step. wire_bytes_per_step: sent by all tasks,
+    with headers, acknowledgements and heartbeats.
     """
     found: dict[str, float] = {}
     graph = step_graph(run)
     if graph is not None:
         found["step_operations"] = graph["operations"]
-        found["step_collectives"] = graph["collectives"]
-        if graph["collective_bytes"] is not None:
-            found["step_collective_bytes"] = graph["collective_bytes"]
+        if "dtensor" not in run.trainer.families:
+            found["step_collectives"] = graph["collectives"]
+            if graph["collective_bytes"] is not None:
+                found["step_collective_bytes"] = graph["collective_bytes"]
         found["retracings"] = max(map(len, retraced(run).values()))
     sent = wire_bytes_per_step(run) if len(run.tasks) > 1 else None
     if sent is not None:
