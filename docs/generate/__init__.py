@@ -44,6 +44,7 @@ PARTS: Mapping[str, Callable[..., str]] = {
     "matrix": matrix.table,
     "version-changes": matrix.changes,
     "gate-durations": evidence.gate_durations,
+    "ratio-trials": evidence.ratio_trials,
     "recorded-command": recorded.command,
     "recorded-show": recorded.show,
     "recorded-report": recorded.report,

@@ -61,6 +61,14 @@ def campaign(name: str) -> str:
     return "\n".join(parts)
 
 
+def ratio_trials() -> str:
+    """Return what the trials of ratios print for the campaign `gate`."""
+    file = EVIDENCE / "gate.parquet"
+    command = "$ python -m suite.campaigns ratios docs/evidence/gate.parquet"
+    text = printed(["suite.campaigns", "ratios", str(file)])
+    return f"{fenced(command, 'console')}\n{fenced(text)}"
+
+
 def _filled(command: str, names: Mapping[str, str]) -> str:
     return re.sub("FILE|DIRECTORY", lambda name: names[name[0]], command)
 

@@ -49,17 +49,21 @@ PYTEST_OPTIONS = {
     "--malloc": "keep (default): glibc keeps freed memory; default: it does not",
     "--data": "images as Keras' mnist.npz",
     "--budget": "maximum time of timed steps for each side: 90, 90s or 10m (default: 60s)",
+    "--control": "also compare the base with itself, so that ratios can be followed over days",
     "--times": "repeat each comparison this many times, for trials",
     "--slow-down": "injected slowdown of the new side in percent, for trials",
     "--seed": "seed of data order and weights",
     "--deadline-scale": "multiply every deadline by this factor, for slow machines",
 }
+SWITCHES = ("--control",)
 REPEATABLE = ("--base-env", "--new-env", "--trainer", "--backend", "--keras")
 OPTIONS: tuple[Option, ...] = (
     *(
         (
             (name,),
-            {"metavar": name[2:].upper(), "help": help_text}
+            {"action": "store_true", "default": None, "help": help_text}
+            if name in SWITCHES
+            else {"metavar": name[2:].upper(), "help": help_text}
             | ({"action": "append", "default": []} if name in REPEATABLE else {}),
         )
         for name, help_text in PYTEST_OPTIONS.items()
@@ -275,7 +279,7 @@ def given(options: argparse.Namespace, names: Iterable[str]) -> list[str]:
     for name in names:
         values = getattr(options, name[2:].replace("-", "_"))
         for value in values if isinstance(values, list) else [values]:
-            arguments += [] if value is None else [name, value]
+            arguments += [] if value is None else [name] if value is True else [name, value]
     return arguments
 
 

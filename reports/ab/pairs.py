@@ -29,9 +29,11 @@ TIME = "paired_step_time_s"
 START_UP = "paired_start_up_s"
 TIMED = "paired_timed_s"
 NOISE = {"paired_steal_share": 0.02, "paired_foreign_share": 0.05}  # metric -> limit of a pair
+CONTROL = "paired_control_ratio"  # step times of two processes of the base, by pair
 # metric of a side -> number of a step that does not depend on time
 PAIRED_COUNTS = {f"paired_{name}": name for name in COUNTS}
-METRICS = (TIME, START_UP, TIMED, *NOISE, *PAIRED_COUNTS, "paired_wire_bytes_per_collective")
+PER_COLLECTIVE = "paired_wire_bytes_per_collective"
+METRICS = (TIME, START_UP, TIMED, CONTROL, *NOISE, *PAIRED_COUNTS, PER_COLLECTIVE)
 SIDES = ("base", "new")
 COLUMNS = (
     Column("pairs", right=True),
@@ -42,6 +44,7 @@ COLUMNS = (
     Column("answer"),
     Column("startup s", right=True),
     Column("noisy pairs", right=True),
+    Column("control", right=True),
 )
 NOTE = (
     'timed: seconds of timed steps on each side, over all pairs. ended by: "enough" if the pairs '
@@ -52,7 +55,8 @@ NOTE = (
     "false alarm among all comparisons is below 5 %. Fewer than "
     f"{ratio_tests.LEAST_PAIRS} pairs give no answer. startup: seconds until both sides are warm, "
     "which start at the same time. noisy pairs: pairs in which the hypervisor took more than 2 % "
-    "of the CPU time (steal) or other processes used more than 5 %."
+    "of the CPU time (steal) or other processes used more than 5 %. control: ratio of two "
+    "processes of the base (--control), 1 on a quiet day."
 )
 
 
@@ -69,6 +73,7 @@ class Series:
     timed_s: float  # of each side, in all pairs
     start_up_s: float
     noisy: int
+    control: Sequence[float] = ()  # ratios of the base to itself, of each pair of processes
     differing: frozenset[str] = frozenset()  # names of DESCRIPTIONS in which the sides differ
     # number of a step -> side -> its value in each pair of processes; only those of both sides
     counts: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)
@@ -119,6 +124,7 @@ def merged(parts: Sequence[Series]) -> Series:
         timed_s=sum(part.timed_s for part in parts),
         start_up_s=_median([part.start_up_s for part in parts]),
         noisy=sum(part.noisy for part in parts),
+        control=[ratio for part in parts for ratio in part.control],
         counts={
             name: {
                 side: [v for part in parts for v in part.counts.get(name, {}).get(side, ())]
@@ -150,7 +156,8 @@ def _series(test: str, turns: pd.DataFrame) -> Series:
         timed_s=float(turns.loc[turns["metric"] == TIMED, "value"].sum()),
         start_up_s=_median(turns.loc[turns["metric"] == START_UP, "value"]),
         noisy=len(noisy),
-        differing=frozenset(_descriptions(sides)),
+        control=list(turns.loc[turns["metric"] == CONTROL, "value"]),
+        differing=frozenset(descriptions(sides)),
         counts=_counts(turns),
     )
 
@@ -204,7 +211,7 @@ DESCRIPTIONS: Mapping[str, Callable[[Any], str]] = {
 }
 
 
-def _descriptions(sides: Mapping[str, pd.DataFrame]) -> dict[str, dict[str, str]]:
+def descriptions(sides: Mapping[str, pd.DataFrame]) -> dict[str, dict[str, str]]:
     """Return the text of each side, by name of what they differ in."""
     first = {side: turns.iloc[0] for side, turns in sides.items()}
     texts = {
@@ -216,7 +223,7 @@ def _descriptions(sides: Mapping[str, pd.DataFrame]) -> dict[str, dict[str, str]
 
 def _labels(sides: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     """Label each side by its differences from the other; "identical" if there are none."""
-    found = _descriptions(sides).values()
+    found = descriptions(sides).values()
     return {side: ", ".join(texts[side] for texts in found) or "identical" for side in sides}
 
 
@@ -276,11 +283,11 @@ def table(comparisons: Sequence[Series], answers: Sequence[Answer]) -> Table:
             answer.value,
             figure(comparison.start_up_s),
             str(comparison.noisy),
+            f"{np.exp(np.mean(np.log(comparison.control))):.3f}" if comparison.control else "",
         )
         lines.append(Row(heading(comparison), cells))
-    return Table(
-        "Paired comparisons", COLUMNS, tuple(lines), NOTE if lines else "Nothing was compared."
-    )
+    note = NOTE if lines else "Nothing was compared."
+    return Table("Paired comparisons", COLUMNS, tuple(lines), note).without_empty_columns()
 
 
 def of_run(run: RunFrames) -> list[Table]:

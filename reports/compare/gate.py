@@ -7,13 +7,16 @@ together. "no change" has to be shown as well. Every other result is "cannot tel
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from reports.ab import ratios
 from reports.compare import run_drift as drifts
 from reports.compare.run_drift import Drift
 from reports.compare.run_groups import Key, Series, Side, TestVerdicts
@@ -203,7 +206,10 @@ def _series(
     def judge(pair: SeriesAnswer) -> SeriesAnswer:
         if pair.reason or pair.effect is None:
             return pair
-        answer = ratio_tests.judge(pair.effect, pair.key["better"], comparisons, floor)
+        # Ratios are compared again with each run of a history, so fewer may be false alarms.
+        strictness = ratios.STRICTNESS if pair.key["metric"] == ratios.RATIO else 1
+        number = comparisons * strictness
+        answer = ratio_tests.judge(pair.effect, pair.key["better"], number, floor)
         is_certain = answer is not Answer.CANNOT_TELL
         reason = "" if is_certain else _why_not(pair.effect, comparisons, floor)
         return replace(pair, answer=answer, reason=reason)
@@ -256,10 +262,12 @@ def _pair(key: Key, base: Side, new: Side, drift: Drift) -> SeriesAnswer:
         values = tuple([1.0] * len(zeros) for zeros in values)  # all are 0: ratio 1
     if min(map(min, values)) <= 0:
         return replace(pair, reason="no ratio: a value is not positive")
-    spread = drifts.of_means(
-        drift.of(key, was.key["unit"]), len(was.by_run), len(now.by_run)
-    )  # fmt: skip
-    effect = ratio_tests.unpaired(*values, drift=spread, drift_df=drift.df)
+    if now.key["metric"] == ratios.RATIO:
+        between, df = ratios.drift(pd.concat([base.controls, new.controls])), math.inf
+    else:
+        between, df = drift.of(key, was.key["unit"]), drift.df
+    spread = drifts.of_means(between, len(was.by_run), len(now.by_run))
+    effect = ratio_tests.unpaired(*values, drift=spread, drift_df=df)
     reason = "" if effect.known else "one process on a side: unknown scatter"
     return replace(pair, effect=effect, reason=reason)
 

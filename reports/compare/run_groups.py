@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pandas as pd
 
-from reports.ab import pairs
+from reports.ab import pairs, ratios
 from reports.core.verdicts import worst
 from reports.rundir import conditions, frame
 from reports.rundir.frame import BadInput, RunFrames
@@ -70,6 +70,7 @@ class Side:
     runs: tuple[RunFrames, ...]
     series: Mapping[Key, Series]
     tests: Mapping[str, TestVerdicts]
+    controls: pd.DataFrame = field(default_factory=pd.DataFrame)  # rows of pairs.CONTROL
 
     @property
     def machine(self) -> str:
@@ -116,7 +117,9 @@ def combine(runs: Sequence[RunFrames]) -> Side:
             where = runs[0].directory.parent
             raise BadInput(f"{where} holds runs with different conditions: {differences}")
     measurements, verdicts = frame.tidy(runs)
-    return Side(tuple(runs), _series(measurements), _tests(verdicts))
+    controls = measurements.loc[measurements["metric"] == pairs.CONTROL]
+    numbers = _series(ratios.with_ratios(measurements, verdicts))
+    return Side(tuple(runs), numbers, _tests(verdicts), controls)
 
 
 def _versions(run: RunFrames) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from reports.ab import pairs
+from reports.ab import pairs, ratios
 from reports.core.grouping import backends, circumstances, grouped, whole
 from reports.core.labels import SEPARATOR, approach, short_name
 from reports.core.text import plural
@@ -194,7 +194,7 @@ def build(loads: Iterable[LoadedRuns], metrics: Sequence[str] = ()) -> History:
     if len(runs) < 2:
         without = f" ({len(interrupted)} more interrupted)" if interrupted else ""
         raise BadInput(f"a history needs at least 2 runs, found {len(runs)}{without}")
-    measurements, _ = frame.tidy(runs)
+    measurements = ratios.with_ratios(*frame.tidy(runs))
     followed = measurements.loc[
         measurements["better"].isin(("higher", "lower")) & ~measurements["metric"].isin(LEFT_OUT)
     ]

@@ -84,7 +84,7 @@ def paired(log_ratios: Sequence[Values] | np.ndarray, seed: int = 1) -> Effect:
     pairs = [_finite(turns, "log ratio") for turns in log_ratios]
     if not pairs:
         raise ValueError("there is no pair of processes")
-    centers = np.array([_location(turns) for turns in pairs])
+    centers = np.array([location(turns) for turns in pairs])
     center, count = float(centers.mean()), len(centers)
     if count < 2:
         return Effect(math.exp(center), math.nan, math.nan, math.nan, count)
@@ -92,7 +92,7 @@ def paired(log_ratios: Sequence[Values] | np.ndarray, seed: int = 1) -> Effect:
     # Drawing from a pool of resampled centers of each pair is the same bootstrap as resampling the
     # turns anew each time, at a hundredth of the work.
     pool = np.array(
-        [_location(turns[rng.integers(len(turns), size=(CENTERS, len(turns)))]) for turns in pairs]
+        [location(turns[rng.integers(len(turns), size=(CENTERS, len(turns)))]) for turns in pairs]
     )
     shape = (RESAMPLES, count)
     indices = rng.integers(count, size=shape), rng.integers(CENTERS, size=shape)
@@ -114,7 +114,7 @@ def scatter_of_turns(log_ratios: Sequence[np.ndarray], seed: int = 1) -> float:
     for turns in log_ratios:
         blocks = turns[: len(turns) // 2 * 2].reshape(-1, 2)
         samples = blocks[rng.integers(len(blocks), size=(CENTERS, len(blocks)))]
-        variances.append(_location(samples.reshape(CENTERS, -1)).var(ddof=1))
+        variances.append(location(samples.reshape(CENTERS, -1)).var(ddof=1))
     return math.sqrt(np.mean(variances))
 
 
@@ -126,7 +126,7 @@ def far_apart(log_ratios: Sequence[np.ndarray]) -> bool:
     """
     if len(log_ratios) < LEAST_PAIRS:
         return False
-    centers = np.array([_location(np.asarray(turns)) for turns in log_ratios])
+    centers = np.array([location(np.asarray(turns)) for turns in log_ratios])
     return math.sqrt(_variance(centers)) > FAR_APART * scatter_of_turns(log_ratios)
 
 
@@ -139,7 +139,7 @@ def enough(log_ratios: Sequence[np.ndarray]) -> bool:
     """
     if len(log_ratios) < LEAST_PAIRS:
         return False
-    centers = np.array([_location(np.asarray(turns)) for turns in log_ratios])
+    centers = np.array([location(np.asarray(turns)) for turns in log_ratios])
     error = math.sqrt(_variance(centers) / len(centers))
     level = (1 - CONFIDENCE) / FAMILY
     return error * float(stdtrit(len(centers) - 1, 1 - level / 2)) <= math.log1p(FLOOR)
@@ -232,7 +232,7 @@ def _finite(values: Values, noun: str) -> np.ndarray:
     return numbers
 
 
-def _location(turns: np.ndarray) -> np.ndarray:
+def location(turns: np.ndarray) -> np.ndarray:
     """Return the interquartile mean over the last axis, or the mean of fewer than four values.
 
     It equals `scipy.stats.trim_mean`, which takes 16 times as long for so few values.

@@ -7,6 +7,8 @@ order of the turns.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from suite.harness.ab import interleaved
@@ -20,6 +22,8 @@ from suite.harness.session.session import Launch, Session
 @pytest.mark.timing
 @pytest.mark.paired
 def test_paired(case: Case, launch: Launch, session: Session, record, time: int) -> None:
+    from reports.ab import pairs, ratios  # imports SciPy, so only measuring tests wait for it
+
     settings = session.settings
     assert settings.base is not None, f"comparison {time} of nothing"
     slower = f"{100 * settings.slow_down:g} % slower" if settings.slow_down else ""
@@ -27,10 +31,15 @@ def test_paired(case: Case, launch: Launch, session: Session, record, time: int)
     interpreter = session.interpreter
     base = base_of(settings.base, case, interpreter_of(settings.base, interpreter))
     sides = tuple(with_variables(side, settings) for side in (base, Side("new", case, interpreter)))
-    with interleaved.launches(launch, sides) as launches:
+    again = (replace(sides[0], name="control"),) if settings.control else ()
+    with interleaved.launches(launch, (*sides, *again)) as launches:
+        both, control = launches[:2], (launches[0], launches[2]) if again else ()
         for number, pair in enumerate(
-            interleaved.measure(launches, settings.budget_s, settings.slow_down)
+            interleaved.measure(both, settings.budget_s, settings.slow_down, control)
         ):
+            if pair.control is not None:
+                value = ratios.center(pair.control)
+                record(pairs.CONTROL, value, "1", "none", repeat=number)
             for side in sides:
                 columns = {
                     "variant": side.name,

@@ -24,7 +24,7 @@ from reports.render import markdown, terminal
 from reports.rundir import frame
 from reports.rundir.frame import BadInput
 from reports.stats import run_levels
-from suite.campaigns import gate_trials, mutants, parquet_file, public_programs
+from suite.campaigns import gate_trials, mutants, parquet_file, public_programs, ratio_trials
 from suite.harness.core.paths import ROOT
 from suite.harness.core.settings import OPTIONS
 
@@ -109,6 +109,13 @@ def trials(options: argparse.Namespace) -> int:
     terminal.one_table(gate_trials.table(done), Console())
     print("\n".join(lines))
     return 0 if acceptable else 1
+
+
+def ratio_history(options: argparse.Namespace) -> int:
+    """Compare the ratios of recorded runs; return 1 for false alarms or missed slowdowns."""
+    found = ratio_trials.run_trials(parquet_file.load(options.file, options.runs))
+    terminal.one_table(ratio_trials.table(found), Console())
+    return 0 if ratio_trials.acceptable(found) else 1
 
 
 def run_mutants(options: argparse.Namespace) -> int:
@@ -219,6 +226,7 @@ def parser() -> argparse.ArgumentParser:
     selecting = [
         command("unpack", unpack, "write the run directories of a file", "FILE", "DIRECTORY"),
         command("drift", drift, "print how far runs of one thing differ", "FILE"),
+        command("ratios", ratio_history, "try ratios to a frozen side on recorded runs", "FILE"),
         command("trials", trials, "try the gate on recorded paired comparisons", "FILE"),
     ]
     for row in selecting:

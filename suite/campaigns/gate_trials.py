@@ -148,7 +148,7 @@ def read_comparisons(runs: Sequence[RunFrames]) -> list[Comparison]:
                 Comparison(
                     name,
                     tuple(conditions.of(run.info).items()),
-                    _injected(part["fault"]),
+                    injected_slowdown(part["fault"]),
                     pairs,
                     level_s,
                     part["time"].min(),
@@ -170,7 +170,8 @@ def _called(key: Mapping[str, Any], info: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, parts))
 
 
-def _injected(faults: Iterable[str]) -> float:
+def injected_slowdown(faults: Iterable[str]) -> float:
+    """Return the slowdown that one side of a comparison had, as a fraction; 0 without one."""
     slowed = {fault for fault in faults if fault.endswith(SLOWER)}
     return float(slowed.pop().removesuffix(SLOWER)) / 100 if slowed else 0.0
 

@@ -209,6 +209,24 @@ def test_it_measures_until_it_is_enough_or_the_budget_is_spent(
     assert len(list(interleaved.measure([], budget_s))) == measured
 
 
+def test_a_control_is_measured_after_each_pair(monkeypatch):
+    """It is of the base alone, without an injected slowdown."""
+    made: list[tuple[Any, int, float]] = []
+
+    def measured(launches: Any, number: int, slow_down: float, _) -> Pair:
+        made.append((launches, number, slow_down))
+        return pair(1.5 if launches == ["base", "control"] else 1.0)
+
+    monkeypatch.setattr(interleaved, "measured", measured)
+    sides: list[Any] = ["base", "new"]
+    control: list[Any] = ["base", "control"]
+    found = list(interleaved.measure(sides, 600, 0.1, control))
+    assert made[:3] == [(sides, 0, 0.1), (control, 0, 0.0), (sides, 1, 0.1)]
+    for one in found:
+        assert one.control is not None
+        assert np.allclose(one.control, np.log([1.5, 1.5, 5.0]))
+
+
 @pytest.mark.parametrize(
     ("processes", "later"),
     [(0.0, interleaved.TURNS), (0.002, interleaved.TURNS), (0.08, interleaved.FEWER_TURNS)],

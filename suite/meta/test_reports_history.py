@@ -262,7 +262,7 @@ def test_different_setup_is_another_history_series(columns: dict[str, Any]):
 
 
 def test_metric_without_direction_is_no_series():
-    rows = [row(LOAD, 1.0), row("published", 1.0, better="none"), row("paired_step_time_s", 1.0)]
+    rows = [row(LOAD, 1.0), row("published", 1.0, better="none")]
     (series,) = followed([(at(day), rows) for day in range(2)]).series
     assert series.key["metric"] == LOAD
 

@@ -60,7 +60,8 @@ class Pair:
     `counts`: what does not depend on time, by side and metric, see metrics/step_counts.py.
     `start_up_s`: from the start of both sides until the side is warm, import and tracing included.
     `collective`: the implementation that TensorFlow chose. `steal`, `foreign`: see
-    interference.Watch. `timed_s`: in all turns, of the faster side.
+    interference.Watch. `timed_s`: in all turns, of the faster side. `control`: log ratios of the
+    turns of two processes of the base, which were measured after this pair.
     """
 
     times_s: dict[str, list[float]]
@@ -71,6 +72,7 @@ class Pair:
     steal: float
     foreign: float
     timed_s: float
+    control: np.ndarray | None = None
 
     @property
     def log_ratios(self) -> np.ndarray:
@@ -204,10 +206,16 @@ def _wait_for_turns(clusters: Sequence[Cluster]) -> None:
         wait_training(cluster, "timed", cluster.drivers[0], where=lambda event: event["last"])
 
 
-def measure(launches: Sequence[Launch], budget_s: float, slow_down: float = 0.0) -> Iterator[Pair]:
+def measure(
+    launches: Sequence[Launch],
+    budget_s: float,
+    slow_down: float = 0.0,
+    control: Sequence[Launch] = (),
+) -> Iterator[Pair]:
     """Yield pairs until they suffice for the gate or use up the budget.
 
-    The budget, `budget_s`, is of timed steps of each side.
+    The budget, `budget_s`, is of timed steps of each side. `control`: two launches of the base, of
+    which a pair is measured after each pair, outside the budget.
     """
     from reports.stats import ratio_tests  # imports SciPy, so only measuring tests wait for it
 
@@ -218,6 +226,9 @@ def measure(launches: Sequence[Launch], budget_s: float, slow_down: float = 0.0)
         if ratio_tests.far_apart(found):
             turns = min(turns, FEWER_TURNS)
         pair = measured(launches, len(found), slow_down, turns)
+        if control:
+            own = measured(control, len(found), 0.0, turns)
+            pair = replace(pair, control=own.log_ratios)
         found.append(pair.log_ratios)
         spent_s += pair.timed_s
         yield pair

@@ -242,6 +242,10 @@ class Settings:
         60.0, "--budget", "timed steps of a side: 90, 90s, 10m (default: 60s)",
         duration(0.1, 3600), "TIME", reproduce=PAIRED, text=general,
     )  # fmt: skip
+    control: bool = option(
+        False, "--control", "also compare the base with itself, to follow ratios over days",
+        as_given, reproduce=PAIRED,
+    )  # fmt: skip
     times: int = option(
         1, "--times", "do each comparison so often, for trials",
         number(int, 1, 10_000), "N", reproduce=PAIRED,
@@ -308,7 +312,7 @@ class Settings:
             wanted = {ALWAYS: True, IF_SET: True, PAIRED: paired and self.base}.get(row.reproduce)
             if wanted and (row.reproduce == ALWAYS or value != each.default):
                 for one in value if row.repeatable else [value]:
-                    yield from (row.flag, row.text(one))
+                    yield from (row.flag, row.text(one)) if row.metavar else (row.flag,)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
