@@ -37,7 +37,7 @@ def test_step_is_not_retraced(healthy, record):
     for metric, value, unit, better in step_counts.measurements(healthy):
         record(metric, value, unit, better)
     if not healthy.of("traced"):
-        raise NotExamined("no function that trains was traced: its steps run eagerly")
+        raise NotExamined("no graph of its steps was seen: they run eagerly, or it has over 2 GB")
     accounting.is_seldom_retraced(healthy)
 
 

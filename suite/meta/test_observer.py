@@ -560,12 +560,15 @@ BY_HAND = {
         from types import SimpleNamespace
         from tensorflow.python.eager import context
         nodes = []  # operations that each traced function has added
+        too_large = []
         def node(op, shape=(), size=4):
             of_list = SimpleNamespace(list=SimpleNamespace(shape=[shape]))
             kind = SimpleNamespace(type=size)
             return SimpleNamespace(op=op, attr={"_output_shapes": of_list, "T": kind})
         class Graph:
             def as_graph_def(self, add_shapes):
+                if too_large:
+                    raise ValueError("GraphDef cannot be larger than 2GB.")
                 inner = [SimpleNamespace(node_def=[node("AddV2")])]
                 library = SimpleNamespace(function=inner)
                 return SimpleNamespace(node=list(nodes), library=library)
@@ -667,6 +670,17 @@ def test_a_trace_is_reported_with_its_operations(programs, nodes, collectives, s
     (traced,) = programs.of("traced")
     assert (traced["operations"], traced["global_step"]) == (len(nodes) + 1, 5)
     assert (traced["collectives"], traced["collective_bytes"]) == (collectives, size)
+
+
+def test_a_graph_that_is_too_large_is_not_counted(programs: Programs):
+    body = """
+    from tensorflow.python.framework import func_graph
+    func_graph.too_large.append(True)
+    step(); step()
+    """
+    train_by_hand(programs, STEP_BY_HAND + body)
+    assert not programs.of("traced")
+    assert steps(programs) == [(1, 6), (2, 7)]
 
 
 def test_a_function_that_does_not_train_is_not_reported(programs: Programs):

@@ -1,7 +1,7 @@
 """Numbers about a step that do not depend on time: its graph, its traces, and what the task uses.
 
 `traced` is written for each trace of a training function, and for a session's graph when it is
-first run or has grown. `resources` is written after a few steps, see `Resources.is_due`.
+first run or has grown. `resources` is written after a few steps, see `Resources`.
 """
 
 import ctypes
@@ -54,8 +54,14 @@ def after_trace(observer, call):
 
 
 def report_graph(observer, graph):
-    """Write `traced` with the operations of a graph and of all functions in it."""
-    definition = graph.as_graph_def(add_shapes=True)
+    """Write `traced` with the operations of a graph and of all functions in it.
+
+    A graph with more than 2 GB of constants cannot be converted, so it is not counted.
+    """
+    try:
+        definition = graph.as_graph_def(add_shapes=True)
+    except ValueError:
+        return
     nodes = list(definition.node)
     for function in definition.library.function:
         nodes += function.node_def
