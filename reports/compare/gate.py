@@ -77,6 +77,13 @@ class Comparison:
         return [item.answer for item in (*self.series, *self.tests)]
 
     @property
+    def ratio_drift(self) -> float | None:
+        """Return the drift of ratios to a base, as a logarithm; None if none was compared."""
+        if all(item.key["metric"] != ratios.RATIO for item in self.series):
+            return None
+        return _ratio_drift(self.base, self.new)
+
+    @property
     def same_machine(self) -> bool:
         return len({side.machine for side in (self.base, self.new, self.confirm) if side}) == 1
 
@@ -263,13 +270,17 @@ def _pair(key: Key, base: Side, new: Side, drift: Drift) -> SeriesAnswer:
     if min(map(min, values)) <= 0:
         return replace(pair, reason="no ratio: a value is not positive")
     if now.key["metric"] == ratios.RATIO:
-        between, df = ratios.drift(pd.concat([base.controls, new.controls])), math.inf
+        between, df = _ratio_drift(base, new), math.inf
     else:
         between, df = drift.of(key, was.key["unit"]), drift.df
     spread = drifts.of_means(between, len(was.by_run), len(now.by_run))
     effect = ratio_tests.unpaired(*values, drift=spread, drift_df=df)
     reason = "" if effect.known else "one process on a side: unknown scatter"
     return replace(pair, effect=effect, reason=reason)
+
+
+def _ratio_drift(base: Side, new: Side) -> float:
+    return ratios.drift(pd.concat([base.controls, new.controls]))
 
 
 def exact_count(metric: str) -> bool:

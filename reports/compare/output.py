@@ -69,6 +69,12 @@ def notes(comparison: Comparison) -> Iterator[str]:
         f"{plural(comparison.comparisons, 'comparison')}; "
         f"drift between runs {drift} ({comparison.drift.source})."
     )
+    if comparison.ratio_drift is not None:
+        yield (
+            "Ratios to a base do not follow the machine's drift. Their own drift is "
+            f"{100 * math.expm1(comparison.ratio_drift):.2g} %; it is larger on a day on which the "
+            "base differs from itself (--control)."
+        )
     if not comparison.same_machine:
         machines = "; ".join(f"{name} on {side.machine}" for name, side in _sides(comparison))
         yield f"Different machines, so numbers are not comparable: {machines}."

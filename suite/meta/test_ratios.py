@@ -12,7 +12,7 @@ import pytest
 
 from reports import __main__ as command
 from reports.ab import pairs, ratios
-from reports.compare import gate, run_groups
+from reports.compare import gate, output, run_groups
 from reports.history import series as history
 from reports.stats.ratio_tests import Answer
 from suite.campaigns import ratio_trials
@@ -103,6 +103,15 @@ def test_a_bad_day_widens_the_threshold():
     """The base differs from itself by 6 %, so a change of 5 % shows nothing."""
     assert answer(side("monday", 1.0, 1.0), side("friday", 1.05, 1.0)) is Answer.REGRESSION
     assert answer(side("monday", 1.0, 1.0), side("friday", 1.05, 1.06)) is Answer.CANNOT_TELL
+
+
+def test_a_comparison_says_how_much_ratios_drift():
+    found = gate.compare(side("monday", 1.0, 1.06), side("friday", 1.0, 1.06))
+    (note,) = (text for text in output.notes(found) if text.startswith("Ratios to a base"))
+    assert "Their own drift is 6 %" in note
+    other = made_up_pair.side("a", made_up_pair.step_times(made_up_pair.usual()))
+    again = made_up_pair.side("b", made_up_pair.step_times(made_up_pair.usual()))
+    assert gate.compare(other, again).ratio_drift is None
 
 
 def test_the_drift_of_controls_is_what_their_pairs_do_not_explain():
