@@ -148,12 +148,9 @@ class Outcome:
         name, answer (its verdict) and reason. `counts` has for each number of a step: base, new,
         low, high (of new less base), answer, reason.
         """
-        entries = [
-            {**entry(one, answer), "counts": entries_of(counted)}
-            for one, answer, counted in zip(
-                self.series, self.answers, self.differences, strict=True
-            )
-        ]
+        entries = [entry(*pair) for pair in zip(self.series, self.answers, strict=True)]
+        for keys, counted in zip(entries, self.differences, strict=True):
+            keys["counts"] = {name: entry_of_number(one) for name, one in counted.items()}
         for one, keys in zip(self.series, entries, strict=True):
             if one.test in self.again:
                 keys["again"] = entry(*self.again[one.test])
@@ -184,18 +181,15 @@ def entry(one: Series, answer: Answer) -> dict[str, Any]:
     }
 
 
-def entries_of(differences: Mapping[str, Difference]) -> dict[str, Any]:
-    """Return the numbers of a step for JSON, by name; unknown limits are null."""
+def entry_of_number(one: Difference) -> dict[str, Any]:
+    """Return a number of a step for JSON; unknown limits are null."""
     return {
-        name: {
-            "base": one.base,
-            "new": one.new,
-            "low": None if math.isnan(one.low) else one.low,
-            "high": None if math.isnan(one.high) else one.high,
-            "answer": one.answer.value,
-            "reason": one.reason,
-        }
-        for name, one in differences.items()
+        "base": one.base,
+        "new": one.new,
+        "low": None if math.isnan(one.low) else one.low,
+        "high": None if math.isnan(one.high) else one.high,
+        "answer": one.answer.value,
+        "reason": one.reason,
     }
 
 

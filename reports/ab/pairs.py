@@ -22,7 +22,7 @@ from reports.core.text import MISSING, figure, plural
 from reports.core.verdicts import PASSED
 from reports.rundir.frame import BadInput, RunFrames
 from reports.stats import counts, ratio_tests
-from reports.stats.counts import COUNTS, Difference
+from reports.stats.counts import COUNTS, PER_COLLECTIVE, Difference
 from reports.stats.ratio_tests import Answer, Effect
 
 TIME = "paired_step_time_s"
@@ -32,8 +32,7 @@ NOISE = {"paired_steal_share": 0.02, "paired_foreign_share": 0.05}  # metric -> 
 CONTROL = "paired_control_ratio"  # step times of two processes of the base, by pair
 # metric of a side -> number of a step that does not depend on time
 PAIRED_COUNTS = {f"paired_{name}": name for name in COUNTS}
-PER_COLLECTIVE = "paired_wire_bytes_per_collective"
-METRICS = (TIME, START_UP, TIMED, CONTROL, *NOISE, *PAIRED_COUNTS, PER_COLLECTIVE)
+METRICS = (TIME, START_UP, TIMED, CONTROL, *NOISE, *PAIRED_COUNTS, f"paired_{PER_COLLECTIVE}")
 SIDES = ("base", "new")
 COLUMNS = (
     Column("pairs", right=True),

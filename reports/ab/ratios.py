@@ -48,11 +48,10 @@ def _rows(timed: pd.DataFrame) -> Iterator[dict[str, Any]]:
         sides = {side: turns.loc[turns["variant"] == side] for side in pairs.SIDES}
         logs = pairs.log_ratios(str(key["test"]), turns)
         first = {str(name): value for name, value in sides["new"].iloc[0].items()}
+        first |= {"metric": RATIO, "unit": UNIT, "better": "lower", "variant": f"to {_base(sides)}"}
         numbers = sorted(sides["base"]["repeat"].unique())
         for repeat, turns_of_pair in zip(numbers, logs, strict=True):
-            own: dict[str, Any] = {"metric": RATIO, "unit": UNIT, "better": "lower"}
-            own["value"] = center(turns_of_pair)
-            yield {**first, **own, "repeat": repeat, "variant": f"to {_base(sides)}"}
+            yield {**first, "repeat": repeat, "value": center(turns_of_pair)}
 
 
 def center(log_ratios: np.ndarray) -> float:

@@ -157,12 +157,10 @@ def compare(
 
 def counted(base: Side, new: Side) -> list[SeriesAnswer]:
     """Return the answers for numbers of a step that are counted, of series that both sides have."""
-    drift = drifts.estimate(base)
-    keys = [key for key in base.series if key in new.series]
     return [
-        _pair(key, base, new, drift)
-        for key in keys
-        if exact_count(str(base.series[key].key["metric"]))
+        _counted(key, base, new)
+        for key, series in base.series.items()
+        if key in new.series and exact_count(str(series.key["metric"]))
     ]
 
 
@@ -245,17 +243,9 @@ def _pair(key: Key, base: Side, new: Side, drift: Drift) -> SeriesAnswer:
             _center(was.values),
             processes=(len(was.values), 0),
         )
-    pair = SeriesAnswer(
-        now.key,
-        Answer.CANNOT_TELL,
-        "",
-        (_collective(was), _collective(now)),
-        _center(was.values),
-        _center(now.values),
-        (len(was.values), len(now.values)),
-    )
     if exact_count(str(now.key["metric"])):
-        return _counted(pair, was, now, base, new)
+        return _counted(key, base, new)
+    pair = _both(was, now)
     if base.machine != new.machine:
         return replace(pair, reason="different machine or number of processors")
     differences = base.differing_conditions(new)
@@ -288,12 +278,28 @@ def exact_count(metric: str) -> bool:
     return metric in COUNTS and COUNTS[metric].exact
 
 
-def _counted(pair: SeriesAnswer, was: Series, now: Series, base: Side, new: Side) -> SeriesAnswer:
-    """Compare a count; it depends neither on the machine nor on the conditions."""
+def _both(was: Series, now: Series) -> SeriesAnswer:
+    """Return a series of both sides without an answer yet."""
+    return SeriesAnswer(
+        now.key,
+        Answer.CANNOT_TELL,
+        "",
+        (_collective(was), _collective(now)),
+        _center(was.values),
+        _center(now.values),
+        (len(was.values), len(now.values)),
+    )
+
+
+def _counted(key: Key, base: Side, new: Side) -> SeriesAnswer:
+    """Compare a count of both sides; it depends neither on the machine nor on the conditions."""
+    was, now = base.series[key], new.series[key]
     count = COUNTS[str(now.key["metric"])]
     other_versions = VERSIONS if base.versions != new.versions else ()
     found = counts.expected(count, counts.judge(count, was.values, now.values), other_versions)
-    return replace(pair, answer=found.answer, reason=found.reason, base=found.base, new=found.new)
+    return replace(
+        _both(was, now), answer=found.answer, reason=found.reason, base=found.base, new=found.new
+    )
 
 
 def _collective(series: Series) -> str:

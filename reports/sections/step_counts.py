@@ -11,9 +11,8 @@ from reports.core.labels import approach
 from reports.core.table import Column, Row, Table
 from reports.core.text import MISSING
 from reports.rundir.frame import RunFrames
-from reports.stats.counts import COUNTS, amount
+from reports.stats.counts import COUNTS, PER_COLLECTIVE, amount
 
-PER_COLLECTIVE = "wire_bytes_per_collective"
 KEYS = ("trainer", "keras", "backend", "collective", "workers")
 NUMBERS = {
     "step_operations": "operations",

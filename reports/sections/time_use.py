@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 
 from reports.core.table import Column, Row, Table
 from reports.core.text import figure, plural
 from reports.rundir import phases
 from reports.rundir.frame import RunFrames
-from reports.rundir.phases import PHASES
+from reports.rundir.phases import PHASES, Cluster
 
 MOST = 20  # scenarios in the table; the rest is one line
 COLUMNS = (
@@ -38,7 +39,7 @@ def table(run: RunFrames) -> Table:
         together = sum((by_scenario[name] for name in others), Counter())
         number = sum(counts[name] for name in others)
         lines.append(_row(plural(len(others), "other scenario"), number, together))
-    note = f"{_summary(run)} {NOTE}"
+    note = f"{_summary(clusters)} {NOTE}"
     return Table("Where the time went", COLUMNS, tuple(lines), note).without_empty_columns()
 
 
@@ -48,8 +49,7 @@ def _row(name: str, count: int, seconds: Counter[str]) -> Row:
     return Row("", (name, f"{count:,}", figure(total), *shares))
 
 
-def _summary(run: RunFrames) -> str:
-    clusters = phases.of_run(run.directory)
+def _summary(clusters: Sequence[Cluster]) -> str:
     total_s = sum(cluster.end_s - cluster.begin_s for cluster in clusters)
     busy_s = phases.busy_s(clusters)
     idle_s = max(cluster.end_s for cluster in clusters) - clusters[0].begin_s - busy_s

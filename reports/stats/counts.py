@@ -45,6 +45,7 @@ class Count:
         return not (self.share or self.least)
 
 
+PER_COLLECTIVE = "wire_bytes_per_collective"  # of two counts, so it is shown and not compared
 COUNTS: Mapping[str, Count] = {
     "step_operations": Count("operations", depends_on=PROGRAMS | VERSIONS),
     "step_collectives": Count("collectives"),

@@ -12,7 +12,7 @@ import pandas as pd
 from rich.console import Console
 
 from reports.ab import pairs
-from reports.ab.command import entries_of, entry
+from reports.ab.command import entry, entry_of_number
 from reports.compare import gate, output, run_groups
 from reports.core import labels
 from reports.core.table import Column, Row, Table
@@ -280,9 +280,8 @@ class Page(Findings):
                 ),
             ],
             "counts": [
-                {"name": item.name, "metric": item.metric, **keys}
+                {"name": item.name, "metric": item.metric, **entry_of_number(item.difference)}
                 for item in self.counts
-                for keys in entries_of({"": item.difference}).values()
             ],
             "not_looked_at": self.unseen,
         }

@@ -6,6 +6,9 @@ each figure. The limits (plain TCP over the same path, memcpy) are measured next
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 import pytest
 
 from suite.benchmarks.collective_runs import (
@@ -46,6 +49,26 @@ TUNED_BYTES, TENSORS = 8 * MIB, 16
 ROUNDS, ROUNDS_S = 4, 40  # at most
 
 
+def by_size(
+    case: Case,
+    launch: Launch,
+    session: Session,
+    record: Record,
+    op: str,
+    clusters: Iterable[int],
+    sizes: Sequence[int] = SIZES,
+    **flags: Any,
+) -> None:
+    """Measure an operation in clusters of so many workers, in several passes."""
+    for repeat in passes(CLUSTERS, BUDGET_S):
+        limits = measured_limits(launch)
+        for workers in clusters:
+            run = collected(launch, op, sizes, workers=workers, seconds=EACH_S, **flags)
+            record_collectives(record, run, limits, repeat=repeat)
+            # A result of another backend is measured often enough under that backend's name.
+            require_requested_backend(case, run.collective, session)
+
+
 @pytest.mark.claim("mwms/communication")
 @pytest.mark.cases(families=("mwms",), fit=True, flavors="first")
 @pytest.mark.timing
@@ -75,13 +98,8 @@ def test_all_reduce_is_right_for_every_datatype(launch: Launch, record: Record) 
 def test_all_reduce_by_datatype_and_size(
     case: Case, launch: Launch, session: Session, record: Record
 ) -> None:
-    for repeat in passes(CLUSTERS, BUDGET_S):
-        limits = measured_limits(launch)
-        for workers in sizes_of_clusters(launch):
-            how = {"workers": workers, "dtypes": ",".join(DTYPES), "seconds": EACH_S}
-            run = collected(launch, "all_reduce", SIZES, **how)
-            record_collectives(record, run, limits, repeat=repeat)
-            require_requested_backend(case, run.collective, session)
+    clusters = sizes_of_clusters(launch)
+    by_size(case, launch, session, record, "all_reduce", clusters, dtypes=",".join(DTYPES))
 
 
 @pytest.mark.cases(families=("mwms",), fit=True, backends="each", flavors="first")
@@ -90,12 +108,8 @@ def test_all_reduce_by_datatype_and_size(
 def test_all_reduce_during_a_computation(
     case: Case, launch: Launch, session: Session, record: Record
 ) -> None:
-    for repeat in passes(CLUSTERS, BUDGET_S):
-        limits = measured_limits(launch)
-        how = {"overlap": True, "at_least": OVERLAP_TIMES, "seconds": EACH_S}
-        run = collected(launch, "all_reduce", OVERLAPPED, **how)
-        record_collectives(record, run, limits, repeat=repeat)
-        require_requested_backend(case, run.collective, session)
+    how = {"sizes": OVERLAPPED, "overlap": True, "at_least": OVERLAP_TIMES}
+    by_size(case, launch, session, record, "all_reduce", (2,), **how)
 
 
 @pytest.mark.claim("mwms/communication")
@@ -106,13 +120,7 @@ def test_all_reduce_during_a_computation(
 def test_collectives_by_size(
     case: Case, launch: Launch, session: Session, record: Record, op: str
 ) -> None:
-    for repeat in passes(CLUSTERS, BUDGET_S):
-        limits = measured_limits(launch)
-        for workers in sizes_of_clusters(launch):
-            run = collected(launch, op, SIZES, workers=workers, seconds=EACH_S)
-            record_collectives(record, run, limits, repeat=repeat)
-            # A result of another backend is measured often enough under that backend's name.
-            require_requested_backend(case, run.collective, session)
+    by_size(case, launch, session, record, op, sizes_of_clusters(launch))
 
 
 @pytest.mark.cases(families=("mwms",), fit=True, flavors="first")

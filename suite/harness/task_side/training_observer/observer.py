@@ -151,9 +151,8 @@ class Observer(object):
             global_step=self.global_step,
         )
         self.steps_before = self.step
-        self.resources.after_step(
-            self
-        )  # under a coordinator, no step of `fit` is visible by itself
+        # Under a coordinator, no step of `fit` is visible by itself.
+        self.resources.after_step(self)
         if not self.coordinator:
             self.report_weights("epoch")
 
