@@ -867,6 +867,22 @@ def test_hook_for_outside_fit_does_nothing_within(outside_fit: bool, fits: int, 
     assert len(seen) == calls
 
 
+@pytest.mark.parametrize(("fits", "calls"), [(0, ["before"]), (1, ["in_fit"])])
+def test_hook_may_do_something_else_within_fit(fits: int, calls: list[str]):
+    seen: list[str] = []
+    local = SimpleNamespace(is_inside=False, fits=fits)
+    observer = SimpleNamespace(local=local, watches=lambda: not local.is_inside)
+    row = hooks.Hook(
+        "run",
+        (),
+        before=lambda *_: seen.append("before"),
+        in_fit=lambda *_: seen.append("in_fit"),
+        outside_fit=True,
+    )
+    assert hooks.Guarded(observer, row).wrap(lambda: 7)() == 7
+    assert seen == calls
+
+
 class Counter:
     """A variable with the number of steps that the servers have seen."""
 
