@@ -1104,6 +1104,25 @@ def test_reference_trainer_without_its_api_is_unsupported(
     assert reasons == ([said] if code == 77 else [])
 
 
+def test_only_the_named_functions_are_compiled():
+    made = []
+
+    def function(func: Any = None, jit_compile: bool | None = None, **_: Any) -> Any:
+        made.append((getattr(func, "__name__", ""), jit_compile))
+        return func
+
+    def train_step(): ...
+
+    def evaluate(): ...
+
+    tf = SimpleNamespace(function=function)
+    changes.compile_functions(tf, ("train_step",))
+    tf.function(train_step)
+    tf.function(evaluate, autograph=False)
+    tf.function(jit_compile=True)  # as a decorator, which Keras 3.15 makes for each convolution
+    assert made == [("train_step", True), ("evaluate", None), ("", True)]
+
+
 def test_without_sharding_each_input_pipeline_has_all_rows_in_its_own_order():
     def build(examples: int, args: Any, batch: int, step: int, shards: int = 1, shard: int = 0):
         return examples, args.seed, batch, step, shards, shard

@@ -194,7 +194,9 @@ def compile_functions(tf, names):
     """Let XLA compile the functions of these names that the trainer makes with @tf.function."""
     make = tf.function
 
-    def function(func, **how):
-        return make(func, **how, jit_compile=True if func.__name__ in names else None)
+    def function(func=None, **how):  # Keras 3.15 calls it without a function, as a decorator
+        if getattr(func, "__name__", "") in names:
+            how["jit_compile"] = True
+        return make(func, **how)
 
     tf.function = function
