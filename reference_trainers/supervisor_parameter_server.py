@@ -59,9 +59,9 @@ def load_mnist(path):
         FLAGS.error(f"--data: {path} is no mnist.npz: {error}")
 
 
-def training_rows(examples, args):
-    """Yield endless batches of rows, int64 [batch]; each worker has all rows, in its own order."""
-    generator = np.random.default_rng([args.seed, args.task_index])
+def training_rows(examples, args, step):
+    """Yield endless batches of rows, int64 [batch]: all rows, ordered by this worker and step."""
+    generator = np.random.default_rng([args.seed, args.task_index, step])
     order = np.zeros(0, np.int64)
     while True:
         while len(order) < args.batch_size:
@@ -157,10 +157,11 @@ def main():
         stop_grace_secs=5,
     )
 
-    rows_of_steps, limit = training_rows(len(x_train), args), args.epochs * args.steps_per_epoch
+    limit = args.epochs * args.steps_per_epoch
     # The Supervisor initializes or restores the model, or waits until the chief has done that.
     with supervisor.managed_session(server.target) as session, ending_at_lost_servers():
         step = saved = session.run(global_step)
+        rows_of_steps = training_rows(len(x_train), args, step)
         while step < limit and not supervisor.should_stop():
             rows = next(rows_of_steps)
             step, step_loss = session.run([step_after, loss], {x: x_train[rows], y: y_train[rows]})
