@@ -139,7 +139,7 @@ class Findings:
             f"{plural(slower, 'comparison')} slower" if slower else "",
             f"{plural(grown, 'number')} of a step increased" if grown else "",
             f"{plural(len(self.broken), 'comparison')} without a result" if self.broken else "",
-            f"{plural(better, 'test')} passes now" if better else "",
+            f"{plural(better, 'test')} {'passes' if better == 1 else 'pass'} now" if better else "",
             f"{plural(faster, 'comparison')} faster" if faster else "",
             f"{plural(fallen, 'number')} of a step decreased" if fallen else "",
         ]

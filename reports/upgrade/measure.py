@@ -176,6 +176,12 @@ def expected_s(record: Record, test: str) -> float:
     return sum(record.spent_s.values()) / looks if looks else 0.0
 
 
+def compared(test: str) -> str:
+    """Return what a comparison is of, as `keras_mirrored, keras3`, from the test's parameters."""
+    _, _, parameters = test.rstrip("]").partition("[")
+    return ", ".join(parameters.split("-")[1:]) or test
+
+
 def spread(tests: Iterable[str]) -> list[str]:
     """Return the tests with the first of each trainer in front, so that a budget covers most."""
     by_trainer: dict[str, list[str]] = {}

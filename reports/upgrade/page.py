@@ -24,7 +24,7 @@ from reports.rundir.frame import RunFrames
 from reports.stats import counts, ratio_tests
 from reports.stats.ratio_tests import Answer
 from reports.upgrade.findings import Counted, Findings, heading
-from reports.upgrade.measure import LOOK_S, LOOKS, SIDES, expected_s
+from reports.upgrade.measure import LOOK_S, LOOKS, SIDES, compared, expected_s
 
 NOT_STARTED = "not looked at"
 # Numbers of a training run that are the same whenever data, seed and arithmetic are, and the
@@ -37,7 +37,8 @@ SPEED_NOTE = (
     "false alarm among all looks at all comparisons is below 5 %. pairs: of processes."
 )
 TESTS = (Column("test"), Column("base"), Column("new"))
-TESTS_NOTE = "Tests with the same reason are together."
+SHOWN = 5  # tests of one reason; more of them say no more
+TESTS_NOTE = f"Of more than {SHOWN} tests with the same reason, --format json names all."
 UNKNOWN = (Column("what"), Column("why"), Column("what would decide it"))
 
 
@@ -88,10 +89,15 @@ class Page(Findings):
     def _verdicts(
         self, title: str, items: Sequence[gate.TestAnswer], is_open: bool = True
     ) -> Iterator[Part]:
-        rows = [
-            Row(one_line(item.reason), (item.test, item.base, item.new))
-            for item in sorted(items, key=lambda item: item.reason)
-        ]
+        alike: dict[tuple[str, str, str], list[str]] = {}
+        for item in sorted(items, key=lambda item: item.reason):
+            key = (one_line(item.reason), item.base, item.new)
+            alike.setdefault(key, []).append(item.test)
+        rows = []
+        for (reason, base, new), tests in alike.items():
+            rows += [Row(reason, (test, base, new)) for test in tests[:SHOWN]]
+            if (more := len(tests) - SHOWN) > 0:
+                rows += [Row(reason, (f"and {plural(more, 'more test')}", base, new))]
         if rows:
             yield Part(Table(title, TESTS, tuple(rows), TESTS_NOTE), is_open)
 
@@ -155,7 +161,7 @@ class Page(Findings):
             need_s = (
                 LOOK_S * 2 if not measured.record.spent_s else expected_s(measured.record, test)
             )
-            rows.append((labels.short_name(test), NOT_STARTED, f"--budget {_minutes(need_s)} more"))
+            rows.append((compared(test), NOT_STARTED, f"--budget {_minutes(need_s)} more"))
         if self.comparison is None:
             missing = [side for side in SIDES if side not in measured.runs]
             rows.append(("verdicts", f"no complete run of {' and '.join(missing)}", "a repetition"))

@@ -9,7 +9,7 @@ from typing import Any
 
 from reference_trainers import Trainer
 from suite.harness.cluster.launch_spec import as_flags
-from suite.harness.core.errors import HarnessError, NotExamined
+from suite.harness.core.errors import NotExamined
 from suite.harness.core.history import Run
 from suite.harness.core.outcomes import Compared, Continued
 from suite.harness.scenarios.base import (
@@ -299,12 +299,15 @@ def loaded_export(launch: Launch) -> Continued:
 def event_files(launch: Launch) -> Continued:
     """Read the event files that the callbacks of `scheduled` wrote for TensorBoard.
 
-    Raise HarnessError if the tasks' interpreter has no TensorBoard; TensorFlow installed it until
+    Raise NotExamined if the tasks' interpreter has no TensorBoard; TensorFlow installed it until
     2.20.
     """
     writing: Run = launch.outcome(scheduled)
     if "TensorBoard is not installed" in writing.log(writing.workers[0]):
-        raise HarnessError(f"{launch.engine.python}: lacks tensorboard, which a callback needs")
+        raise NotExamined(
+            "the callback needs TensorBoard, which TensorFlow installs up to 2.20 only: "
+            "pip install tensorboard"
+        )
     logs = Path(writing.flags["model-dir"]) / "logs"
     flags = {**NOT_TAKEN, "logs": logs}
     return Continued(writing, complete_alone(launch, "read_event_files", flags))
