@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from suite.harness.core.errors import BadInput
+from suite.meta import made_up_pair, made_up_run
 from suite.meta.sources import ROOT
 from suite.mutants import __main__ as command
 from suite.mutants import catalog, running
@@ -117,5 +118,18 @@ def test_mutants_of_other_versions_are_left_out(monkeypatch: Any, version: str, 
     if expected:
         assert command.for_this_tensorflow(rows) == tuple(rows)
     else:
-        with pytest.raises(BadInput, match="no chosen mutant is for TensorFlow 2.21.0"):
+        with pytest.raises(BadInput, match=r"is for TensorFlow 2\.21\.0"):
             command.for_this_tensorflow(rows)
+
+
+def test_mutant_of_a_trainer_is_found_by_the_test_of_its_claim(tmp_path: Path, monkeypatch: Any):
+    def trained(*_: Any) -> tuple[int, Path]:
+        verdict = made_up_run.verdict(made_up_run.MULTI, "convergence", "loss_falls", "failed")
+        run = made_up_pair.run("recorded", verdict_dicts=[verdict])
+        monkeypatch.setattr(running.frame, "load", lambda _: run)
+        return running.FAILED_CODE, tmp_path
+
+    monkeypatch.setattr(running, "_trained", trained)
+    for claim, outcome in (("made-up/loss-falls", running.FOUND), ("a/d", running.MISSED)):
+        row = replace(ROWS[0], claim=claim, equivalent="")
+        assert running._examine(row, tmp_path, tmp_path, ()).outcome == outcome

@@ -91,7 +91,7 @@ def _examine(row: Mutant, copy: Path, directory: Path, options: Sequence[str]) -
         return Result(row.name, NOT_RUN, reason="no test of the row examines the trainer")
     failed = verdicts[verdicts["verdict"] == FAILED]
     names = (re.sub(r"\[.*", "", test.split("::")[-1]) for test in failed["test"])
-    claims = {claim for cell in failed["claims"] for claim in str(cell).split()}
+    claims = {claim for cell in failed["claims"] for claim in cell}
     found = row.claim in claims
     by = tuple(dict.fromkeys(names))
     return Result(row.name, FOUND if found else MISSED, by, tuple(sorted(claims)))
