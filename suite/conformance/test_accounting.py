@@ -5,6 +5,8 @@ import pytest
 from suite.harness.checks import accounting, coordinator, parameter_servers, supervisor
 from suite.harness.core.errors import NotExamined
 from suite.harness.metrics import step_counts
+from suite.harness.pytest_plugin.parametrization import scenario
+from suite.harness.scenarios import fault_free
 
 
 @pytest.mark.cases(of_user=True, level="black box")
@@ -12,26 +14,31 @@ def test_every_task_exits_with_success(healthy):
     accounting.every_task_exits_with_success(healthy)
 
 
+@pytest.mark.claim("training/no-process-left")
 @pytest.mark.cases(level="black box")
 def test_no_process_outlives_its_task(healthy):
     accounting.no_process_left_running(healthy)
 
 
+@pytest.mark.claim("training/runs-to-the-end")
 @pytest.mark.cases(controls=("epochs", "steps-per-epoch"))
 def test_run_finishes_requested_steps(healthy):
     accounting.finishes_requested_steps(healthy)
 
 
+@pytest.mark.claim("training/runs-to-the-end")
 @pytest.mark.cases(events=("step",), level="observed")
 def test_every_step_is_accounted_for(healthy):
     accounting.steps_accounted(healthy)
 
 
+@pytest.mark.claim("training/runs-to-the-end")
 @pytest.mark.cases(events=("step", "epoch"), level="observed")
 def test_every_epoch_has_its_steps(healthy):
     accounting.epochs_accounted(healthy)
 
 
+@pytest.mark.claim("training/few-traces")
 @pytest.mark.cases(level="observed")
 def test_step_is_not_retraced(healthy, record):
     for metric, value, unit, better in step_counts.measurements(healthy):
@@ -41,13 +48,29 @@ def test_step_is_not_retraced(healthy, record):
     accounting.is_seldom_retraced(healthy)
 
 
-@pytest.mark.claim("mwms/global-batch", "mirrored/replicas")
+@pytest.mark.claim("training/nothing-grows")
+@pytest.mark.cases(level="observed")
+def test_nothing_grows(healthy):
+    if not healthy.of("resources"):
+        raise NotExamined("it ended within the first steps, before a look at its resources")
+    accounting.nothing_grows(healthy)
+
+
+@pytest.mark.claim("training/nothing-grows")
+@pytest.mark.cases
+@scenario(fault_free.many_epochs)
+@pytest.mark.long
+def test_nothing_grows_in_many_epochs(outcome):
+    accounting.nothing_grows(outcome)
+
+
+@pytest.mark.claim("mwms/global-batch", "mirrored/replicas", "training/runs-to-the-end")
 @pytest.mark.cases(events=("step",))
 def test_each_worker_processes_its_own_batch(healthy):
     accounting.examples_accounted(healthy)
 
 
-@pytest.mark.claim("ps1/stops")
+@pytest.mark.claim("ps1/stops", "training/runs-to-the-end")
 @pytest.mark.cases(
     distributed=True,
     synchronous=False,
@@ -58,7 +81,7 @@ def test_every_worker_stops_at_the_limit(healthy):
     supervisor.stops_at_the_limit(healthy)
 
 
-@pytest.mark.claim("ps1/stops")
+@pytest.mark.claim("ps1/stops", "ps2/servers-serve")
 @pytest.mark.cases(families=("ps1", "ps2"), level="black box")
 def test_servers_serve_until_they_are_ended(healthy):
     parameter_servers.servers_serve_until_ended(healthy)
@@ -72,7 +95,7 @@ def test_the_global_step_counts_all_workers(healthy):
     supervisor.global_step_counts_all(healthy)
 
 
-@pytest.mark.claim("ps1/asynchronous")
+@pytest.mark.claim("ps1/asynchronous", "training/runs-to-the-end")
 @pytest.mark.cases(
     distributed=True, synchronous=False, aggregates=False, events=("step",), level="observed"
 )

@@ -37,6 +37,13 @@ def test_replicas_of_a_task_stay_in_sync(healthy):
 
 @pytest.mark.claim("dtensor/multi-client")
 @pytest.mark.cases(families=("dtensor",))
+@scenario(fault_free.clients_alone)
+def test_clients_draw_the_same_weights(outcome):
+    agreement.workers_agree_on_weights(outcome)
+
+
+@pytest.mark.claim("dtensor/multi-client")
+@pytest.mark.cases(families=("dtensor",))
 @scenario(fault_free.clients)
 def test_clients_form_one_mesh_and_agree(outcome):
     clients = outcome.run

@@ -15,6 +15,7 @@ def test_invalid_tf_config_is_rejected(outcome):
         rejection.refused_in_one_line(run)
 
 
+@pytest.mark.claim("checkpoint/refused")
 @pytest.mark.cases(flags=("model",), events=("restored",), synchronous=True)
 @scenario(
     misconfiguration.another_model,

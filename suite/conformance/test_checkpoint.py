@@ -3,7 +3,7 @@
 import pytest
 
 from reference_trainers import TRAINERS
-from suite.harness.checks import checkpoints, equivalence, program_results, supervisor
+from suite.harness.checks import checkpoints, equivalence, program_results, sharding, supervisor
 from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import fault_free, small_programs
 
@@ -24,7 +24,7 @@ def test_only_chief_checkpoints_remain(healthy):
     checkpoints.only_chief_keeps(healthy)
 
 
-@pytest.mark.claim("mwms/checkpoint-manager", "custom-mirrored/exactly-once")
+@pytest.mark.claim("mwms/checkpoint-manager", "custom-mirrored/exactly-once", "checkpoint/latest")
 @pytest.mark.cases(
     families=("single", "mwms", "custom-mirrored", "dtensor"), events=("checkpoint_saved", "epoch")
 )
@@ -38,6 +38,7 @@ def test_one_checkpoint_is_kept(outcome):
     "mirrored/latest-restores",
     "dtensor/checkpoint",
     "estimator/resumes",
+    "checkpoint/latest",
 )
 @pytest.mark.cases(
     families=("single", "mwms", "mirrored", "custom-mirrored", "dtensor", "estimator", "ps2"),
@@ -71,6 +72,25 @@ def test_a_checkpoint_of_every_strategy_restores(outcome):
 @pytest.mark.cases(families=("estimator",), controls=("epochs", "steps-per-epoch"))
 def test_the_first_and_the_last_step_are_saved(healthy):
     checkpoints.saves_first_and_last(healthy)
+
+
+@pytest.mark.claim("checkpoint/nothing-else")
+@pytest.mark.cases(events=("checkpoint_saved",))
+def test_nothing_else_is_left_on_disk(healthy):
+    checkpoints.nothing_else_is_left(healthy)
+
+
+@pytest.mark.claim("checkpoint/last-step")
+@pytest.mark.cases(events=("checkpoint_saved",))
+def test_the_last_save_is_of_the_last_step(healthy):
+    checkpoints.last_save_is_of_the_end(healthy)
+
+
+@pytest.mark.claim("training/new-data")
+@pytest.mark.cases(flags=("audit-input",), events=("checkpoint_saved",), synchronous=False)
+@scenario(fault_free.continued)
+def test_a_second_run_trains_on_new_batches(outcome):
+    sharding.second_run_has_new_batches(outcome.run, outcome.then)
 
 
 @pytest.mark.claim("mwms/model-checkpoint-no-resume")

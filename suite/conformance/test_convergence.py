@@ -8,7 +8,19 @@ from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import fault_free, small_programs
 
 
-@pytest.mark.claim("mwms/converges", "mirrored/converges", "single/converges", "dtensor/converges")
+@pytest.mark.claim("training/mean-loss")
+@pytest.mark.cases(fit=False, events=("step", "epoch"))
+def test_loss_of_an_epoch_is_the_mean_of_its_steps(healthy):
+    accounting.epoch_loss_is_that_of_its_steps(healthy)
+
+
+@pytest.mark.claim(
+    "mwms/converges",
+    "mirrored/converges",
+    "single/converges",
+    "dtensor/converges",
+    "training/learns",
+)
 @pytest.mark.cases(events=("epoch",), controls=("epochs",))
 def test_loss_falls_epoch_by_epoch(healthy, record):
     if healthy.trainer.synchronous and healthy.trainer.deterministic:
@@ -17,7 +29,13 @@ def test_loss_falls_epoch_by_epoch(healthy, record):
     convergence.loss_falls(healthy)
 
 
-@pytest.mark.claim("mwms/converges", "mirrored/converges", "single/converges", "dtensor/converges")
+@pytest.mark.claim(
+    "mwms/converges",
+    "mirrored/converges",
+    "single/converges",
+    "dtensor/converges",
+    "training/learns",
+)
 @pytest.mark.cases(events=("epoch",), controls=("epochs",))
 def test_accuracy_rises_epoch_by_epoch(healthy):
     if healthy.trainer.of_user and not convergence.metric_by_epoch(healthy, "accuracy"):
@@ -32,6 +50,7 @@ def test_accuracy_rises_epoch_by_epoch(healthy):
     "dtensor/converges",
     "ps1/asynchronous",
     "ps1/synchronous",
+    "training/learns",
 )
 @pytest.mark.cases(events=("step",))
 def test_losses_of_steps_fall(healthy):

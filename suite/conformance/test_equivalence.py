@@ -6,7 +6,7 @@ the gradients must be applied.
 
 import pytest
 
-from suite.harness.checks import equivalence, program_results
+from suite.harness.checks import equivalence, program_results, supervisor
 from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import fault_free, small_programs
 
@@ -25,6 +25,31 @@ from suite.harness.scenarios import fault_free, small_programs
 @scenario(fault_free.large_batch)
 def test_replicas_equal_one_process_on_the_large_batch(outcome):
     equivalence.equals_large_batch(outcome.run, outcome.reference)
+
+
+@pytest.mark.claim("training/epoch-metrics")
+@pytest.mark.cases(
+    several=True, synchronous=True, flags=("dump-weights", "optimizer"), events=("epoch",)
+)
+@scenario(fault_free.large_batch)
+def test_epochs_have_the_metrics_of_one_process(outcome):
+    equivalence.epoch_metrics_equal_large_batch(outcome.run, outcome.reference)
+
+
+@pytest.mark.claim("training/documents-optimizer")
+@pytest.mark.cases(
+    families=("mirrored", "custom-mirrored", "dtensor"), flags=("dump-weights", "optimizer")
+)
+@scenario(fault_free.adam)
+def test_replicas_equal_one_process_with_the_documents_optimizer(outcome):
+    equivalence.equals_large_batch(outcome.run, outcome.reference)
+
+
+@pytest.mark.claim("ps1/synchronous")
+@pytest.mark.cases(aggregates=True, flags=("audit-input", "dump-weights"))
+@scenario(fault_free.aggregated)
+def test_sync_replicas_equal_one_process_on_the_large_batch(outcome):
+    supervisor.aggregates_equal_large_batch(outcome)
 
 
 @pytest.mark.claim("mwms/equals-large-batch")

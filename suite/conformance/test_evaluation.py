@@ -2,7 +2,7 @@
 
 import pytest
 
-from suite.harness.checks import agreement, checkpoints, program_results, startup
+from suite.harness.checks import agreement, checkpoints, evaluation, program_results, startup
 from suite.harness.core.errors import NotExamined
 from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import fault_free, small_programs
@@ -17,6 +17,33 @@ def test_workers_agree_on_validation(healthy):
     if healthy.trainer.of_user and not any(n.startswith(agreement.VALIDATION) for n in names):
         raise NotExamined("its epochs have no metrics of validation")
     agreement.validation_agrees(healthy)
+
+
+@pytest.mark.claim("evaluation/whole-test-set")
+@pytest.mark.cases(flags=("evaluate", "dump-weights"), events=("evaluated", "weights"))
+def test_evaluation_covers_the_test_set(healthy):
+    evaluation.evaluates_the_test_set(healthy)
+
+
+@pytest.mark.claim("evaluation/whole-test-set")
+@pytest.mark.cases(families=("estimator",))
+@scenario(fault_free.alone)
+def test_evaluation_of_an_estimator_covers_the_test_set(outcome):
+    evaluation.evaluates_the_test_set(outcome)
+
+
+def _validates(run):
+    return run.of("evaluated") and any(
+        name.startswith(evaluation.VALIDATION) for e in run.of("epoch") for name in e["metrics"]
+    )
+
+
+@pytest.mark.claim("evaluation/last-validation")
+@pytest.mark.cases(flags=("evaluate",), events=("evaluated", "epoch"), level="observed")
+def test_evaluation_equals_the_last_validation(healthy):
+    if healthy.trainer.of_user and not _validates(healthy):
+        raise NotExamined("its epochs have no metrics of validation, or it does not evaluate")
+    evaluation.evaluates_as_last_validated(healthy)
 
 
 @pytest.mark.claim("ps2/evaluation")

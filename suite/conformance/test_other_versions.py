@@ -11,6 +11,7 @@ from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import other_versions
 
 
+@pytest.mark.claim("versions/checkpoint")
 @pytest.mark.cases(events=("checkpoint_saved",), of_user=False)
 @scenario(other_versions.saved)
 @pytest.mark.artifacts

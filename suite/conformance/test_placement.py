@@ -13,7 +13,7 @@ from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import fault_free, small_programs
 
 
-@pytest.mark.claim("ps1/round-robin")
+@pytest.mark.claim("ps1/round-robin", "ps2/round-robin")
 @pytest.mark.cases(events=("placed",))
 def test_variables_are_on_the_servers_in_turn(healthy):
     parameter_servers.variables_round_robin(healthy)

@@ -34,6 +34,7 @@ def in_range(published, record):
     "single/converges",
     "dtensor/converges",
     "estimator/train-and-evaluate",
+    "training/learns",
 )
 @pytest.mark.cases(events=("epoch",))
 @scenario(*(published_runs.scene(setup) for setup in published_runs.SETUPS if not setup.long))
@@ -41,7 +42,7 @@ def test_published_figures_within_prediction_interval(outcome, record):
     in_range(outcome, record)
 
 
-@pytest.mark.claim("mirrored/converges")
+@pytest.mark.claim("mirrored/converges", "training/learns")
 @pytest.mark.cases(events=("epoch",))
 @scenario(*(published_runs.scene(setup) for setup in published_runs.SETUPS if setup.long))
 @pytest.mark.long

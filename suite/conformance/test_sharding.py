@@ -14,7 +14,7 @@ def test_each_example_is_seen_once_in_a_pass(outcome):
     sharding.each_example_once(outcome)
 
 
-@pytest.mark.claim("single/converges", "custom-mirrored/exactly-once")
+@pytest.mark.claim("single/converges", "custom-mirrored/exactly-once", "training/each-example-once")
 @pytest.mark.cases(flags=("audit-input",), distributed=False)
 @scenario(fault_free.audited)
 def test_one_process_sees_each_example_once(outcome):
@@ -28,11 +28,25 @@ def test_without_sharding_every_worker_sees_all(outcome):
     sharding.every_worker_sees_all(outcome)
 
 
-@pytest.mark.claim("ps1/asynchronous")
+@pytest.mark.claim("ps1/asynchronous", "training/own-data")
 @pytest.mark.cases(flags=("audit-input",), synchronous=False)
 @scenario(fault_free.audited_apart)
 def test_each_asynchronous_worker_goes_through_all_examples(outcome):
     sharding.every_worker_sees_all(outcome)
+
+
+@pytest.mark.claim("training/new-order")
+@pytest.mark.cases(flags=("audit-input",), synchronous=True)
+@scenario(fault_free.audited)
+def test_each_epoch_has_its_own_order(outcome):
+    sharding.each_pass_has_its_own_order(outcome)
+
+
+@pytest.mark.claim("training/own-data")
+@pytest.mark.cases(flags=("audit-input",), synchronous=False)
+@scenario(fault_free.audited_apart)
+def test_asynchronous_workers_train_on_different_batches(outcome):
+    sharding.workers_have_their_own_batches(outcome)
 
 
 @pytest.mark.claim("mwms/autoshard-data")

@@ -12,7 +12,7 @@ def test_program_makes_the_strategy_of_its_approach(healthy):
     startup.strategy_as_recognized(healthy)
 
 
-@pytest.mark.claim("cluster/tf-config")
+@pytest.mark.claim("cluster/tf-config", "ps1/cluster-spec")
 @pytest.mark.cases(distributed=True, level="observed")
 def test_every_task_reads_its_cluster_and_role(healthy):
     startup.cluster_as_given(healthy)
@@ -40,7 +40,7 @@ def test_no_step_before_the_last_task_is_up(outcome):
     startup.waits_for_all(outcome)
 
 
-@pytest.mark.claim("cluster/server-target")
+@pytest.mark.claim("cluster/server-target", "ps1/cluster-spec")
 @pytest.mark.cases(distributed=True, level="observed")
 def test_each_task_logs_its_target(healthy):
     startup.server_target_logged(healthy)

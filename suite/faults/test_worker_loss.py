@@ -74,6 +74,7 @@ def test_a_restart_resumes_the_interrupted_epoch(outcome):
     "mirrored/restart-resumes",
     "single/restart-resumes",
     "dtensor/restart-resumes",
+    "estimator/resumes",
 )
 @pytest.mark.cases(
     flags=("order",),

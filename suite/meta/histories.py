@@ -12,6 +12,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from suite.harness.core.formats import formats_of
 from suite.harness.core.history import Event, Run
 from suite.harness.core.outcomes import Compared, Continued, Misconfigured, Saved
@@ -509,6 +511,143 @@ def formats(launch: FakeCase) -> Saved:
 
 
 # check -> the history that it reads, and the defect with which the check fails.
+def test_set(launch: FakeCase) -> Run:
+    """Return an evaluation of a model whose outputs are its biases, whatever the image is."""
+    biases, labels = np.arange(10) / 10, np.arange(9)
+    data = launch.directory / "data.npz"
+    np.savez(data, x_test=np.zeros((len(labels), 28, 28), np.uint8), y_test=labels)
+    npz = launch.directory / "final.npz"
+    np.savez(npz, np.zeros((784, 10)), biases)
+    if launch.defect == "evaluates_one_half":
+        labels = labels[:5]
+    loss = float(np.log(np.exp(biases).sum()) - biases[labels].mean())
+    return history(
+        (TASKS[0], "weights", {**state("final", 9, "a"), "npz": str(npz)}),
+        (TASKS[0], "evaluated", {"metrics": {"loss": loss, "accuracy": 0.0}}),
+        data=str(data),
+    )
+
+
+def validated(launch: FakeCase) -> Run:
+    loss = 2.5 if launch.defect == "evaluates_other_weights" else 2.0
+    return history(
+        (TASKS[0], "epoch", {"metrics": {"loss": 3.0, "val_loss": 2.0}}),
+        (TASKS[0], "evaluated", {"metrics": {"loss": loss}}),
+    )
+
+
+def means(launch: FakeCase) -> Run:
+    """Return two epochs of two steps each, in which the second worker has the larger losses."""
+    events: list[tuple[str, str, Mapping[str, Any]]] = []
+    for epoch, losses in enumerate(((4.0, 3.0), (2.0, 1.0))):
+        for step, loss in enumerate(losses, 2 * epoch + 1):
+            for number, task in enumerate(TASKS):
+                fields = {"global_step": step, "loss": loss + number, "examples": 8}
+                events.append((task, "step", fields))
+        mean = losses[-1] if launch.defect == "reports_its_last_step" else sum(losses) / 2
+        fields = {"epoch": epoch + 1, "steps": 2, "metrics": {"loss": mean + 0.5}}
+        events += [(task, "epoch", fields) for task in TASKS]
+    return history(*events)
+
+
+def metrics_of_epochs(launch: FakeCase) -> Compared:
+    def side(*accuracies: float) -> Run:
+        return history(
+            *(
+                (task, "epoch", {"metrics": {"loss": 2.0, "accuracy": accuracy}})
+                for accuracy in accuracies
+                for task in TASKS
+            )
+        )
+
+    second = 0.4 if launch.defect != "includes_the_epoch_before" else 0.3
+    return Compared(side(0.2, second), side(0.2, 0.4))
+
+
+def passes(launch: FakeCase) -> Run:
+    orders = [[3, 1], [0, 2]], [[2, 0], [1, 3]]
+    if launch.defect == "repeats_its_order":
+        orders = orders[0], orders[0]
+    return history(
+        *(
+            (task, "input", {"global_step": number, "ids": ids})
+            for number, order in enumerate(orders)
+            for task, ids in zip(TASKS, order, strict=True)
+        ),
+        examples=4,
+    )
+
+
+def apart(launch: FakeCase) -> Run:
+    second = [0, 1, 2] if launch.defect == "has_the_data_of_a_peer" else [2, 1, 0]
+    return history((TASKS[0], "input", {"ids": [0, 1, 2]}), (TASKS[1], "input", {"ids": second}))
+
+
+def second_run(launch: FakeCase) -> Continued:
+    def run(first: int) -> Run:
+        return history(*((task, "input", {"ids": [first, i]}) for i, task in enumerate(TASKS)))
+
+    return Continued(run(5), run(5 if launch.defect == "begins_with_the_first_data" else 6))
+
+
+def last_save(launch: FakeCase) -> Run:
+    path = launch.directory / "ckpt-1"
+    path.with_suffix(".index").write_text("")
+    step = 9 if launch.defect == "saves_before_the_end" else 10
+    saved = {"path": str(path), "global_step": step}
+    return history((TASKS[0], "checkpoint_saved", saved), **{"epochs": 2, "steps-per-epoch": 5})
+
+
+def remaining(launch: FakeCase) -> Run:
+    directory = launch.directory / "model"
+    (directory / "ckpt").mkdir(parents=True)
+    for name in ("checkpoint", "ckpt-1.index"):
+        (directory / "ckpt" / name).write_text("")
+    if launch.defect == "leaves_an_empty_directory":
+        (directory / "temporary").mkdir()
+    saved = (TASKS[0], "checkpoint_saved", {"path": str(directory / "ckpt" / "ckpt-1")})
+    return history(saved, **{"model-dir": str(directory)})
+
+
+def aggregated(launch: FakeCase) -> Run:
+    """Return two steps with the mean gradient of two workers, of a model with one layer.
+
+    All labels are 0, and one pixel is white. So its weights move as the biases do.
+    """
+    data, images = launch.directory / "data.npz", np.zeros((4, 28, 28), np.uint8)
+    images[:, 0, 0] = 255
+    np.savez(data, x_train=images, y_train=np.zeros(4, np.int64))
+    biases, squares = np.zeros(10), np.full(10, 0.1)
+    for _ in range(2):
+        gradient = np.exp(2 * biases) / np.exp(2 * biases).sum() - np.eye(10)[0]
+        gradient *= 2 if launch.defect == "applies_the_sum" else 1
+        squares += gradient**2
+        biases = biases - 0.5 * gradient / np.sqrt(squares)
+    reports = []
+    for when, step, array in (("initial", 0, np.zeros(10)), ("final", 2, biases)):
+        npz = launch.directory / f"{when}.npz"
+        np.savez(npz, np.vstack([array, np.zeros((783, 10))]), array)
+        reports.append((TASKS[0], "weights", {**state(when, step, "a"), "npz": str(npz)}))
+    steps = [
+        (task, name, {"global_step": step, "ids": [step, number]})
+        for step in (0, 1, 2)  # the tokens that they get: the second gradient is too late
+        for number, task in enumerate(TASKS)
+        for name in ("step", "input")
+    ]
+    return history(*reports, *steps, data=str(data), **{"learning-rate": 0.5})
+
+
+def resources(launch: FakeCase) -> Run:
+    """Return looks at a task for 600 steps, of which the first quarter may grow."""
+    each = {"heap_bytes": 1000, "threads": 0, "files": 0}
+    each |= {"keeps_its_steps": {"heap_bytes": 200_000}}.get(launch.defect, {})
+    looks = [
+        {"step": step, **{name: max(0, step - 150) * amount for name, amount in each.items()}}
+        for step in range(0, 601, 50)
+    ]
+    return history(*((task, "resources", look) for look in looks for task in TASKS))
+
+
 MADE_UP: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "files_sharded": (files, "reads_a_peers_file"),
     "too_few_files_refused": (few_files, "does_not_say_why"),
@@ -529,6 +668,17 @@ MADE_UP: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "saves_each_format": (formats, "exports_nothing"),
     "saves_first_and_last": (first_and_last, "saves_too_late"),
     "evaluates_the_latest": (evaluator, "reports_another_step"),
+    "evaluates_the_test_set": (test_set, "evaluates_one_half"),
+    "evaluates_as_last_validated": (validated, "evaluates_other_weights"),
+    "epoch_loss_is_that_of_its_steps": (means, "reports_its_last_step"),
+    "epoch_metrics_equal_large_batch": (metrics_of_epochs, "includes_the_epoch_before"),
+    "each_pass_has_its_own_order": (passes, "repeats_its_order"),
+    "workers_have_their_own_batches": (apart, "has_the_data_of_a_peer"),
+    "second_run_has_new_batches": (second_run, "begins_with_the_first_data"),
+    "nothing_else_is_left": (remaining, "leaves_an_empty_directory"),
+    "nothing_grows": (resources, "keeps_its_steps"),
+    "last_save_is_of_the_end": (last_save, "saves_before_the_end"),
+    "aggregates_equal_large_batch": (aggregated, "applies_the_sum"),
     "eager_execution_is_refused": (eager, "trains_eagerly"),
     "predictions_agree": (predictions, "predicts_something_else"),
     "mode_is_required": (without_mode, "predicts_without_a_mode"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from reference_trainers import BY_NAME, TRAINERS
 from suite.harness.core.errors import BadInput
+from suite.harness.pytest_plugin.parametrization import Needs
 from suite.harness.tables.claims import Claims
 from suite.meta import claims_page, sources
 
@@ -49,6 +51,29 @@ def test_every_text_is_one_sentence():
 def test_every_claim_of_a_trainer_that_exists_has_a_test():
     untested = Claims.load().without_test(sources.claimed(), TRAINERS)
     assert [claim.id for claim in untested] == []
+
+
+# Tests of the harness itself: of the observer, and of the standalone reproductions.
+WITHOUT_CLAIM = ("test_observer", "test_findings")
+
+
+@pytest.mark.parametrize(
+    "path", sources.files("suite/conformance/*.py", "suite/faults/*.py"), ids=sources.name
+)
+def test_every_test_names_a_claim_of_each_trainer_that_it_examines(path: Path):
+    if path.stem in WITHOUT_CLAIM:
+        return
+    claims, without = Claims.load(), []
+    shown = {row: {claim.id for claim in claims.of(row)} for row in TRAINERS}
+    for name, function in vars(import_module(sources.name(path)[:-3].replace("/", "."))).items():
+        marks = {mark.name: mark for mark in getattr(function, "pytestmark", ())}
+        if not name.startswith("test_") or "cases" not in marks:
+            continue
+        needs = Needs.read(name, marks["cases"].kwargs, claims)
+        named = marks["claim"].args if "claim" in marks else ()
+        examined = [row for row in TRAINERS if needs.met_by(row)]
+        without += [(name, row.name) for row in examined if shown[row].isdisjoint(named)]
+    assert without == []
 
 
 def test_every_claim_has_its_place_in_the_reference():

@@ -6,10 +6,14 @@ This separates a trainer that exits with 0 after an error from one that miscount
 
 from __future__ import annotations
 
+import math
 from collections import Counter
+from itertools import accumulate
 
+from suite.harness.checks import equivalence
 from suite.harness.checks.assertions import (
     check,
+    close,
     equal,
     flag_value,
     last_attempt,
@@ -20,6 +24,10 @@ from suite.harness.checks.assertions import (
 )
 from suite.harness.core.history import Event, Run
 from suite.harness.metrics import step_counts
+from suite.harness.metrics.growth import growths
+
+# Means in float32, of as many steps as an epoch has, summed in another order.
+SUMMED = 1e-5
 
 
 @check
@@ -103,6 +111,29 @@ def epochs_accounted(run: Run) -> None:
 
 
 @check
+def epoch_loss_is_that_of_its_steps(run: Run) -> None:
+    """Require that the loss of an epoch is the mean of the losses of its steps, over all workers.
+
+    Steps of asynchronous workers end in an epoch that is not known, so their mean is over the run.
+    """
+    losses = equivalence.loss_by_step(run)
+    for task in run.drivers:
+        epochs = some(f"epoch of {task}", run.of("epoch", task))
+        lasts = list(accumulate(e["steps"] for e in epochs))
+        groups = [(0, lasts[-1], epochs)]
+        if run.trainer.synchronous:
+            groups = [(last - e["steps"], last, [e]) for last, e in zip(lasts, epochs, strict=True)]
+        for first, last, own in groups:
+            sums = [losses[step] for step in range(first + 1, last + 1) if step in losses]
+            examples = sum(count for _, count in sums)
+            mean = sum(loss * count for loss, count in sums) / examples if examples else math.nan
+            steps = sum(e["steps"] for e in own)
+            found = sum(e["metrics"]["loss"] * e["steps"] for e in own) / steps
+            what = f"loss of {task} in steps {first + 1} to {last}, against the mean of the steps'"
+            close(what, found, mean, SUMMED)
+
+
+@check
 def examples_accounted(run: Run) -> None:
     """Require that each worker processes a batch for each of its replicas in every step."""
     batch = flag_value(run, "batch-size") * run.devices
@@ -113,6 +144,17 @@ def examples_accounted(run: Run) -> None:
 def _epoch_of(step: Event, epochs: list[Event]) -> int:
     """Return the index of the first epoch that ends after the step; -1 after the last epoch."""
     return next((n for n, e in enumerate(epochs) if step.time_s <= e.time_s), -1)
+
+
+@check
+def nothing_grows(run: Run) -> None:
+    """Require that no driver's heap, threads and open files grow while it trains."""
+    for growth in some("look at the resources of a driver", growths(run)):
+        require(
+            growth.amount <= growth.allowed,
+            f"{growth.task} has {growth.amount:.0f} more {growth.limit.what} after "
+            f"{growth.steps:.0f} more steps; up to {growth.allowed:.0f} are allowed",
+        )
 
 
 @check

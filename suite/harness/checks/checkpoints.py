@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import fnmatch
 from itertools import combinations
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from suite.harness.core.paths import remains
 
 SAVED = ("checkpoint_saved", "exported")
 BACKUP = "backup"  # directory of Keras' BackupAndRestore
+# Patterns of files that TensorFlow writes next to what a program saves.
+BOOKKEEPING = ("checkpoint", "graph.pbtxt", "events.out.tfevents.*")
 
 
 def chief(run: Run) -> str:
@@ -138,6 +141,45 @@ def saves_first_and_last(run: Run) -> None:
     saved = [e["global_step"] for e in some("checkpoint", run.of("checkpoint_saved", task))]
     equal("step of the first checkpoint", saved[0], 0)
     equal("step of the last checkpoint", saved[-1], requested_steps(run))
+
+
+@check
+def nothing_else_is_left(run: Run) -> None:
+    """Require that the model directory has only what was saved in it, and no empty directory.
+
+    TensorFlow keeps a file of its own next to what it saves: the list of checkpoints, the graph of
+    a session, event files.
+    """
+    directory = Path(flag_value(run, "model-dir"))
+    saved = {str(event["path"]) for name in SAVED for event in run.of(name)}
+    found = sorted(directory.rglob("*"))
+    files = [path for path in found if path.is_file()]
+    others = [
+        path
+        for path in files
+        if not any(fnmatch(path.name, pattern) for pattern in BOOKKEEPING)
+        and not any(str(path).startswith(prefix) for prefix in saved)
+    ]
+    empty = [path for path in found if path.is_dir() and not any(path.iterdir())]
+    left = [str(path.relative_to(directory)) for path in (*others, *empty)]
+    require(files, f"{directory} is empty")
+    require(not left, f"{directory} has files or empty directories that nothing saved: {left}")
+
+
+@check
+def last_save_is_of_the_end(run: Run) -> None:
+    """Require that the last save is of a step from the requested one on, and is kept.
+
+    An asynchronous worker may make one more step than requested.
+    """
+    task = chief(run)
+    last = some("checkpoint", run.of("checkpoint_saved", task))[-1]
+    wanted = requested_steps(run)
+    require(
+        last["global_step"] >= wanted,
+        f"the last checkpoint is of step {last['global_step']}, {wanted} were requested",
+    )
+    require(remains(last["path"]), f"the last checkpoint is gone: {last['path']}")
 
 
 @check

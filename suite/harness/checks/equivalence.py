@@ -51,6 +51,10 @@ TOLERANCES = {
     "mixed_bfloat16": Tolerance(1e-3, 0.3, 0.3),
 }
 
+# Limit for the loss (relative) and the accuracy of an epoch, where weights may differ by more than
+# rounding. An accuracy that includes the epoch before is five times as far away.
+LATER_METRICS = 2e-2
+
 
 @check
 def equals_large_batch(run: Run, reference: Run) -> None:
@@ -97,18 +101,41 @@ def equals_large_batch(run: Run, reference: Run) -> None:
 
 
 def _losses_equal(run: Run, reference: Run, tolerance: Tolerance) -> None:
-    losses, wanted = _loss_by_step(run), _loss_by_step(reference)
+    losses, wanted = loss_by_step(run), loss_by_step(reference)
     equal("global steps", sorted(losses), sorted(wanted))
     for step, (loss, examples) in losses.items():
         equal(f"examples in step {step}", examples, wanted[step][1])
         close(f"loss of step {step}", loss, wanted[step][0], tolerance.loss)
 
 
+@check
+def epoch_metrics_equal_large_batch(run: Run, reference: Run) -> None:
+    """Require the loss and accuracy of each epoch of `reference`, one process with the whole batch.
+
+    Up to the end of the first epoch only rounding differs.
+    """
+    tolerance = TOLERANCES[run.flags.get("precision") or "float32"]
+    wanted = some("epoch of one process", reference.of("epoch", reference.workers[0]))
+    for task in run.drivers:
+        epochs = some(f"epoch of {task}", run.of("epoch", task))
+        equal(f"epochs of {task}", len(epochs), len(wanted))
+        for number, (found, expected) in enumerate(zip(epochs, wanted, strict=True), 1):
+            what, metrics = f"of {task}'s epoch {number}", found["metrics"]
+            limit = tolerance.loss if number == 1 else LATER_METRICS
+            close(f"loss {what}", metrics["loss"], expected["metrics"]["loss"], limit)
+            pair = metrics["accuracy"], expected["metrics"]["accuracy"]
+            require(
+                abs(pair[0] - pair[1]) <= LATER_METRICS,
+                f"accuracy {what}: {pair[0]!r} against {pair[1]!r}, "
+                f"more than {LATER_METRICS:g} apart",
+            )
+
+
 def _steps(run: Run) -> list[int]:
     return sorted({e["global_step"] for e in some("step", run.of("step"))})
 
 
-def _loss_by_step(run: Run) -> dict[int, tuple[float, int]]:
+def loss_by_step(run: Run) -> dict[int, tuple[float, int]]:
     """Return global step -> (mean loss over all workers' examples, number of these examples)."""
     sums: dict[int, tuple[float, int]] = {}
     for e in some("step", run.of("step")):

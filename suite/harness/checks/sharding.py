@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 
@@ -69,6 +69,51 @@ def workers_shuffle_differently(run: Run) -> None:
             if sorted(a["ids"]) == sorted(b["ids"])
         ]
         require(not alike, f"the same batch in step {step}: {alike}")
+
+
+@check
+def each_pass_has_its_own_order(run: Run) -> None:
+    """Require that no pass over the data has the order of the pass before."""
+    passes = list(_passes(run.of("input"), examples_in(run)))
+    require(len(passes) > 1, f"{len(passes)} passes over the data cannot differ")
+    for number, (before, after) in enumerate(pairwise(passes), 2):
+        require(
+            before != after, f"pass {number} has the order of the pass before: {after[:SHOWN]}..."
+        )
+
+
+@check
+def workers_have_their_own_batches(run: Run) -> None:
+    """Require that no two workers train on the same batch, with its examples in the same order."""
+    batches = {task: _batches(run, task) for task in run.workers}
+    for one, other in combinations(batches, 2):
+        _none_in_common(one, batches[one], other, batches[other])
+
+
+@check
+def second_run_has_new_batches(run: Run, then: Run) -> None:
+    """Require that a run that goes on trains on no batch of the run before it."""
+    sides = [set().union(*(_batches(each, task) for task in each.workers)) for each in (run, then)]
+    _none_in_common("the first run", sides[0], "the second run", sides[1])
+
+
+def _batches(run: Run, task: str) -> set[tuple[int, ...]]:
+    # A coordinator reports the input of its workers.
+    own = [e for e in run.of("input") if e.get("worker", e.task) == task]
+    return {tuple(e["ids"]) for e in own}
+
+
+def _none_in_common(
+    one: str, first: set[tuple[int, ...]], other: str, second: set[tuple[int, ...]]
+) -> None:
+    for who, batches in ((one, first), (other, second)):
+        require(batches, f"there is no audited step of {who}")
+    common = sorted(first & second)
+    require(
+        not common,
+        f"{one} and {other} train on the same batches, {len(common)} of {len(first)} and "
+        f"{len(second)}: {common[:1]}",
+    )
 
 
 def _exactly_once(who: str, inputs: Iterable[Event], examples: int) -> None:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
+from suite.harness.checks import numpy_model
 from suite.harness.checks.accounting import last_step
 from suite.harness.checks.assertions import (
     check,
     equal,
+    flag_value,
     last_attempt,
     only,
     requested_steps,
     require,
     some,
+    weights,
 )
 from suite.harness.checks.checkpoints import chief
 from suite.harness.checks.parameter_servers import GOING_ON, steps_without
 from suite.harness.core.history import Run
 from suite.harness.core.paths import remains
+
+ADAGRAD_START = 0.1  # the accumulator's default in tf.compat.v1.train.AdagradOptimizer
+# How far apart the weights may be, as a share of the distance moved. Which of its four gradients
+# the first step takes is not visible; a wrong choice makes 1e-2 of it after 200 steps.
+APART = 5e-2
 
 
 @check
@@ -50,6 +61,37 @@ def aggregates_accounted(run: Run) -> None:
         f"the workers made {total} steps ({made}); {counted} global steps of {workers} gradients "
         f"take {fewest} to {most}",
     )
+
+
+@check
+def aggregates_equal_large_batch(run: Run) -> None:
+    """Require the weights of one process that applies the mean gradient of each step's batches.
+
+    NumPy computes it from the initial weights and the audited batches, with Adagrad as in
+    tf.compat.v1.train.AdagradOptimizer.
+    """
+    task, needed = run.drivers[0], len(run.workers)
+    (start, _), (end, steps) = (_weights(run, task, when) for when in ("initial", "final"))
+    batches = _aggregated(run, needed)
+    with np.load(flag_value(run, "data")) as data:
+        images, labels = data["x_train"], data["y_train"]
+    arrays = [array.astype(np.float64) for array in start]
+    squares = [np.full_like(array, ADAGRAD_START) for array in arrays]
+    for step in range(steps):
+        equal(f"gradients for step {step}", len(batches.get(step, ())), needed)
+        found = [numpy_model.gradients(arrays, images[ids], labels[ids]) for ids in batches[step]]
+        for i, parts in enumerate(zip(*found, strict=True)):
+            mean = np.mean(parts, axis=0)
+            squares[i] += mean**2
+            arrays[i] -= flag_value(run, "learning-rate") * mean / np.sqrt(squares[i])
+    for i, (after, wanted, before) in enumerate(zip(end, arrays, start, strict=True)):
+        apart = float(np.linalg.norm(after - wanted) / np.linalg.norm(wanted - before))
+        require(
+            apart <= APART,
+            f"weights {i} of shape {after.shape} after {steps} steps differ from those of one "
+            f"process with the mean of {needed} gradients by {apart:.2g} of the distance that "
+            f"training moved them; rounding explains up to {APART:g}",
+        )
 
 
 @check
@@ -127,3 +169,25 @@ def peers_block_without_worker(run: Run) -> None:
     for task in run.workers:
         after = [e for e in run.of("step", task) if e.time_s > back.time_s]
         some(f"step of {task} after {back.task} came back", after)
+
+
+def _aggregated(run: Run, needed: int) -> dict[int, list[list[int]]]:
+    """Return step -> the batches whose gradients it aggregates: the first that are `needed`.
+
+    A worker's gradient is for the step in the token that it got for the gradient before; its first
+    is for the step at which it began. Others are too late, and dropped.
+    """
+    found: dict[int, list[tuple[float, list[int]]]] = {}
+    for task in run.workers:
+        steps = [e["global_step"] for e in some(f"step of {task}", run.of("step", task))]
+        inputs = run.of("input", task)
+        for step, event in zip([steps[0], *steps], inputs, strict=False):
+            found.setdefault(step, []).append((event.time_s, event["ids"]))
+    return {step: [ids for _, ids in sorted(pairs)[:needed]] for step, pairs in found.items()}
+
+
+def _weights(run: Run, task: str, when: str) -> tuple[list[npt.NDArray[np.floating]], int]:
+    """Return the last weights of one kind, and their global step."""
+    event = some(f"{when} weights of {task}", weights(run, when, task))[-1]
+    with np.load(event["npz"]) as file:
+        return [file[f"arr_{i}"] for i in range(len(file.files))], event["global_step"]

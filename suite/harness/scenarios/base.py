@@ -36,7 +36,8 @@ STALE = 0.5
 # Asynchronous workers share a number of steps, and one may start later than another: enough steps
 # for all. (A worker that starts after the chief has finished would wait for the chief forever.)
 ASYNCHRONOUS_STEPS = 200
-TRAIN, TEST = 4096, 256  # examples that suffice; fewer load faster
+# Examples that suffice; fewer load faster. No batch size divides the number of tests.
+TRAIN, TEST = 4096, 250
 NEVER = 100_000  # steps per epoch of a run that the harness ends
 FEW = 5  # this many steps show that a worker trains
 # Steps of a timed epoch, where the program reports epochs only: the number in its document.

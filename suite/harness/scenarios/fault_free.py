@@ -26,6 +26,7 @@ from suite.harness.scenarios.base import (
     WORK,
     Launch,
     complete,
+    coordinated,
     endless_work,
     give_time,
     model_of,
@@ -42,10 +43,17 @@ from suite.harness.scenarios.base import (
 def healthy(launch: Launch) -> Run:
     """Run without faults, with all features on: one run for every check that can read it."""
     directory = launch.directory / "model"
-    flags = work(launch, evaluate=True, export=launch.directory / "export" / "saved", save_every=20)
+    saved = launch.directory / "export" / "saved"
+    flags = work(launch, evaluate=True, export=saved, save_every=20, dump_weights=True)
     if launch.case.trainer.keras:
         flags.pop("save-every", None)  # with Keras it would replace the backup of every epoch
     return complete(launch, flags=flags, model_dir=directory)
+
+
+def many_epochs(launch: Launch) -> Run:
+    """Run a hundred short epochs, each with its save and its evaluation."""
+    flags = work(launch, epochs=100, steps_per_epoch=WORK["steps-per-epoch"], evaluate=True)
+    return complete(launch, flags=flags, model_dir=launch.directory / "model")
 
 
 def reference(launch: Launch, **flags: Any) -> Run:
@@ -112,7 +120,7 @@ def _late(launch: Launch, worker: int) -> Run:
 
 def alone(launch: Launch) -> Run:
     """Run the same program as one process without a cluster configuration."""
-    flags = work(launch, epochs=1, steps_per_epoch=5)
+    flags = work(launch, epochs=1, steps_per_epoch=5, dump_weights=True)
     with launch(jobs=(), flags=flags) as cluster:
         cluster.start()
         return cluster.finish()
@@ -148,14 +156,20 @@ def changed_plan(cluster: Cluster, plan: Any) -> Iterator[None]:
     cluster.plan = own
 
 
-def large_batch(launch: Launch, replicas: int | None = None, **flags: Any) -> Compared:
+def large_batch(
+    launch: Launch,
+    replicas: int | None = None,
+    optimizer: str = "momentum",
+    learning_rate: float = 0.01,
+    **flags: Any,
+) -> Compared:
     """Run some steps on all replicas, and on one process with their combined batch.
 
     `replicas`: another number of replicas, as workers or, in a trainer of one process, as devices.
     `flags`: more flags of the trainer; the one process gets only the precision.
     """
     small: dict[str, Any] = {"epochs": 2, "steps_per_epoch": 5, "dump_weights": True}
-    small.update(optimizer="momentum", learning_rate=0.01)
+    small.update(optimizer=optimizer, learning_rate=learning_rate)
     # The order must not depend on how often an iterator is made: under a strategy Keras 3 takes a
     # batch before it trains, and restarts the data, which shuffles them again.
     small["order"] = "by-epoch"
@@ -200,6 +214,17 @@ def compiled_step_of_one(launch: Launch) -> Compared:
 def mixed_precision(launch: Launch) -> Compared:
     """Run `large_batch` with both sides in mixed precision."""
     return large_batch(launch, precision="mixed_bfloat16")
+
+
+def adam(launch: Launch) -> Compared:
+    """Run `large_batch` with the optimizer of the documents of MirroredStrategy and DTensor."""
+    return large_batch(launch, optimizer="adam", learning_rate=0.001)
+
+
+def aggregated(launch: Launch) -> Run:
+    """Run workers whose gradients are aggregated, with the ids of all examples and the weights."""
+    flags = work(launch, epochs=1, audit_input=True, dump_weights=True)
+    return complete(launch, flags=flags)
 
 
 def one_replica(launch: Launch) -> Compared:
@@ -280,6 +305,12 @@ def clients(launch: Launch) -> Compared:
     return Compared(run, pair.reference)
 
 
+def clients_alone(launch: Launch) -> Run:
+    """Run two clients with a device each, which draw the initial weights by themselves."""
+    trainer = replace(launch.case.trainer, jobs=(("worker", 2),))
+    return complete(launch, trainer, flags=work(launch, epochs=1, steps_per_epoch=FEW, devices=1))
+
+
 def audited(launch: Launch, autoshard: str | None = None, order: str | None = None) -> Run:
     """Run whole passes over few examples, with the ids of all examples reported."""
     batch, steps = 32, 5
@@ -334,13 +365,18 @@ def audited_off(launch: Launch) -> Run:
 def continued(launch: Launch) -> Continued:
     """Run to the end, then run again in the same directory with one more epoch."""
 
+    row = launch.case.trainer
+
     def until(epochs: int) -> Run:
-        flags = work(launch, epochs=epochs, steps_per_epoch=10, optimizer="momentum")
+        given: dict[str, Any] = {"epochs": epochs, "optimizer": "momentum", "audit_input": True}
+        if row.synchronous or coordinated(row):  # others would wait for a chief that has finished
+            given["steps_per_epoch"] = 10
+        flags = work(launch, **given)
         return complete(launch, flags=flags, model_dir=launch.directory / "model")
 
-    first = until(1)
+    first = until(2)
     must_leave_checkpoint(first)
-    return Continued(first, until(2))
+    return Continued(first, until(3))
 
 
 def must_leave_checkpoint(run: Run) -> None:
