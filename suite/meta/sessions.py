@@ -156,9 +156,12 @@ def test_never_comes(outcome):
 '''
 
 FAILING = r'''
-"""A program that fails at once, one that prints much, and two scenarios of one name."""
+"""A program that fails at once, one that prints much, two scenarios of one name, and a leak."""
+import os
+import subprocess
 import other_scenarios
 import pytest
+from suite.harness.cluster.zygote_client import SESSION_VARIABLE
 from suite.harness.scenarios import base
 from suite.harness.pytest_plugin.parametrization import scenario
 from suite.meta import fakes
@@ -192,6 +195,13 @@ def test_of_another_scenario_called_broken(outcome):
 def test_loud(outcome, number):
     pass
 
+@pytest.mark.cases(families=("single",))
+def test_leaves_a_process(case, session):
+    env = {**os.environ, SESSION_VARIABLE: session.engine.session}
+    # It ends with this process of pytest, which holds the other end of its input.
+    LEFT.append(subprocess.Popen(["cat"], stdin=subprocess.PIPE, env=env))
+
+LEFT = []
 LOUD = r"""
 import os
 for _ in range(100):
@@ -465,6 +475,9 @@ SESSIONS: Mapping[str, Callable[[Path], Done]] = {
     ),
     "loud": lambda stage: run_pytest(
         stage, ["-k", "loud", *ONE_CASE, "--run-dir", "loud"], "test_failing.py"
+    ),
+    "leak": lambda stage: run_pytest(
+        stage, ["-k", "leaves", *ONE_CASE, "--run-dir", "leak"], "test_failing.py"
     ),
     "two sides": two_sides,
     # This one runs its phases sequentially.

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+from reference_trainers import Trainer
+from suite.harness.checks.assertions import same
 from suite.harness.cluster import diagnostics
 from suite.harness.cluster.launcher import Engine
+from suite.harness.core.errors import CheckFailed
 from suite.harness.core.history import Event, Run
-from suite.harness.core.outcomes import Misconfigured
+from suite.harness.core.outcomes import Compared, Misconfigured
+from suite.harness.faults import matrix, promises
+from suite.harness.faults.injection import FaultOutcome
 from suite.meta import fakes, histories
 from suite.meta.groups import (
     ALLOWED,
@@ -126,6 +132,107 @@ def test_unequal_weights_are_reported_with_epoch_and_limit(
     said = judge("equals_large_batch", stage.run("large", defect).result()) or ""
     differ = rf"after epoch {epoch} differ from those of one process .* by 0\.\d+ of the distance"
     assert re.search(rf"{differ} .* explains up to 0\.\d+$" if epoch else "have moved by", said)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "steps", "passes"),
+    [
+        (fakes.WORKERS, 6, True),
+        (fakes.WORKERS, 7, False),
+        (fakes.AGGREGATES, 7, False),
+        (fakes.SERVERS, 7, True),  # its workers may have steps under way at the limit
+        (fakes.SERVERS, 5, False),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_synchronous_run_that_makes_more_steps_fails(trainer: Trainer, steps: int, passes: bool):
+    ends = [
+        (task, *event)
+        for task in histories.TASKS
+        for event in (("finished", {"global_step": steps}), ("exited", {"code": 0}))
+    ]
+    run = histories.history(*ends, **{"epochs": 2, "steps-per-epoch": 3})
+    said = judge("finishes_requested_steps", replace(run, trainer=trainer))
+    assert (said == "") == passes, said
+
+
+@pytest.mark.parametrize("apart", [1, 2, 3])
+def test_every_side_is_compared_with_the_first(apart: int):
+    sides = {f"worker/{i}": int(i == apart) for i in range(4)}
+    with pytest.raises(CheckFailed, match=f"worker/{apart} has 1, worker/0 has 0"):
+        same("number", sides)
+
+
+@pytest.mark.parametrize("wrong", [1, 2, 3])
+def test_last_pass_over_the_data_is_judged(wrong: int):
+    """One of three passes over four examples has one of them twice."""
+    inputs = [
+        (task, "input", {"global_step": number, "ids": ids})
+        for number in (1, 2, 3)
+        for task, ids in zip(histories.TASKS, ([0, 1], [2, 2 + (number != wrong)]), strict=True)
+    ]
+    said = judge("each_example_once", histories.history(*inputs, examples=4))
+    assert f"pass {wrong} over 4 examples: 1 never seen" in said
+
+
+@pytest.mark.parametrize(("apart", "found"), [(1e-5, False), (1e-4, True), (-1e-4, True)])
+def test_loss_that_is_a_ten_thousandth_apart_is_found(apart: float, found: bool):
+    def run(loss: float) -> Run:
+        step = {"global_step": 1, "loss": loss, "examples": 8}
+        return histories.history(*((task, "step", step) for task in histories.TASKS))
+
+    said = judge("equals_large_batch", Compared(run(2.0 * (1.0 + apart)), run(2.0)))
+    assert ("loss of step 1" in said) == found, said
+
+
+@pytest.mark.parametrize(
+    ("fallen", "passes"), [(0.7, False), (0.8, True), (1.2, True), (1.3, False)]
+)
+def test_loss_that_falls_too_far_is_found(fallen: float, passes: bool):
+    """The loss of the baseline falls by 1."""
+
+    def run(fallen: float) -> Run:
+        epoch = {"metrics": {"loss": 2.0 - fallen}}
+        return histories.history(("worker/0", "step", {"loss": 2.0}), ("worker/0", "epoch", epoch))
+
+    said = judge("converges_to_baseline", Compared(run(fallen), run(1.0)))
+    assert ("more than 25% apart" not in said) == passes, said
+
+
+@pytest.mark.parametrize(
+    ("after", "found"),
+    [
+        ({"ckpt-1": "a", "ckpt-2": "b", "ckpt-3": "c"}, []),
+        ({"ckpt-1": "a", "ckpt-2": "c"}, ["ckpt-2"]),
+        ({"ckpt-2": "b"}, ["ckpt-1"]),
+        ({"ckpt-1": "c"}, ["ckpt-1", "ckpt-2"]),
+    ],
+)
+def test_each_changed_or_removed_file_is_found(after: Mapping[str, str], found: list[str]):
+    run, before = histories.history(), {"ckpt-1": "a", "ckpt-2": "b"}
+    outcome = histories.OnDirectory(run, Misconfigured(run, before, after))
+    said = judge("nothing_overwritten", outcome)
+    assert said == (f"files that were changed or removed: {found}" if found else "")
+
+
+@pytest.mark.parametrize(
+    ("promise", "complaint"),
+    [
+        (promises.FAIL, "worker/0 had not failed 2.0 s after worker/1 was lost"),
+        (promises.FINISH, "worker/0 had not ended 2.0 s after worker/1"),
+        (promises.CONTINUE, "worker/0 made 0 steps after sigkill of worker/1"),
+        (promises.BLOCK, "number of return of worker/1: 0, not 1"),
+    ],
+)
+def test_fault_matrix_judges_the_reaction_of_peers(promise: promises.Promise, complaint: str):
+    """The peer of a lost worker hangs until the harness ends it."""
+    run = histories.history(
+        ("worker/1", "fault_started", {"fault": "sigkill"}),
+        ("worker/0", "exited", {"code": None, "ended_by_harness": True}),
+    )
+    outcome = FaultOutcome(run, matrix.ROWS[0], promise, promise.restart)
+    with pytest.raises(CheckFailed, match=re.escape(complaint)):
+        promises.judge(outcome, LIMIT_S)
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -235,3 +235,9 @@ def test_a_bucket_holds_what_passes_in_a_tick_and_a_packet():
         assert rate.burst_bytes >= rate.bytes_per_s / 250
         assert rate.burst_bytes >= 64 * 1024
         assert rate.limit_bytes > rate.burst_bytes
+
+
+@pytest.mark.parametrize("rate", RATES.values(), ids=RATES)
+def test_bucket_holds_no_more_than_it_must(rate: Rate):
+    """After idling, a link passes a whole bucket at once: a larger one would exceed the rate."""
+    assert rate.burst_bytes <= max(65 * 1024, rate.bytes_per_s / 250)

@@ -183,6 +183,12 @@ def test_what_is_steady_is_kept():
     assert warm_up([9.0] * 3 + [1.0] * 8, 10) == 1, "ten must be left"
 
 
+def test_warm_up_is_at_most_half_of_a_series_with_a_quiet_tail():
+    """The standard error of the mean falls with each value that is dropped."""
+    times_s = [1.0 + 0.5**i for i in range(20)]
+    assert warm_up(times_s, 4) == 10
+
+
 def test_measurements_of_steps_carry_units_and_direction():
     steps = timed_steps(made_up({"worker/0": [0, 1, 2, 3, 4]}))
     assert list(steps.measurements()) == [

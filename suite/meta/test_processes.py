@@ -638,6 +638,19 @@ def test_bytes_that_are_no_text_are_refused_with_their_line(tmp_path: Path):
     assert f"{path}:1: 'utf-8' codec can't decode" in tail.refused
 
 
+@pytest.mark.parametrize("cut", [1, 30, -1])
+def test_event_that_is_read_in_two_parts_is_one_event(tmp_path: Path, cut: int):
+    path, line = tmp_path / "worker-0.0.jsonl", event_line(global_step=7) + "\n"
+    tail = Tail(path)
+    path.write_text(line[:cut])
+    assert tail.read() == []
+    with path.open("a") as file:
+        file.write(line[cut:])
+    (event,) = tail.read()
+    assert event["global_step"] == 7
+    assert not tail.refused
+
+
 def test_not_a_number_is_a_loss_like_any_other(tmp_path: Path):
     (tmp_path / "worker-0.0.jsonl").write_text(event_line(loss=math.nan) + "\n" + event_line()[:9])
     (event,) = read(tmp_path)
@@ -665,19 +678,37 @@ def test_trainer_that_writes_garbage_has_failed(fake_engine, program):
     assert "stacks of worker/0:" in failed.value.diagnosis
 
 
+BLOCKS = """
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    if "TF_CONFIG" in os.environ:
+        os.environ["TASK"] = "{type}/{index}".format(**json.loads(os.environ["TF_CONFIG"])["task"])
+    say("step")
+    signal.pause()
+"""
+
+
+def pending(pid: int) -> set[int]:
+    """Return the signals that were sent to a process that blocks them."""
+    (mask,) = re.findall(r"ShdPnd:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+    return {number for number in signal.valid_signals() if int(mask, 16) >> (number - 1) & 1}
+
+
 def test_a_signal_is_sent_when_the_call_is_over(fake_engine, program):
-    body = """
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
-        say("step")
-        signal.pause()
-        """
-    with launch(fake_engine, program(body)) as cluster:
+    with launch(fake_engine, program(BLOCKS)) as cluster:
         cluster.start()
         cluster.wait_for("step")
-        status = Path(f"/proc/{cluster.pids['worker/0']}/status")
         cluster.signal("worker/0", signal.SIGUSR1)
-        (pending,) = re.findall(r"ShdPnd:\s*(\w+)", status.read_text())
-        assert int(pending, 16) == 1 << (signal.SIGUSR1 - 1)
+        assert pending(cluster.pids["worker/0"]) == {signal.SIGUSR1}
+
+
+def test_signal_reaches_its_task_only(fake_engine, program):
+    with launch(fake_engine, program(BLOCKS, (("worker", 3),))) as cluster:
+        cluster.start()
+        for task in cluster.tasks:
+            cluster.wait_for("step", task)
+        cluster.signal("worker/1", signal.SIGUSR1)
+        reached = [task for task, pid in cluster.pids.items() if pending(pid)]
+    assert reached == ["worker/1"]
 
 
 def test_waiting_neither_opens_nor_sorts_while_nothing_comes(fake_engine, program):

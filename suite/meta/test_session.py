@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from itertools import groupby
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +17,7 @@ from suite.harness.core.deadlines import Deadlines
 from suite.harness.core.errors import CheckFailed
 from suite.harness.core.paths import ROOT
 from suite.harness.session.session import Session, Timing
+from suite.meta.sessions import listed
 
 CASE = Case(BY_NAME["single_process"], "none", "tf_keras")
 
@@ -99,3 +103,16 @@ def test_main_job_leaves_out_the_tests_of_the_harness(arguments: list[str], left
         ("conformance/test_startup.py", None),
     ):
         assert plugin.pytest_ignore_collect(ROOT / "suite" / name, config) == ignored
+
+
+def test_benchmarks_come_last(plugin_stage: Path):
+    """The command line names them first."""
+    named = ["benchmarks/test_documents", "faults/test_chief_loss", "conformance/test_startup"]
+    found = listed(plugin_stage, "order", [f"suite/{name}.py" for name in named])
+    folders = [folder for folder, _ in groupby(test.split("/")[1] for test, _ in found)]
+    assert folders == ["conformance", "faults", "benchmarks"]
+
+
+def test_every_deadline_is_scaled():
+    usual = asdict(Deadlines())
+    assert asdict(Deadlines().scaled(3.0)) == {name: 3.0 * usual[name] for name in usual}

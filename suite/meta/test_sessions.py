@@ -232,6 +232,15 @@ def test_nothing_is_left_behind(ended):
     assert not leaks.processes(ended.info["session"])
 
 
+def test_process_left_behind_is_reported_and_fails_the_run(plugin_stage, sessions):
+    done = sessions["leak"].result()
+    assert " 1 passed" in done.stdout, done.stdout
+    assert done.returncode == 1
+    (leak,) = json.loads((plugin_stage / "leak" / "run.json").read_text())["leaks"]
+    assert re.fullmatch(r"process \d+ in net:\[\d+\]: cat", leak)
+    assert f"left behind: {leak}" in done.stdout
+
+
 def test_two_processes_find_the_same_and_take_no_timings(plugin_stage, sessions, ended):
     done = sessions["on two"].result()
     verdicts = pd.read_parquet(plugin_stage / "run2" / "verdicts.parquet")
