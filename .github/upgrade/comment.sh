@@ -29,10 +29,12 @@ trap 'rm -f "$body"' EXIT
     echo "$marker"
     head -c 65000 "$DIRECTORY/upgrade.md" # GitHub takes 65,536 characters
 } >"$body"
-comment=$(gh api --paginate "repos/$REPOSITORY/issues/$number/comments" \
-    --jq ".[] | select(.user.type == \"Bot\" and (.body | startswith(\"$marker\"))) | .id" | head -n 1)
-if [ -n "$comment" ]; then
-    gh api --method PATCH "repos/$REPOSITORY/issues/comments/$comment" -F "body=@$body" --silent
+# All of them first: `head` would end while gh still writes, and then pipefail ends the script.
+comments=$(gh api --paginate "repos/$REPOSITORY/issues/$number/comments" \
+    --jq ".[] | select(.user.type == \"Bot\" and (.body | startswith(\"$marker\"))) | .id")
+if [ -n "$comments" ]; then
+    first=${comments%%$'\n'*}
+    gh api --method PATCH "repos/$REPOSITORY/issues/comments/$first" -F "body=@$body" --silent
 else
     gh api --method POST "repos/$REPOSITORY/issues/$number/comments" -F "body=@$body" --silent
 fi
