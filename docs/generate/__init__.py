@@ -38,6 +38,7 @@ PARTS: Mapping[str, Callable[..., str]] = {
     "example-change": files.change,
     "findings": evidence.findings,
     "mutants": evidence.found_mutants,
+    "mutant-catalog": evidence.mutant_catalog,
     "public-programs": evidence.public,
     "evidence": evidence.campaign,
     "fault-overview": evidence.fault_overview,

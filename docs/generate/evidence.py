@@ -18,6 +18,8 @@ from reports.sections import fault_matrix
 from suite.campaigns import mutants, parquet_file, public_programs
 from suite.harness.faults import matrix
 from suite.harness.tables.expectations import KNOWN_DEVIATION, UNSUPPORTED
+from suite.mutants import __main__ as mutant_command
+from suite.mutants import catalog, running
 
 from .markdown import cell, code, fenced, table
 from .paths import DOCS, EVIDENCE
@@ -59,6 +61,24 @@ def campaign(name: str) -> str:
             parts.append(fenced("\n".join(lines), "console"))
             parts.append(demoted(text) if " md " in command else fenced(text))
     return "\n".join(parts)
+
+
+def mutant_catalog() -> str:
+    """Return the score of the catalog of mutants, and what found each of them."""
+    rows = {row.name: row for row in catalog.load()}
+    found = running.recorded(EVIDENCE / "mutant-catalog.jsonl")
+    known = [rows[name] for name in rows if name in found]
+    score = mutant_command.score(known, [found[row.name] for row in known])
+    lines = [
+        (
+            code(row.file),
+            cell(row.mistake),
+            ", ".join(map(code, found[row.name].by))
+            or cell(row.equivalent or found[row.name].outcome),
+        )
+        for row in known
+    ]
+    return f"{fenced(score)}\n{table(('file', 'mistake', 'found by'), lines)}"
 
 
 def ratio_trials() -> str:

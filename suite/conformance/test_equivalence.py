@@ -38,7 +38,9 @@ def test_epochs_have_the_metrics_of_one_process(outcome):
 
 @pytest.mark.claim("training/documents-optimizer")
 @pytest.mark.cases(
-    families=("mirrored", "custom-mirrored", "dtensor"), flags=("dump-weights", "optimizer")
+    families=("mirrored", "custom-mirrored", "dtensor"),
+    flags=("dump-weights", "optimizer"),
+    flavors="first",
 )
 @scenario(fault_free.adam)
 def test_replicas_equal_one_process_with_the_documents_optimizer(outcome):

@@ -171,7 +171,7 @@ def is_tox_environment(name: str) -> bool:
 @cache
 def known_options() -> set[str]:
     """Return all options of the suite, its reports, its campaigns, trainers and findings."""
-    names = ("campaigns/__main__.py", "doctor/command.py", "new_trainer.py")
+    names = ("campaigns/__main__.py", "mutants/__main__.py", "doctor/command.py", "new_trainer.py")
     commands = [ROOT / "suite" / name for name in names]
     programs = [*commands, *(DOCS / "findings").glob("*.py")]
     of_reports = {name for row in COMMANDS for names, _ in row.options for name in names}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -133,3 +134,14 @@ def test_mutant_of_a_trainer_is_found_by_the_test_of_its_claim(tmp_path: Path, m
     for claim, outcome in (("made-up/loss-falls", running.FOUND), ("a/d", running.MISSED)):
         row = replace(ROWS[0], claim=claim, equivalent="")
         assert running._examine(row, tmp_path, tmp_path, ()).outcome == outcome
+
+
+def test_recorded_results_are_shown_with_their_score(tmp_path: Path, capsys: Any):
+    file = tmp_path / "results.jsonl"
+    lines = [{"name": row.name, "outcome": running.FOUND, "by": ["test_a"]} for row in ROWS[:3]]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert command.main(["--show", str(file)]) == 0
+    assert "trainers: 3 of 3 found" in capsys.readouterr().out
+    file.write_text("{}\n")
+    assert command.main(["--show", str(file)]) == command.BAD_INPUT
+    assert "no results of mutants" in capsys.readouterr().err

@@ -33,7 +33,10 @@ COLUMNS = (
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser("python -m suite.mutants", description=__doc__)
-    top.add_argument("directory", type=Path, metavar="DIRECTORY", help="of results, new")
+    top.add_argument("directory", type=Path, metavar="DIRECTORY", nargs="?", help="of results, new")
+    top.add_argument(
+        "--show", type=Path, metavar="FILE", help="print the results.jsonl of an earlier run"
+    )
     top.add_argument(
         "--kind",
         choices=catalog.KINDS,
@@ -77,6 +80,12 @@ def for_this_tensorflow(rows: Sequence[catalog.Mutant]) -> tuple[catalog.Mutant,
 
 def examine(options: argparse.Namespace) -> int:
     rows = chosen(options.kind or catalog.KINDS, options.only)
+    if options.show:
+        found = running.recorded(options.show)
+        rows = tuple(row for row in rows if row.name in found)
+        return report(rows, [found[row.name] for row in rows])
+    if options.directory is None:
+        raise BadInput("name a new DIRECTORY for the results, or --show FILE")
     directory = options.directory.resolve()
     if directory.exists():
         raise BadInput(f"{directory}: exists; name a new directory")
@@ -91,6 +100,11 @@ def examine(options: argparse.Namespace) -> int:
     for result in running.run(rows, directory, own):
         results.append(result)
         print(f"{result.name}: {result.outcome} {result.reason}".rstrip(), file=sys.stderr)
+    return report(rows, results)
+
+
+def report(rows: Sequence[catalog.Mutant], results: Sequence[running.Result]) -> int:
+    """Print the table and the score; return the exit code."""
     terminal.one_table(table(rows, results), Console())
     print(score(rows, results))
     return 0 if all(r.outcome in (running.FOUND, running.EQUIVALENT) for r in results) else 1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from suite.mutants.catalog import MACHINERY, Mutant
 FOUND, MISSED, EQUIVALENT, NOT_RUN = "found", "missed", "equivalent", "not run"
 # Exit codes of pytest: all passed, some failed.
 PASSED_CODE, FAILED_CODE = 0, 1
+SEED = ("--seed", "1")  # for weights that must be equal
 HEALTHY = "suite/conformance/test_accounting.py::test_run_finishes_requested_steps"
 
 
@@ -33,6 +35,7 @@ class Result:
     by: tuple[str, ...] = ()  # names of the tests of the row that failed
     claims: tuple[str, ...] = ()  # that these tests show
     seconds: float = 0.0
+    tensorflow: str = ""  # of a mutant of a trainer
     reason: str = ""  # for "not run"
 
 
@@ -68,10 +71,21 @@ def run(
         finally:
             path.write_text(original, encoding="utf-8")
         seconds = round(time.monotonic() - start, 1)
-        result = Result(**{**asdict(result), "seconds": seconds})
+        version = "" if row.kind == MACHINERY else importlib.metadata.version("tensorflow")
+        result = replace(result, seconds=seconds, tensorflow=version)
         with (directory / "results.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(result)) + "\n")
         yield result
+
+
+def recorded(path: Path) -> dict[str, Result]:
+    """Return the results in a file of this module by name; raise BadInput for another file."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        results = [Result(**json.loads(line)) for line in lines]
+    except (ValueError, TypeError) as error:
+        raise BadInput(f"{path}: no results of mutants: {error}") from error
+    return {row.name: replace(row, by=tuple(row.by), claims=tuple(row.claims)) for row in results}
 
 
 def _examine(row: Mutant, copy: Path, directory: Path, options: Sequence[str]) -> Result:
@@ -131,7 +145,7 @@ def _proven(row: Mutant, copy: Path, directory: Path, options: Sequence[str]) ->
     sides = {}
     for side, text in ((row.name, mutated), (f"{row.name}-base", (ROOT / row.file).read_text())):
         path.write_text(text, encoding="utf-8")
-        code, run_dir = _trained(row, copy, directory, side, [HEALTHY], options)
+        code, run_dir = _trained(row, copy, directory, side, [HEALTHY], [*options, *SEED])
         if code != PASSED_CODE:
             return Result(row.name, NOT_RUN, reason=f"pytest ended with exit code {code}")
         sides[side] = _digests(run_dir)
