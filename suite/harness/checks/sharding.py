@@ -108,11 +108,11 @@ def _none_in_common(
 ) -> None:
     for who, batches in ((one, first), (other, second)):
         require(batches, f"there is no audited step of {who}")
-    common = sorted(first & second)
+    common = [list(batch[:SHOWN]) for batch in sorted(first & second)]
     require(
         not common,
         f"{one} and {other} train on the same batches, {len(common)} of {len(first)} and "
-        f"{len(second)}: {common[:1]}",
+        f"{len(second)}; one begins with {common and common[0]}",
     )
 
 

@@ -40,6 +40,10 @@ def global_step_counts_all(run: Run) -> None:
         abs(counted - len(steps)) <= slack,
         f"the global step came to {counted}, all workers together made {len(steps)} steps",
     )
+    for task in () if run.trainer.of_user else run.workers:
+        for number, e in enumerate(run.of("step", task), 1):
+            step = e["global_step"]
+            require(step >= number, f"step {number} of {task} read the global step {step}")
 
 
 @check
