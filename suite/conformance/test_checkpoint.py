@@ -86,6 +86,13 @@ def test_the_last_save_is_of_the_last_step(healthy):
     checkpoints.last_save_is_of_the_end(healthy)
 
 
+@pytest.mark.claim("training/makes-the-rest")
+@pytest.mark.cases(events=("checkpoint_saved", "epoch"), fit=False)
+@scenario(fault_free.continued)
+def test_a_second_run_makes_the_epochs_that_are_left(outcome):
+    checkpoints.second_run_makes_the_rest(outcome.run, outcome.then)
+
+
 @pytest.mark.claim("training/new-data")
 @pytest.mark.cases(flags=("audit-input",), events=("checkpoint_saved",), synchronous=False)
 @scenario(fault_free.continued)

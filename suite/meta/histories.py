@@ -590,6 +590,15 @@ def second_run(launch: FakeCase) -> Continued:
     return Continued(run(5), run(5 if launch.defect == "begins_with_the_first_data" else 6))
 
 
+def rest(launch: FakeCase) -> Continued:
+    def run(first: int, epochs: int) -> Run:
+        numbers = range(first, epochs + 1)
+        reports = [(task, "epoch", {"epoch": n, "steps": 5}) for n in numbers for task in TASKS]
+        return history(*reports, **{"epochs": epochs, "steps-per-epoch": 5})
+
+    return Continued(run(1, 2), run(1 if launch.defect == "begins_again" else 3, 3))
+
+
 def last_save(launch: FakeCase) -> Run:
     path = launch.directory / "ckpt-1"
     path.with_suffix(".index").write_text("")
@@ -677,6 +686,7 @@ MADE_UP: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "second_run_has_new_batches": (second_run, "begins_with_the_first_data"),
     "nothing_else_is_left": (remaining, "leaves_an_empty_directory"),
     "nothing_grows": (resources, "keeps_its_steps"),
+    "second_run_makes_the_rest": (rest, "begins_again"),
     "last_save_is_of_the_end": (last_save, "saves_before_the_end"),
     "aggregates_equal_large_batch": (aggregated, "applies_the_sum"),
     "eager_execution_is_refused": (eager, "trains_eagerly"),

@@ -49,6 +49,13 @@ def test_pooling_is_where_the_dense_layer_needs_it():
         numpy_model.logits([*weights, normal(7, 10), np.zeros(10)], IMAGES)
 
 
+def test_kernel_may_be_in_parts():
+    kernel, bias = normal(784, 10), normal(10)
+    whole = numpy_model.logits([kernel, bias], IMAGES)
+    parts = numpy_model.logits([kernel[:392], kernel[392:], bias], IMAGES)
+    assert np.array_equal(parts, whole)
+
+
 def test_loss_and_accuracy_are_means_over_all_examples():
     biases = np.array([0.0, np.log(3)])  # a quarter and three quarters
     found = numpy_model.evaluate([np.zeros((784, 2)), biases], IMAGES, np.array([0, 1]))

@@ -135,6 +135,21 @@ def training_continues(run: Run, then: Run) -> None:
 
 
 @check
+def second_run_makes_the_rest(run: Run, then: Run) -> None:
+    """Require that the second run makes only the epochs that the first has not made.
+
+    Their numbers go on, and each has the requested steps.
+    """
+    for task in then.drivers:
+        made = some(f"epoch of {task}", run.of("epoch", task))[-1]["epoch"]
+        epochs = then.of("epoch", task)
+        wanted = list(range(made + 1, flag_value(then, "epochs") + 1))
+        equal(f"epochs of {task} in the second run", [e["epoch"] for e in epochs], wanted)
+        steps = [flag_value(then, "steps-per-epoch")] * len(wanted)
+        equal(f"steps of {task} in these epochs", [e["steps"] for e in epochs], steps)
+
+
+@check
 def saves_first_and_last(run: Run) -> None:
     """Require that the chief saves before the first step and after the last."""
     task = chief(run)

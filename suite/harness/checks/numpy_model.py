@@ -2,8 +2,8 @@
 
 The layers are read from the shapes of the weights: a kernel [height, width, inputs, outputs] is a
 convolution without padding, a kernel [inputs, outputs] a dense layer. A bias follows each kernel,
-and a ReLU each layer but the last. Where the next dense layer needs it, a max pooling of 2 x 2
-follows a convolution.
+which may be in parts, as parameter servers have it, and a ReLU each layer but the last. Where the
+next dense layer needs it, a max pooling of 2 x 2 follows a convolution.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def logits(weights: Sequence[Array], images: npt.NDArray[np.uint8]) -> Array:
 
     Raise ValueError if the weights are not those of such a model.
     """
-    kernels, biases = weights[::2], weights[1::2]
+    kernels, biases = _layers(weights)
     convolutions = [kernel for kernel in kernels if kernel.ndim == 4]
     pooled = _pooled(convolutions, kernels[len(convolutions)].shape[0])
     x = images.astype(np.float32)[..., np.newaxis] / np.float32(255)
@@ -37,6 +37,20 @@ def logits(weights: Sequence[Array], images: npt.NDArray[np.uint8]) -> Array:
             x = x.reshape(len(x), -1) @ kernel + bias
         x = x if kernel is kernels[-1] else np.maximum(x, 0)
     return x
+
+
+def _layers(weights: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+    """Return the whole kernels, and the biases."""
+    kernels: list[Array] = []
+    biases: list[Array] = []
+    for array in weights:
+        if array.ndim == 1:
+            biases.append(array)
+        elif len(kernels) > len(biases):
+            kernels[-1] = np.concatenate([kernels[-1], array])
+        else:
+            kernels.append(array)
+    return kernels, biases
 
 
 def _pooled(convolutions: Sequence[Array], inputs: int) -> tuple[bool, ...]:
@@ -78,7 +92,7 @@ def gradients(
     weights: Sequence[Array], images: npt.NDArray[np.uint8], labels: npt.NDArray[np.integer]
 ) -> list[Array]:
     """Return the gradient of the mean loss for each array of a model of dense layers."""
-    kernels, biases = weights[::2], weights[1::2]
+    kernels, biases = _layers(weights)
     inputs = [images.reshape(len(images), -1).astype(np.float64) / 255]
     for kernel, bias in zip(kernels[:-1], biases[:-1], strict=True):
         inputs.append(np.maximum(inputs[-1] @ kernel + bias, 0))
