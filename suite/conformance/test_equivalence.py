@@ -38,13 +38,18 @@ def test_epochs_have_the_metrics_of_one_process(outcome):
 
 @pytest.mark.claim("training/documents-optimizer")
 @pytest.mark.cases(
-    families=("mirrored", "custom-mirrored", "dtensor"),
-    flags=("dump-weights", "optimizer"),
-    flavors="first",
+    families=("mirrored", "custom-mirrored"), flags=("dump-weights", "optimizer"), flavors="first"
 )
 @scenario(fault_free.adam)
 def test_replicas_equal_one_process_with_the_documents_optimizer(outcome):
     equivalence.equals_large_batch(outcome.run, outcome.reference)
+
+
+@pytest.mark.claim("training/documents-optimizer")
+@pytest.mark.cases(families=("dtensor",), flags=("audit-input", "dump-weights", "optimizer"))
+@scenario(fault_free.audited_adam)
+def test_adam_of_the_document_makes_the_steps_of_numpy(outcome):
+    equivalence.makes_adams_steps(outcome)
 
 
 @pytest.mark.claim("ps1/synchronous")

@@ -590,6 +590,27 @@ def second_run(launch: FakeCase) -> Continued:
     return Continued(run(5), run(5 if launch.defect == "begins_with_the_first_data" else 6))
 
 
+def adam(launch: FakeCase) -> Run:
+    """Return one step of Adam, which moves each weight with a gradient by the learning rate.
+
+    One pixel is white, and the outputs were equal: all gradients are far from 0.
+    """
+    data, images = launch.directory / "data.npz", np.zeros((4, 28, 28), np.uint8)
+    images[:, 0, 0] = 255
+    np.savez(data, x_train=images, y_train=np.zeros(4, np.int64))
+    moved = np.where(np.arange(10) == 0, 0.5, -0.5)
+    if launch.defect == "takes_the_gradient":
+        moved = np.where(np.arange(10) == 0, 0.45, -0.05)
+    events = []
+    for when, row in (("initial", np.zeros(10)), ("epoch", moved)):
+        npz = launch.directory / f"{when}.npz"
+        np.savez(npz, np.vstack([row, np.zeros((783, 10))]), row)
+        fields = {**state(when, 1, "a"), "npz": str(npz)}
+        events += [(task, "weights", fields) for task in TASKS]
+    events += [(task, "input", {"global_step": 1, "ids": [i]}) for i, task in enumerate(TASKS)]
+    return history(*events, data=str(data), **{"learning-rate": 0.5})
+
+
 def rest(launch: FakeCase) -> Continued:
     def run(first: int, epochs: int) -> Run:
         numbers = range(first, epochs + 1)
@@ -686,6 +707,7 @@ MADE_UP: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "second_run_has_new_batches": (second_run, "begins_with_the_first_data"),
     "nothing_else_is_left": (remaining, "leaves_an_empty_directory"),
     "nothing_grows": (resources, "keeps_its_steps"),
+    "makes_adams_steps": (adam, "takes_the_gradient"),
     "second_run_makes_the_rest": (rest, "begins_again"),
     "last_save_is_of_the_end": (last_save, "saves_before_the_end"),
     "aggregates_equal_large_batch": (aggregated, "applies_the_sum"),

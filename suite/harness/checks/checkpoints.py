@@ -162,8 +162,8 @@ def saves_first_and_last(run: Run) -> None:
 def nothing_else_is_left(run: Run) -> None:
     """Require that the model directory has only what was saved in it, and no empty directory.
 
-    TensorFlow keeps a file of its own next to what it saves: the list of checkpoints, the graph of
-    a session, event files.
+    TensorFlow keeps files of its own next to what it saves: the list of checkpoints, the graph of a
+    session, event files. BackupAndRestore of Keras 2 removes its backup, and leaves its directory.
     """
     directory = Path(flag_value(run, "model-dir"))
     saved = {str(event["path"]) for name in SAVED for event in run.of(name)}
@@ -176,6 +176,7 @@ def nothing_else_is_left(run: Run) -> None:
         and not any(str(path).startswith(prefix) for prefix in saved)
     ]
     empty = [path for path in found if path.is_dir() and not any(path.iterdir())]
+    empty = [path for path in empty if path != directory / BACKUP]
     left = [str(path.relative_to(directory)) for path in (*others, *empty)]
     require(files, f"{directory} is empty")
     require(not left, f"{directory} has files or empty directories that nothing saved: {left}")

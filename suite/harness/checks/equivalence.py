@@ -7,7 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from suite.harness.checks.assertions import check, close, equal, require, same, some, weights
+from suite.harness.checks import numpy_model
+from suite.harness.checks.assertions import (
+    check,
+    close,
+    equal,
+    flag_value,
+    require,
+    same,
+    some,
+    weights,
+)
 from suite.harness.core.errors import NotExamined
 from suite.harness.core.history import Run
 
@@ -54,6 +64,10 @@ TOLERANCES = {
 # Limit for the loss (relative) and the accuracy of an epoch, where weights may differ by more than
 # rounding. An accuracy that includes the epoch before is five times as far away.
 LATER_METRICS = 2e-2
+ADAM_EPSILON = 1e-7
+# How far apart the weights may be, as a share of the distance moved. Where a gradient is almost 0,
+# rounding decides the direction of a step. Ten steps of one seed were 7e-6 apart.
+ADAM_APART = 1e-2
 
 
 @check
@@ -98,6 +112,38 @@ def equals_large_batch(run: Run, reference: Run) -> None:
                 f"{what} differ from those of one process with the whole batch by {apart:.2g} of "
                 f"the distance that training moved them; rounding explains up to {limit:g}",
             )
+
+
+@check
+def makes_adams_steps(run: Run) -> None:
+    """Require the weights of Adam as NumPy computes it from the audited batches, in float64.
+
+    https://arxiv.org/abs/1412.6980, algorithm 1, with TensorFlow's constants. Keras' Adam adds its
+    epsilon before it corrects the bias, so the first steps differ by more than rounding.
+    """
+    ((start, *_), (*_, end)) = (_arrays(run, when) for when in ("initial", "epoch"))
+    rows: dict[int, list[int]] = {}
+    for event in some("audited step", run.of("input")):
+        rows.setdefault(event["global_step"], []).extend(event["ids"])
+    with np.load(flag_value(run, "data")) as data:
+        images, labels = data["x_train"], data["y_train"]
+    arrays = [array.astype(np.float64) for array in start]
+    means, squares = ([np.zeros_like(array) for array in arrays] for _ in range(2))
+    rate = flag_value(run, "learning-rate")
+    for t, step in enumerate(sorted(rows), 1):
+        found = numpy_model.gradients(arrays, images[rows[step]], labels[rows[step]])
+        for i, gradient in enumerate(found):
+            means[i] = 0.9 * means[i] + 0.1 * gradient
+            squares[i] = 0.999 * squares[i] + 0.001 * gradient**2
+            corrected = means[i] / (1 - 0.9**t), squares[i] / (1 - 0.999**t)
+            arrays[i] -= rate * corrected[0] / (np.sqrt(corrected[1]) + ADAM_EPSILON)
+    for i, (after, wanted, before) in enumerate(zip(end, arrays, start, strict=True)):
+        apart = float(np.linalg.norm(after - wanted) / np.linalg.norm(wanted - before))
+        require(
+            apart <= ADAM_APART,
+            f"weights {i} of shape {after.shape} differ from those of Adam by {apart:.2g} of the "
+            f"distance that training moved them; rounding explains up to {ADAM_APART:g}",
+        )
 
 
 def _losses_equal(run: Run, reference: Run, tolerance: Tolerance) -> None:

@@ -218,8 +218,15 @@ def mixed_precision(launch: Launch) -> Compared:
 
 
 def adam(launch: Launch) -> Compared:
-    """Run `large_batch` with the optimizer of the documents of MirroredStrategy and DTensor."""
+    """Run `large_batch` with the optimizer of the documents of MirroredStrategy."""
     return large_batch(launch, optimizer="adam", learning_rate=0.001)
+
+
+def audited_adam(launch: Launch) -> Run:
+    """Run some steps with Adam, with the ids of all examples and the weights."""
+    given: dict[str, Any] = {"epochs": 2, "steps_per_epoch": 5, "optimizer": "adam"}
+    given.update(learning_rate=0.001, audit_input=True, dump_weights=True)
+    return trained(launch, flags=work(launch, **given))
 
 
 def aggregated(launch: Launch) -> Run:
