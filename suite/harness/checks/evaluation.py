@@ -12,6 +12,8 @@ from suite.harness.core.history import Run
 
 # A sum in float32 over the test set, in another order.
 ROUNDING = 1e-5
+# What one step of asynchronous training changes. Other examples make several times as much.
+ONE_STEP = 1e-2
 VALIDATION = "val_"
 LOSSES = ("average_loss", "loss")  # Estimator's loss is a mean over batches
 
@@ -25,10 +27,12 @@ def _evaluated(run: Run) -> Mapping[str, float]:
 def evaluates_the_test_set(run: Run) -> None:
     """Require the loss and the accuracy that NumPy computes with the last weights.
 
-    NumPy evaluates each example of the test set once. Other processes may still train when an
-    asynchronous worker evaluates: then the weights are those before or after.
+    NumPy evaluates each example of the test set once. When an asynchronous worker evaluates, a step
+    of another worker may still be under way.
     """
     metrics = _evaluated(run)
+    alone = run.trainer.synchronous or len(run.drivers) == 1
+    tolerance, slack = (ROUNDING, 1) if alone else (ONE_STEP, 3)
     reports = some("weights at the end", weights(run, "final", run.drivers[0]))
     with np.load(reports[-1]["npz"]) as file:
         arrays = [file[f"arr_{i}"] for i in range(len(file.files))]
@@ -37,10 +41,10 @@ def evaluates_the_test_set(run: Run) -> None:
     loss, accuracy = numpy_model.evaluate(arrays, images, labels)
     name = next(name for name in LOSSES if name in metrics)
     what = f"of {len(labels)} test examples, against NumPy's"
-    close(f"{name} {what}", metrics[name], loss, ROUNDING)
-    # Rounding may decide between two classes that are almost equal.
+    close(f"{name} {what}", metrics[name], loss, tolerance)
+    # Rounding, or a step, may decide between two classes that are almost equal.
     apart = abs(metrics["accuracy"] - accuracy) * len(labels)
-    require(apart < 1.5, f"accuracy {what}: {metrics['accuracy']!r} against {accuracy!r}")
+    require(apart < slack + 0.5, f"accuracy {what}: {metrics['accuracy']!r} against {accuracy!r}")
 
 
 @check

@@ -25,7 +25,7 @@ class Limit:
 # files by up to 2. A leak of 200 KB a step, or of a thread for each epoch, shows in a long run. In
 # a short run only what is several times as fast does.
 LIMITS = (
-    Limit("heap_bytes", "bytes of heap", 8 * 2**20, 50_000),
+    Limit("heap_bytes", "bytes of heap", 16 * 2**20, 50_000),
     Limit("resident_bytes", "resident bytes", 128 * 2**20, 100_000),
     Limit("threads", "threads", 8, 0.02),
     Limit("files", "open files", 8, 0.02),
