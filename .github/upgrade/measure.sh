@@ -16,9 +16,18 @@ done <<<"${TRAINER:-}"
 read -ra more <<<"${ARGUMENTS:-}"
 
 cd "$GITHUB_ACTION_PATH"
-code=0
+# A runner that cancels a job signals this script alone, and ends it some seconds later. Bash runs a
+# trap only between commands, and lets a command in the background ignore SIGINT.
 python -m reports upgrade --base "$BASE" --new "$NEW" --budget "$BUDGET" "${trainers[@]}" \
-    "${more[@]}" --run-dir "$directory" || code=$?
+    "${more[@]}" --run-dir "$directory" &
+measuring=$!
+trap 'kill -TERM "$measuring"' INT TERM
+code=0
+wait "$measuring" || code=$?
+while kill -0 "$measuring" 2>/dev/null; do # the signal ended the wait
+    code=0
+    wait "$measuring" || code=$?
+done
 echo "exit-code=$code" >>"$GITHUB_OUTPUT"
 
 # The job that writes the comment knows nothing else of this one.

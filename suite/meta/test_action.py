@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -20,6 +21,7 @@ import pytest
 from reports.ab.command import ROOT
 from reports.rundir import frame
 from reports.upgrade import measure
+from suite.harness.core.deadlines import wait_until
 from suite.meta import made_up_run
 from suite.meta.test_reports_paired import TEST, turns
 
@@ -32,6 +34,12 @@ case "$*" in
 *"pip install"*) ;;
 *--base*)
     [ "$EXIT_CODE" != 2 ] || exit 2
+    if [ "$EXIT_CODE" = 143 ]; then
+        sleep infinity &
+        trap 'kill $!; cp -r "$MADE_UP" "${@: -1}"; exit 143' TERM
+        : > "$MEASURING"
+        wait
+    fi
     cp -r "$MADE_UP" "${@: -1}"
     exit "$EXIT_CODE" ;;
 *) exec "$REAL_PYTHON" "$@" ;;
@@ -115,6 +123,7 @@ class Runner:
             "CALLS": str(folder / "calls"),
             "REAL_PYTHON": sys.executable,
             "EXIT_CODE": "1",
+            "MEASURING": str(folder / "measuring"),
         }
 
     @property
@@ -126,13 +135,26 @@ class Runner:
         lines = self.outputs["GITHUB_OUTPUT"].read_text().splitlines()
         return dict(line.split("=", 1) for line in lines)
 
-    def run(self, command: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        """Run a step as GitHub does."""
-        shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", command]
+    def start(self, command: str, **variables: str) -> subprocess.Popen[str]:
+        """Start a step as GitHub does: as a file that bash reads."""
+        script = self.folder / "step.sh"
+        script.write_text(command)
+        shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)]
         environment = {**self.environment, **variables}
-        return subprocess.run(
-            shell, env=environment, cwd=self.folder, capture_output=True, text=True, check=False
+        return subprocess.Popen(
+            shell,
+            env=environment,
+            cwd=self.folder,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
+
+    def run(self, command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run a step until it ends."""
+        started = self.start(command, **variables)
+        out, err = started.communicate()
+        return subprocess.CompletedProcess(command, started.returncode, out, err)
 
     def action(self, inputs: Mapping[str, str]) -> list[subprocess.CompletedProcess[str]]:
         """Run the steps of action.yml, as far as they are this project's own."""
@@ -198,6 +220,37 @@ def test_bad_input_fails_and_says_where_the_reason_is(runner: Runner):
     done = runner.action(INPUTS)
     assert [step.returncode for step in done] == [0, 0, 0, 0, 2], [d.stderr for d in done]
     assert "log of the step before" in runner.outputs["GITHUB_STEP_SUMMARY"].read_text()
+
+
+def step_of(name: str) -> str:
+    """Return the command of a step of action.yml."""
+    steps = load(ROOT / "action.yml")["runs"]["steps"]
+    return next(step["run"] for step in steps if step.get("name") == name)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_cancelled_job_has_a_report_of_what_was_done(runner: Runner, number: signal.Signals):
+    """GitHub signals the process of the step, and no other."""
+    given = {"BASE": "a", "NEW": "b", "BUDGET": "10m", "EXIT_CODE": "143"}
+    step = runner.start(step_of("Measure"), **given)
+    wait_until("the measurement", (runner.folder / "measuring").exists, 30)
+    step.send_signal(number)
+    _, errors = step.communicate(timeout=30)
+    assert step.returncode == 0, errors
+    assert runner.output()["exit-code"] == "143"
+    done = runner.run(step_of("Report"), DIRECTORY=runner.output()["directory"])
+    assert done.returncode == 0, done.stderr
+    assert runner.outputs["GITHUB_STEP_SUMMARY"].read_text() == "## the report\n"
+
+
+def test_killed_measurement_is_reported_from_its_record(runner: Runner):
+    directory = runner.folder / "made-up"
+    (directory / "upgrade.md").unlink()
+    done = runner.run(step_of("Report"), DIRECTORY=str(directory))
+    assert done.returncode == 0, done.stderr
+    summary = runner.outputs["GITHUB_STEP_SUMMARY"].read_text()
+    assert summary.startswith("## ❌ 1 test stopped passing")
+    assert (directory / "upgrade.md").read_text() == summary
 
 
 @pytest.fixture
