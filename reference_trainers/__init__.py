@@ -319,6 +319,7 @@ TRAINERS: Tuple[Trainer, ...] = (
         synchronous=False,
         # fit under ParameterServerStrategy rejects callbacks that receive batches.
         events=(
+            "input",
             "placed",
             "epoch",
             "weights",
@@ -327,7 +328,14 @@ TRAINERS: Tuple[Trainer, ...] = (
             "evaluated",
             "peer_lost",
         ),
-        flags=("evaluate", "optimizer", "learning-rate", "dump-weights", "shard-bytes"),
+        flags=(
+            "evaluate",
+            "audit-input",
+            "optimizer",
+            "learning-rate",
+            "dump-weights",
+            "shard-bytes",
+        ),
         services=("ps", "worker"),
     ),
     Trainer(

@@ -29,6 +29,7 @@ from suite.harness.task_side.training_observer import (
     hooks,
     layouts,
     observer,
+    row_files,
     strategies,
 )
 
@@ -1102,6 +1103,18 @@ def test_reference_trainer_without_its_api_is_unsupported(
     reasons = [e["reason"] for e in programs.of("unsupported")]
     said = "AttributeError: module 'tensorflow' has no attribute 'estimator'"
     assert reasons == ([said] if code == 77 else [])
+
+
+def test_files_of_rows_are_read_once_in_the_order_of_their_batches(tmp_path: Path):
+    for name, text in {"70-2": "5 6", "70-10": "7 8", "70-1": "3 4", "9-0": "1"}.items():
+        (tmp_path / f"rows[0]-{name}").write_text(text)
+    (tmp_path / "rows[0].jsonl").write_text("")
+    files = row_files.RowFiles(str(tmp_path / "rows[0]"))
+    assert list(files.take()) == [(0, [3, 4]), (0, [5, 6])]
+    (tmp_path / "rows[0]-9-1").write_text("2")
+    assert list(files.take()) == [(1, [1])]
+    files.remove()
+    assert [path.name for path in tmp_path.iterdir()] == ["rows[0].jsonl"]
 
 
 def test_only_the_named_functions_are_compiled():

@@ -13,6 +13,7 @@ import types
 from reference_trainers import OBSERVER_FLAGS
 
 from .hooks import loaded
+from .row_files import with_row_files
 
 MODEL, ROWS, BATCHES = "build_model", "training_rows", "training_batches"
 GRADIENTS = "gradients_of"
@@ -33,6 +34,7 @@ class Changes(object):
         self.last_step = None  # returns loss and examples of the last step of Model.fit
         self.gradients = None  # returns the gradients of a batch, see layouts.py
         self.probes = bool(self._of("probe"))
+        self.rows_path = ""  # see row_files.py
 
     def _of(self, name):
         return getattr(self._options, name.replace("-", "_"), None) or ""
@@ -48,7 +50,7 @@ class Changes(object):
         if self._of("initial-weights"):
             namespace[MODEL] = with_weights(namespace[MODEL], self._of("initial-weights"))
         if self._of("audit-input") and BATCHES in namespace:
-            namespace[BATCHES] = with_rows(tf, namespace[BATCHES])
+            namespace[BATCHES] = with_rows(tf, namespace[BATCHES], self.rows_path)
         if self.probes and GRADIENTS in namespace:
             namespace[GRADIENTS] = self._with_model(namespace[GRADIENTS])
         if self._of("order") == "document":
@@ -148,10 +150,15 @@ def with_weights(build, path):
     return build_with_weights
 
 
-def with_rows(tf, batches):
-    """Return `batches`, which then also has the row of each example, int64 [batch]."""
+def with_rows(tf, batches, path):
+    """Return `batches`, which then also has the row of each example, int64 [batch].
+
+    A pipeline that a server runs writes the rows to files at this path instead.
+    """
 
     def batches_with_rows(rows, images, labels):
+        if not tf.executing_eagerly():  # a coordinator traces it for its servers
+            return with_row_files(tf, batches, path)(rows, images, labels)
         both = tf.data.Dataset.zip((batches(rows, images, labels), rows))
         return both.map(lambda batch, row: (*batch, row))
 

@@ -9,6 +9,7 @@ from reference_trainers import TENSORFLOW, digests, peer_errors
 
 from . import coordinator, counts, functions, hooks, sessions, strategies, training
 from .changes import Changes
+from .row_files import RowFiles
 
 REPORTS = "training_reports"  # see reference_trainers/training_reports.py
 
@@ -51,6 +52,7 @@ class Observer(object):
         self.executed = coordinator.Executed()
         self.results = coordinator.Results()
         self.resources = counts.Resources()
+        self.row_files = RowFiles()
         self.coordinator = None  # ParameterServerStrategy: a batch is scheduled, not executed
         self.audits_input = False
         self.changes = Changes()
@@ -151,10 +153,16 @@ class Observer(object):
             global_step=self.global_step,
         )
         self.steps_before = self.step
+        self.report_row_files()
         # Under a coordinator, no step of `fit` is visible by itself.
         self.resources.after_step(self)
         if not self.coordinator:
             self.report_weights("epoch")
+
+    def report_row_files(self):
+        """Write `input` for each batch that a server has read, if Model.fit schedules the steps."""
+        for pipeline, ids in self.row_files.take():
+            self.write_input(ids, worker="worker/%d" % pipeline)
 
     def check_count(self):
         """Compare the counted steps with the optimizer's count or the global step.
@@ -267,6 +275,7 @@ class Observer(object):
         if not (self.events.enabled and self.events.is_claimed):
             return
         self.local.is_inside = True
+        self.row_files.remove()
         try:
             self.report_steps()
             if code == 0:

@@ -8,6 +8,7 @@ import threading
 from . import program, table
 from .changes import MODEL, UNSUPPORTED, Changes
 from .observer import Observer, started_fields
+from .row_files import RowFiles
 from .writer import ClaimingWriter, ObserverWriter
 
 current = []  # the observer of this process, if there is one
@@ -21,6 +22,9 @@ def run(args):
     observer.audits_input = args.audit_input
     observer.events.dumps = observer.events.dumps or args.dump_weights
     changes = observer.changes = Changes(args)
+    changes.rows_path = observer.events.sibling("rows")
+    if args.audit_input:
+        observer.row_files = RowFiles(changes.rows_path)
     if not changes.made:
         program.BEFORE_MAIN.append(changes.make)
     ended = program.run(args.program, args.arguments, args.module)
