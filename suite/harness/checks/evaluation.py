@@ -12,8 +12,8 @@ from suite.harness.core.history import Run
 
 # A sum in float32 over the test set, in another order.
 ROUNDING = 1e-5
-# What one step of asynchronous training changes. Other examples make several times as much.
-ONE_STEP = 1e-2
+# One step changed the loss by 4e-3 at most, in the last 40 of 600 steps of three seeds.
+ONE_STEP = 6e-3
 VALIDATION = "val_"
 LOSSES = ("average_loss", "loss")  # Estimator's loss is a mean over batches
 
