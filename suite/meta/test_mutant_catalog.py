@@ -145,3 +145,22 @@ def test_recorded_results_are_shown_with_their_score(tmp_path: Path, capsys: Any
     file.write_text("{}\n")
     assert command.main(["--show", str(file)]) == command.BAD_INPUT
     assert "no results of mutants" in capsys.readouterr().err
+
+
+def test_clean_tests_run_once_for_each_trainer_and_options(tmp_path: Path, monkeypatch: Any):
+    """Each run has a directory of its own, since pytest refuses one that is not empty."""
+    monkeypatch.setattr(running, "copy_checkout", lambda directory: directory)
+    calls = []
+
+    def passed(*call: Any) -> tuple[int, Path]:
+        calls.append(call)
+        return running.PASSED_CODE, tmp_path
+
+    monkeypatch.setattr(running, "_pytest", passed)
+    usual = replace(ROWS[0], tests=("t.py::test_a",), options=())
+    rows = [usual, replace(usual, options=("--long",)), replace(usual, name="other")]
+    assert running.clean_failures(rows, tmp_path / "clean") == []
+    words = [call[3] for call in calls]
+    assert [each.count("t.py::test_a") for each in words] == [1, 1]
+    assert ["--long" in each for each in words] == [False, True]
+    assert len({each[each.index("--run-dir") + 1] for each in words}) == len(words)

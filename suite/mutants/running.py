@@ -100,7 +100,10 @@ def _examine(row: Mutant, copy: Path, directory: Path, options: Sequence[str]) -
     code, run_dir = _trained(row, copy, directory, row.name, row.tests, options)
     if code not in (PASSED_CODE, FAILED_CODE):
         return Result(row.name, NOT_RUN, reason=f"pytest ended with exit code {code}")
-    verdicts = frame.load(run_dir).verdicts
+    try:
+        verdicts = frame.load(run_dir).verdicts
+    except frame.BadInput as error:
+        return Result(row.name, NOT_RUN, reason=str(error))
     if verdicts.empty:
         return Result(row.name, NOT_RUN, reason="no test of the row examines the trainer")
     failed = verdicts[verdicts["verdict"] == FAILED]
@@ -143,7 +146,10 @@ def _proven(row: Mutant, copy: Path, directory: Path, options: Sequence[str]) ->
     path = copy / row.file
     mutated = path.read_text(encoding="utf-8")
     sides = {}
-    for side, text in ((row.name, mutated), (f"{row.name}-base", (ROOT / row.file).read_text())):
+    for side, text in (
+        (row.name, mutated),
+        (f"{row.name}-base", (ROOT / row.file).read_text("utf-8")),
+    ):
         path.write_text(text, encoding="utf-8")
         code, run_dir = _trained(row, copy, directory, side, [HEALTHY], [*options, *SEED])
         if code != PASSED_CODE:
@@ -174,15 +180,15 @@ def clean_failures(
     directory.mkdir(parents=True)
     copy = copy_checkout(directory)
     lines = []
-    for trainer in dict.fromkeys(row.trainer for row in mutants):
-        rows = [row for row in mutants if row.trainer == trainer]
-        for own in dict.fromkeys(row.options for row in rows):
-            tests = dict.fromkeys(test for row in rows if row.options == own for test in row.tests)
-            words = [*tests, *own]
-            if trainer:
-                run_dir = directory / "runs" / f"{trainer}{len(lines)}"
-                words += ["--trainer", trainer, "--run-dir", str(run_dir), *options]
-            code, log = _pytest(copy, directory, trainer or MACHINERY, words)
-            if code != PASSED_CODE:
-                lines.append(f"without a mistake, {trainer or MACHINERY} fails: {log}")
+    groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for row in mutants:
+        groups.setdefault((row.trainer, row.options), []).extend(row.tests)
+    for number, ((trainer, own), tests) in enumerate(groups.items()):
+        name = f"{trainer or MACHINERY}-{number}"
+        words = [*dict.fromkeys(tests), *own]
+        if trainer:
+            words += ["--trainer", trainer, "--run-dir", str(directory / "runs" / name), *options]
+        code, log = _pytest(copy, directory, name, words)
+        if code != PASSED_CODE:
+            lines.append(f"without a mistake, {trainer or MACHINERY} fails: {log}")
     return lines
