@@ -6,7 +6,7 @@ set -euo pipefail
 if [ ! -f "${DIRECTORY:-}/upgrade.md" ] && [ -f "${DIRECTORY:-}/record.json" ]; then
     (cd "$GITHUB_ACTION_PATH" && python -m reports upgrade "$DIRECTORY" --format md) \
         >"$RUNNER_TEMP/upgrade.md" || true
-    mv "$RUNNER_TEMP/upgrade.md" "$DIRECTORY/"
+    [ ! -s "$RUNNER_TEMP/upgrade.md" ] || mv "$RUNNER_TEMP/upgrade.md" "$DIRECTORY/"
 fi
 if [ -f "${DIRECTORY:-}/upgrade.md" ]; then
     cat "$DIRECTORY/upgrade.md" >>"$GITHUB_STEP_SUMMARY"

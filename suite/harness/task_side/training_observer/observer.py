@@ -275,8 +275,8 @@ class Observer(object):
         if not (self.events.enabled and self.events.is_claimed):
             return
         self.local.is_inside = True
-        self.row_files.remove()
         try:
+            self.row_files.remove()
             self.report_steps()
             if code == 0:
                 self._report_last_state()

@@ -22,8 +22,8 @@ def run(args):
     observer.audits_input = args.audit_input
     observer.events.dumps = observer.events.dumps or args.dump_weights
     changes = observer.changes = Changes(args)
-    changes.rows_path = observer.events.sibling("rows")
     if args.audit_input:
+        changes.rows_path = observer.events.sibling("rows")
         observer.row_files = RowFiles(changes.rows_path)
     if not changes.made:
         program.BEFORE_MAIN.append(changes.make)
