@@ -20,6 +20,7 @@ from reports.core.table import Column, Row, Table
 from reports.core.verdicts import FAILED
 from reports.rundir.frame import BadInput, RunFrames
 from suite.harness.core.paths import ROOT
+from suite.mutants.edits import edited
 
 PROGRAMS = ROOT / "suite" / "programs" / "plain"
 LEVELS = (1, 2)
@@ -89,12 +90,7 @@ class Mutant:
     @property
     def source(self) -> str:
         """Return the source with the mistake. Raise ValueError if a text does not occur once."""
-        text = self.program.source
-        for old, new in self.edits:
-            if text.count(old) != 1:
-                raise ValueError(f"mutant {self.name}: {old!r} occurs {text.count(old)} times")
-            text = text.replace(old, new)
-        return text
+        return edited(self.name, self.program.source, self.edits)
 
 
 PARSED = "args = parser.parse_args()\n"

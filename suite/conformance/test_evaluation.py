@@ -8,13 +8,17 @@ from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import fault_free, small_programs
 
 
+def _validates(run):
+    names = {name for e in run.of("epoch") for name in e["metrics"]}
+    return any(name.startswith(agreement.VALIDATION) for name in names)
+
+
 @pytest.mark.claim("mwms/validation")
 @pytest.mark.cases(
     distributed=True, synchronous=True, flags=("evaluate",), events=("epoch",), level="observed"
 )
 def test_workers_agree_on_validation(healthy):
-    names = {name for e in healthy.of("epoch") for name in e["metrics"]}
-    if healthy.trainer.of_user and not any(n.startswith(agreement.VALIDATION) for n in names):
+    if healthy.trainer.of_user and not _validates(healthy):
         raise NotExamined("its epochs have no metrics of validation")
     agreement.validation_agrees(healthy)
 
@@ -32,16 +36,10 @@ def test_evaluation_of_an_estimator_covers_the_test_set(outcome):
     evaluation.evaluates_the_test_set(outcome)
 
 
-def _validates(run):
-    return run.of("evaluated") and any(
-        name.startswith(evaluation.VALIDATION) for e in run.of("epoch") for name in e["metrics"]
-    )
-
-
 @pytest.mark.claim("evaluation/last-validation")
 @pytest.mark.cases(flags=("evaluate",), events=("evaluated", "epoch"), level="observed")
 def test_evaluation_equals_the_last_validation(healthy):
-    if healthy.trainer.of_user and not _validates(healthy):
+    if healthy.trainer.of_user and not (healthy.of("evaluated") and _validates(healthy)):
         raise NotExamined("its epochs have no metrics of validation, or it does not evaluate")
     evaluation.evaluates_as_last_validated(healthy)
 

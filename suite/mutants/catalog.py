@@ -15,6 +15,7 @@ from reference_trainers import BY_NAME
 from suite.harness.core.errors import BadInput
 from suite.harness.core.paths import ROOT
 from suite.harness.tables.toml_schema import check_keys, convert, did_you_mean, read_toml
+from suite.mutants.edits import edited
 
 TRAINERS, MACHINERY = "trainers", "machinery"
 KINDS = (TRAINERS, MACHINERY)
@@ -45,12 +46,10 @@ class Mutant:
 
     def source(self, original: str) -> str:
         """Return the file's text with the mistake; raise BadInput if an edit does not fit."""
-        for old, new in zip(self.old, self.new, strict=True):
-            if original.count(old) != 1:
-                count = original.count(old)
-                raise BadInput(f"mutant {self.name}: {old!r} occurs {count} times in {self.file}")
-            original = original.replace(old, new)
-        return original
+        try:
+            return edited(self.name, original, zip(self.old, self.new, strict=True))
+        except ValueError as error:
+            raise BadInput(f"{error} in {self.file}") from error
 
 
 def load(kinds: Iterable[str] = KINDS, folder: Path = FOLDER) -> tuple[Mutant, ...]:

@@ -175,8 +175,8 @@ def nothing_else_is_left(run: Run) -> None:
         if not any(fnmatch(path.name, pattern) for pattern in BOOKKEEPING)
         and not any(str(path).startswith(prefix) for prefix in saved)
     ]
-    empty = [path for path in found if path.is_dir() and not any(path.iterdir())]
-    empty = [path for path in empty if path != directory / BACKUP]
+    folders = [path for path in found if path.is_dir() and path != directory / BACKUP]
+    empty = [path for path in folders if not any(path.iterdir())]
     left = [str(path.relative_to(directory)) for path in (*others, *empty)]
     require(files, f"{directory} is empty")
     require(not left, f"{directory} has files or empty directories that nothing saved: {left}")

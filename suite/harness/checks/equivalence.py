@@ -103,15 +103,26 @@ def equals_large_batch(run: Run, reference: Run) -> None:
             when = f"after epoch {epoch}" if seen else "at the end"
             what = f"weights {i} of shape {after.shape} {when}"
             require(after.shape == wanted_after.shape, f"{what} against {wanted_after.shape}")
-            apart = float(
-                np.linalg.norm(after - wanted_after) / np.linalg.norm(wanted_after - start[i])
-            )
             limit = tolerance.weights_after(epoch)
-            require(
-                apart <= limit,
-                f"{what} differ from those of one process with the whole batch by {apart:.2g} of "
-                f"the distance that training moved them; rounding explains up to {limit:g}",
-            )
+            whose = "one process with the whole batch"
+            weights_near(what, after, whose, wanted_after, start[i], limit)
+
+
+def weights_near(
+    what: str,
+    found: npt.NDArray[np.floating],
+    whose: str,
+    wanted: npt.NDArray[np.floating],
+    start: npt.NDArray[np.floating],
+    limit: float,
+) -> None:
+    """Require arrays apart by at most `limit`, a share of the distance of `wanted` from `start`."""
+    apart = float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted - start))
+    require(
+        apart <= limit,
+        f"{what} differ from those of {whose} by {apart:.2g} of the distance that training moved "
+        f"them; rounding explains up to {limit:g}",
+    )
 
 
 @check
@@ -125,8 +136,7 @@ def makes_adams_steps(run: Run) -> None:
     rows: dict[int, list[int]] = {}
     for event in some("audited step", run.of("input")):
         rows.setdefault(event["global_step"], []).extend(event["ids"])
-    with np.load(flag_value(run, "data")) as data:
-        images, labels = data["x_train"], data["y_train"]
+    images, labels = numpy_model.examples(flag_value(run, "data"), "train")
     arrays = [array.astype(np.float64) for array in start]
     means, squares = ([np.zeros_like(array) for array in arrays] for _ in range(2))
     rate = flag_value(run, "learning-rate")
@@ -138,12 +148,8 @@ def makes_adams_steps(run: Run) -> None:
             corrected = means[i] / (1 - 0.9**t), squares[i] / (1 - 0.999**t)
             arrays[i] -= rate * corrected[0] / (np.sqrt(corrected[1]) + ADAM_EPSILON)
     for i, (after, wanted, before) in enumerate(zip(end, arrays, start, strict=True)):
-        apart = float(np.linalg.norm(after - wanted) / np.linalg.norm(wanted - before))
-        require(
-            apart <= ADAM_APART,
-            f"weights {i} of shape {after.shape} differ from those of Adam by {apart:.2g} of the "
-            f"distance that training moved them; rounding explains up to {ADAM_APART:g}",
-        )
+        what = f"weights {i} of shape {after.shape}"
+        weights_near(what, after, "Adam", wanted, before, ADAM_APART)
 
 
 def _losses_equal(run: Run, reference: Run, tolerance: Tolerance) -> None:
@@ -196,9 +202,4 @@ def _arrays(run: Run, when: str) -> list[list[npt.NDArray[np.floating]]]:
         task: some(f"{when} weights of {task}", weights(run, when, task)) for task in run.workers
     }
     same(f"{when} weights", {task: [e["digest"] for e in es] for task, es in reports.items()})
-    return [_loaded(event["npz"]) for event in reports[run.workers[0]]]
-
-
-def _loaded(npz: str) -> list[npt.NDArray[np.floating]]:
-    with np.load(npz) as archive:
-        return [archive[f"arr_{i}"] for i in range(len(archive.files))]
+    return [numpy_model.weights_in(event["npz"]) for event in reports[run.workers[0]]]

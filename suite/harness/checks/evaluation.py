@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from suite.harness.checks import numpy_model
+from suite.harness.checks.agreement import VALIDATION
 from suite.harness.checks.assertions import check, close, flag_value, require, some, weights
 from suite.harness.core.history import Run
 
@@ -14,7 +13,6 @@ from suite.harness.core.history import Run
 ROUNDING = 1e-5
 # One step changed the loss by 4e-3 at most, in the last 40 of 600 steps of three seeds.
 ONE_STEP = 6e-3
-VALIDATION = "val_"
 LOSSES = ("average_loss", "loss")  # Estimator's loss is a mean over batches
 
 
@@ -34,10 +32,8 @@ def evaluates_the_test_set(run: Run) -> None:
     alone = run.trainer.synchronous or len(run.drivers) == 1
     tolerance, slack = (ROUNDING, 1) if alone else (ONE_STEP, 3)
     reports = some("weights at the end", weights(run, "final", run.drivers[0]))
-    with np.load(reports[-1]["npz"]) as file:
-        arrays = [file[f"arr_{i}"] for i in range(len(file.files))]
-    with np.load(flag_value(run, "data")) as data:
-        images, labels = data["x_test"], data["y_test"]
+    images, labels = numpy_model.examples(flag_value(run, "data"), "test")
+    arrays = numpy_model.weights_in(reports[-1]["npz"])
     loss, accuracy = numpy_model.evaluate(arrays, images, labels)
     name = next(name for name in LOSSES if name in metrics)
     what = f"of {len(labels)} test examples, against NumPy's"

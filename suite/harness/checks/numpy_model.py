@@ -10,12 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.floating]
 SIDE = 28  # pixels of an image
+
+
+def weights_in(npz: str) -> list[Array]:
+    """Return the arrays of a file in which an observer has saved weights."""
+    with np.load(npz) as file:
+        return [file[f"arr_{i}"] for i in range(len(file.files))]
+
+
+def examples(data: str | Path, part: str) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.integer]]:
+    """Return images [n, 28, 28] and labels [n] of a file as mnist.npz; `part`: train or test."""
+    with np.load(data) as file:
+        return file[f"x_{part}"], file[f"y_{part}"]
 
 
 def logits(weights: Sequence[Array], images: npt.NDArray[np.uint8]) -> Array:

@@ -34,9 +34,7 @@ def each_example_once(run: Run) -> None:
 def every_worker_sees_all(run: Run) -> None:
     """Require that, without sharding, each worker sees all examples once in each own pass."""
     for task in run.workers:
-        # A coordinator reports the input of its workers.
-        own = [e for e in run.of("input") if e.get("worker", e.task) == task]
-        _exactly_once(task, own, examples_in(run))
+        _exactly_once(task, _inputs(run, task), examples_in(run))
 
 
 @check
@@ -97,10 +95,13 @@ def second_run_has_new_batches(run: Run, then: Run) -> None:
     _none_in_common("the first run", sides[0], "the second run", sides[1])
 
 
+def _inputs(run: Run, task: str) -> list[Event]:
+    """Return the audited steps of a worker; a coordinator reports those of its workers."""
+    return [e for e in run.of("input") if e.get("worker", e.task) == task]
+
+
 def _batches(run: Run, task: str) -> set[tuple[int, ...]]:
-    # A coordinator reports the input of its workers.
-    own = [e for e in run.of("input") if e.get("worker", e.task) == task]
-    return {tuple(e["ids"]) for e in own}
+    return {tuple(e["ids"]) for e in _inputs(run, task)}
 
 
 def _none_in_common(

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from suite.harness.checks import numpy_model
+from suite.harness.checks import equivalence, numpy_model
 from suite.harness.checks.accounting import last_step
 from suite.harness.checks.assertions import (
     check,
@@ -79,8 +79,8 @@ def aggregates_equal_large_batch(run: Run) -> None:
     task, needed = run.drivers[0], len(run.workers)
     (start, _), (end, steps) = (_weights(run, task, when) for when in ("initial", "final"))
     batches = _aggregated(run, needed)
-    with np.load(flag_value(run, "data")) as data:
-        images, labels = data["x_train"], data["y_train"]
+    images, labels = numpy_model.examples(flag_value(run, "data"), "train")
+    rate = flag_value(run, "learning-rate")
     arrays = [array.astype(np.float64) for array in start]
     squares = [np.full_like(array, ADAGRAD_START) for array in arrays]
     for step in range(steps):
@@ -89,15 +89,11 @@ def aggregates_equal_large_batch(run: Run) -> None:
         for i, parts in enumerate(zip(*found, strict=True)):
             mean = np.mean(parts, axis=0)
             squares[i] += mean**2
-            arrays[i] -= flag_value(run, "learning-rate") * mean / np.sqrt(squares[i])
+            arrays[i] -= rate * mean / np.sqrt(squares[i])
     for i, (after, wanted, before) in enumerate(zip(end, arrays, start, strict=True)):
-        apart = float(np.linalg.norm(after - wanted) / np.linalg.norm(wanted - before))
-        require(
-            apart <= APART,
-            f"weights {i} of shape {after.shape} after {steps} steps differ from those of one "
-            f"process with the mean of {needed} gradients by {apart:.2g} of the distance that "
-            f"training moved them; rounding explains up to {APART:g}",
-        )
+        what = f"weights {i} of shape {after.shape} after {steps} steps"
+        whose = f"one process with the mean of {needed} gradients"
+        equivalence.weights_near(what, after, whose, wanted, before, APART)
 
 
 @check
@@ -199,5 +195,4 @@ def _aggregated(run: Run, needed: int) -> dict[int, list[list[int]]]:
 def _weights(run: Run, task: str, when: str) -> tuple[list[npt.NDArray[np.floating]], int]:
     """Return the last weights of one kind, and their global step."""
     event = some(f"{when} weights of {task}", weights(run, when, task))[-1]
-    with np.load(event["npz"]) as file:
-        return [file[f"arr_{i}"] for i in range(len(file.files))], event["global_step"]
+    return numpy_model.weights_in(event["npz"]), event["global_step"]
