@@ -104,8 +104,11 @@ def load(path: Path) -> Side:
     return combine([frame.load_complete(directory) for directory in directories])
 
 
-def combine(runs: Sequence[RunFrames]) -> Side:
-    """Combine runs into a side; raise BadInput if versions, machines or conditions differ."""
+def combine(runs: Sequence[RunFrames], flavors: Mapping[str, str] = FLAVORS) -> Side:
+    """Combine runs into a side; raise BadInput if versions, machines or conditions differ.
+
+    `flavors`: Keras flavors that are compared under another name.
+    """
     for noun, describe in (("versions", _versions), ("machines", _machine)):
         kinds = sorted({describe(run) for run in runs})
         if len(kinds) > 1:
@@ -118,8 +121,8 @@ def combine(runs: Sequence[RunFrames]) -> Side:
             raise BadInput(f"{where} holds runs with different conditions: {differences}")
     measurements, verdicts = frame.tidy(runs)
     controls = measurements.loc[measurements["metric"] == pairs.CONTROL]
-    numbers = _series(ratios.with_ratios(measurements, verdicts))
-    return Side(tuple(runs), numbers, _tests(verdicts), controls)
+    numbers = _series(ratios.with_ratios(measurements, verdicts), flavors)
+    return Side(tuple(runs), numbers, _tests(verdicts, flavors), controls)
 
 
 def _versions(run: RunFrames) -> str:
@@ -132,7 +135,13 @@ def _machine(run: RunFrames) -> str:
     return ", ".join(str(machine.get(name, "")) for name in ("host", "cpu", "cores"))
 
 
-def _series(measurements: pd.DataFrame) -> dict[Key, Series]:
+def flavors_of(run: RunFrames) -> set[str]:
+    """Return the Keras flavors that a run has verdicts of, under their names of comparison."""
+    names = {str(keras).partition(" ")[0] for keras in run.verdicts["keras"]}
+    return {FLAVORS.get(name, name) for name in names - {"none", ""}}
+
+
+def _series(measurements: pd.DataFrame, flavors: Mapping[str, str]) -> dict[Key, Series]:
     # Interleaved turns of two sides are compared within their run, by `ab`.
     is_compared = (measurements["better"] != "none") & (measurements["metric"] != pairs.TIME)
     values: dict[Key, dict[tuple[str, Any], list[float]]] = {}
@@ -140,7 +149,8 @@ def _series(measurements: pd.DataFrame) -> dict[Key, Series]:
     names: dict[Key, dict[str, Any]] = {}
     for row in _records(measurements.loc[is_compared]):
         row["keras"] = row["keras"].split(" ")[0]
-        same = {**row, "test": same_test(row["test"]), "keras": same_flavor(row["keras"])}
+        same = {**row, "test": same_test(row["test"], flavors)}
+        same["keras"] = flavors.get(row["keras"], row["keras"])
         key = tuple(same[name] for name in KEYS)
         values.setdefault(key, {}).setdefault((row["run_id"], row["repeat"]), []).append(
             row["value"]
@@ -166,10 +176,10 @@ def _records(rows: pd.DataFrame) -> Iterable[dict[str, Any]]:
         yield {str(name): None if value is pd.NA else value for name, value in row.items()}
 
 
-def _tests(verdicts: pd.DataFrame) -> dict[str, TestVerdicts]:
+def _tests(verdicts: pd.DataFrame, flavors: Mapping[str, str]) -> dict[str, TestVerdicts]:
     rows_by_test: dict[str, list[dict[str, Any]]] = {}
     for row in _records(verdicts):
-        rows_by_test.setdefault(same_test(row["test"]), []).append(row)
+        rows_by_test.setdefault(same_test(row["test"], flavors), []).append(row)
     tests = {}
     for key, rows in rows_by_test.items():
         names = tuple(sorted({row["verdict"] for row in rows}))
@@ -178,11 +188,7 @@ def _tests(verdicts: pd.DataFrame) -> dict[str, TestVerdicts]:
     return tests
 
 
-def same_flavor(flavor: str) -> str:
-    """Return the name under which a Keras flavor is compared."""
-    return FLAVORS.get(flavor, flavor)
-
-
-def same_test(test: str) -> str:
-    """Return the test id with the Keras flavor in its parameters replaced by `same_flavor`."""
-    return re.sub(r"(?<=[\[-])\w+(?=[\]-])", lambda match: same_flavor(match[0]), test)
+def same_test(test: str, flavors: Mapping[str, str] = FLAVORS) -> str:
+    """Return the test id with the Keras flavor in its parameters under its name of comparison."""
+    pattern = r"(?<=[\[-])\w+(?=[\]-])"
+    return re.sub(pattern, lambda match: flavors.get(match[0], match[0]), test)

@@ -14,6 +14,7 @@ from reports.core import labels
 from reports.core.grouping import backends, whole
 from reports.core.text import plural
 from reports.core.verdicts import PASSED
+from reports.rundir.frame import RunFrames
 from reports.stats.counts import Difference
 from reports.stats.ratio_tests import CHANGED, Answer
 from reports.upgrade.measure import LOOKS, SIDES, Measured
@@ -36,10 +37,30 @@ class Findings:
 
     @cached_property
     def _sides(self) -> Sequence[run_groups.Side]:
+        """Return the runs of verdicts as sides of a comparison; () if a side has none."""
+        return [run_groups.combine([run], self.flavors) for run in self._runs]
+
+    @property
+    def _runs(self) -> Sequence[RunFrames]:
         """Return the runs of verdicts; () if a side has none."""
-        if set(self.measured.runs) != set(SIDES):
-            return ()
-        return [run_groups.combine([self.measured.runs[side]]) for side in SIDES]
+        runs = self.measured.runs
+        return [runs[side] for side in SIDES] if set(runs) == set(SIDES) else ()
+
+    @cached_property
+    def flavors(self) -> Mapping[str, str]:
+        """Return the Keras flavors that are compared under another name."""
+        return {**run_groups.FLAVORS, **dict([self.other_keras] if self.other_keras else [])}
+
+    @cached_property
+    def other_keras(self) -> tuple[str, str] | None:
+        """Return the flavors of the sides if each has one, and not the same.
+
+        These are compared: an upgrade of TensorFlow brings the other Keras as well.
+        """
+        if not self._runs:
+            return None
+        base, new = map(run_groups.flavors_of, self._runs)
+        return (base.pop(), new.pop()) if len(base) == len(new) == 1 and base != new else None
 
     @cached_property
     def comparison(self) -> gate.Comparison | None:

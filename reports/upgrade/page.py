@@ -60,6 +60,8 @@ class Page(Findings):
             yield side, _description(record.sides[side], self.measured.runs.get(side))
         spent = sum(record.spent_s.values())
         yield "data", _data(self.measured.runs)
+        if self.other_keras:
+            yield "keras", "{} of the base is compared with {}".format(*self.other_keras)
         if self.tests:
             same = sum(item.answer is Answer.NO_CHANGE for item in self.tests)
             yield "tests", f"{len(self.tests):,} on both sides, {same:,} without a change"
@@ -125,7 +127,7 @@ class Page(Findings):
         """Yield numbers of the training itself that differ."""
         if self.comparison is None:
             return
-        base, new = (_results(self.measured.runs[side]) for side in SIDES)
+        base, new = (_results(run, self.flavors) for run in self._runs)
         rows = []
         for key in base.keys() & new.keys():
             metric, name = key
@@ -198,7 +200,7 @@ class Page(Findings):
             rows += [Row(f"only {name}", (words, f"{n:,}")) for words, n in counts.most_common()]
         if rows:
             columns = (Column("verdict"), Column("tests", right=True))
-            note = "A test of one side only, such as one of another Keras, is not compared."
+            note = "A test of one side only is not compared."
             yield Part(Table("Tests of one side", columns, tuple(rows), note), open=False)
 
     def text(self, console: Console) -> None:
@@ -315,13 +317,13 @@ def _data(runs: Mapping[str, RunFrames]) -> str:
     return "none"
 
 
-def _results(run: RunFrames) -> dict[tuple[str, str], float]:
+def _results(run: RunFrames, flavors: Mapping[str, str]) -> dict[tuple[str, str], float]:
     """Return the numbers of RESULTS, by metric and approach with backend."""
     rows: pd.DataFrame = run.measurements.loc[run.measurements["metric"].isin(list(RESULTS))]
     return {
         (
             str(row["metric"]),
-            run_groups.same_test(labels.short_name(str(row["test"]))),
+            run_groups.same_test(labels.short_name(str(row["test"])), flavors),
         ): float(row["value"])
         for row in rows.to_dict("records")
     }

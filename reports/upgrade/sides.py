@@ -219,4 +219,4 @@ class Pair:
 
 def _same(side: Side, option: str) -> list[str]:
     """Return the option's values, with the same name for a Keras that a release renamed."""
-    return [run_groups.same_flavor(value) for value in side.option(option)]
+    return [run_groups.FLAVORS.get(value, value) for value in side.option(option)]

@@ -29,7 +29,7 @@ def test_paired(case: Case, launch: Launch, session: Session, record, time: int)
     slower = f"{100 * settings.slow_down:g} % slower" if settings.slow_down else ""
     injected = {"base": "", "new": slower}
     interpreter = session.interpreter
-    base = base_of(settings.base, case, interpreter_of(settings.base, interpreter))
+    base = base_of(settings.base, case, interpreter_of(settings.base, interpreter), interpreter)
     sides = tuple(with_variables(side, settings) for side in (base, Side("new", case, interpreter)))
     again = (replace(sides[0], name="control"),) if settings.control else ()
     with interleaved.launches(launch, (*sides, *again)) as launches:

@@ -233,9 +233,9 @@ def test_cancelled_job_has_a_report_of_what_was_done(runner: Runner, number: sig
     """GitHub signals the process of the step, and no other."""
     given = {"BASE": "a", "NEW": "b", "BUDGET": "10m", "EXIT_CODE": "143"}
     step = runner.start(step_of("Measure"), **given)
-    wait_until("the measurement", (runner.folder / "measuring").exists, 30)
+    wait_until("the measurement", (runner.folder / "measuring").exists, 120)
     step.send_signal(number)
-    _, errors = step.communicate(timeout=30)
+    _, errors = step.communicate(timeout=120)
     assert step.returncode == 0, errors
     assert runner.output()["exit-code"] == "143"
     done = runner.run(step_of("Report"), DIRECTORY=runner.output()["directory"])

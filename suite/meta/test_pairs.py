@@ -348,6 +348,18 @@ def test_keras_2_is_the_counterpart_of_tf_keras(monkeypatch):
         sides.base_of(sys.executable, replace(ALONE, keras="keras3"), old)
 
 
+def test_sides_without_a_common_keras_are_compared_each_with_its_own(monkeypatch):
+    old = Interpreter(sys.executable, "3.11", "2.15.1", keras="2.15.0")
+    new = Interpreter(sys.executable, "3.11", "2.21.0", keras="3.15.1")
+    monkeypatch.setattr(sides, "describe", lambda _: old)
+    case = replace(ALONE, keras="keras3")
+    assert sides.base_of(sys.executable, case, old, new).case.keras == "keras2"
+    assert sides.base_of(sys.executable, SUPERVISOR, old, new).case.keras == "none"
+    assert sides.comparable(sys.executable, [case], new) == ([case], [])
+    monkeypatch.setattr(sides, "describe", lambda _: new)
+    assert sides.base_of(sys.executable, ALONE, new, old).case.keras == "keras3"
+
+
 @pytest.mark.parametrize(
     ("base", "new", "backend", "keras"),
     [

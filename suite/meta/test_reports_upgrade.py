@@ -528,6 +528,21 @@ def test_a_damaged_record_is_one_line(tmp_path: Path):
             measure.load(tmp_path)
 
 
+def test_another_keras_on_the_new_side_is_compared(machine: Machine, tmp_path: Path, capsys: Any):
+    old = made_up_run.verdict(SINGLE, "export", "loads", keras="keras2 2.15.0")
+    failed = {"keras": "keras3 3.15.1", "reason": "it does not load"}
+    new = made_up_run.verdict(SINGLE, "export", "loads", "failed", **failed)
+    machine.verdicts = {"base": [old], "new": [new]}
+    assert upgrade(tmp_path / "up") == 1
+    printed = capsys.readouterr().out
+    assert "keras: keras2 of the base is compared with keras3" in printed
+    assert "1 test stopped passing" in printed
+    assert "it does not load" in printed
+    machine.verdicts = {"base": [old, new], "new": [new]}
+    upgrade(tmp_path / "both")
+    assert "keras2 of the base" not in capsys.readouterr().out
+
+
 @pytest.mark.usefixtures("machine")
 def test_one_side_without_a_run_compares_no_verdict(tmp_path: Path):
     upgrade(tmp_path / "up")

@@ -154,8 +154,10 @@ def document_of(row: Trainer) -> Path:
     return DOCUMENTS / f"{row.name}.py"
 
 
-def base_of(base: str, case: Case, interpreter: Interpreter) -> Side:
-    """Return the base side of a case, under that interpreter.
+def base_of(
+    base: str, case: Case, interpreter: Interpreter, new: Interpreter | None = None
+) -> Side:
+    """Return the base side of a case, under that interpreter; `new` is that of the new side.
 
     Raise HarnessError if the case has no counterpart. Another trainer is compared as it is: with
     the case's backend and Keras if it has them, else with its own first ones, and with its own
@@ -174,7 +176,7 @@ def base_of(base: str, case: Case, interpreter: Interpreter) -> Side:
         "trainer": lambda: _another(_trainer(base), case, interpreter),
         "backend": lambda: {"backend": base},
         "keras": lambda: {"keras": base},
-        "python": lambda: {"keras": _counterpart(case.keras, interpreter)},
+        "python": lambda: {"keras": _counterpart(case.keras, interpreter, new or interpreter)},
     }.get(kind.name, dict)()
     side = Side("base", replace(case, **changes), interpreter)
     keras = side.case.keras
@@ -188,10 +190,10 @@ def comparable(
 ) -> tuple[list[Case], list[str]]:
     """Return the cases with a counterpart on the base side, and the reasons against the others."""
     found, reasons = [], []
-    interpreter = interpreter_of(base, interpreter)
+    of_base = interpreter_of(base, interpreter)
     for case in cases:
         try:
-            base_of(base, case, interpreter)
+            base_of(base, case, of_base, interpreter)
         except HarnessError as error:
             reasons.append(f"{case.id}: {error}")
         else:
@@ -213,5 +215,15 @@ def _another(row: Trainer, case: Case, interpreter: Interpreter) -> dict[str, An
     }
 
 
-def _counterpart(flavor: str, interpreter: Interpreter) -> str:
-    return flavor if flavor in interpreter.flavors else COUNTERPARTS.get(flavor, flavor)
+def _counterpart(flavor: str, base: Interpreter, new: Interpreter) -> str:
+    """Return the flavor of the base side with which this one is compared.
+
+    It is the same Keras. If the sides have none in common, each is examined with its own.
+    """
+
+    def same(name: str) -> str:
+        return name if name in base.flavors else COUNTERPARTS.get(name, name)
+
+    if flavor != NO_KERAS and not any(same(name) in base.flavors for name in new.flavors):
+        return next(iter(base.flavors), flavor)
+    return same(flavor)
