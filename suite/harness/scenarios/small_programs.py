@@ -9,7 +9,7 @@ from typing import Any
 
 from reference_trainers import Trainer
 from suite.harness.cluster.launch_spec import as_flags
-from suite.harness.core.errors import NotExamined
+from suite.harness.core.errors import NotExamined, Unsupported
 from suite.harness.core.history import Run
 from suite.harness.core.outcomes import Compared, Continued
 from suite.harness.scenarios.base import (
@@ -393,7 +393,12 @@ def _keras_dtensor_optimizer(launch: Launch, env: dict[str, str]) -> Compared:
     name = "dtensor_keras_optimizer"
     trainer = replace(launch.case.trainer, name=name, path=str(PROGRAMS / f"{name}.py"))
     flags = {**pair.run.flags, "initial-weights": start_of(pair.run)}
-    return Compared(complete(launch, trainer, flags=flags, env=env), pair.reference)
+    try:
+        return Compared(complete(launch, trainer, flags=flags, env=env), pair.reference)
+    except Unsupported as error:  # tf_keras, which has them, is not installed
+        raise NotExamined(
+            f"{error}, and tf_keras is not installed: pip install tf_keras"
+        ) from error
 
 
 def loaded_signature(launch: Launch) -> Continued:
