@@ -83,6 +83,19 @@ def restore(checkpoint, path):
         FLAGS.error(f"{path} cannot be restored: {' '.join(str(error).split())}")
 
 
+def replica_gradients(model, images, labels, global_batch):
+    with tf.GradientTape() as tape:
+        logits = model(images, training=True)
+        # Of each example: a replica does not know how many examples the other replicas have.
+        losses = tf.keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+        extra = tf.add_n(model.losses or [tf.zeros([])])
+        # The sum of the replicas' gradients is the gradient of the mean over the global batch.
+        loss = tf.nn.compute_average_loss(losses, global_batch_size=global_batch)
+        loss += tf.nn.scale_regularization_loss(extra)
+    own_loss = tf.reduce_mean(losses) + extra
+    return tape.gradient(loss, model.trainable_variables), logits, loss, own_loss
+
+
 def main():
     args = FLAGS.parse_args()
     resolver, is_chief = read_role()
@@ -100,23 +113,9 @@ def main():
         optimizer = keras.Adam(rate) if args.optimizer == "adam" else keras.SGD(rate, momentum)
         optimizer.build(model.trainable_variables)  # so that a checkpoint restores its slots
         accuracy = tf.keras.metrics.SparseCategoricalAccuracy(name="accuracy")
-    # Not reduced: a replica does not know how many examples the other replicas have.
-    loss_of_each = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
-
-    @tf.function
-    def gradients_of(images, labels):
-        with tf.GradientTape() as tape:
-            logits = model(images, training=True)
-            losses = loss_of_each(labels, logits)
-            extra = tf.add_n(model.losses or [tf.zeros([])])
-            # The sum of the replicas' gradients is the gradient of the mean over the global batch.
-            loss = tf.nn.compute_average_loss(losses, global_batch_size=global_batch)
-            loss += tf.nn.scale_regularization_loss(extra)
-        own_loss = tf.reduce_mean(losses) + extra
-        return tape.gradient(loss, model.trainable_variables), logits, loss, own_loss
 
     def replica_step(images, labels, _):
-        gradients, logits, loss, own_loss = gradients_of(images, labels)
+        gradients, logits, loss, own_loss = replica_gradients(model, images, labels, global_batch)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))  # noqa: B905
         accuracy.update_state(labels, logits)
         return loss, own_loss
@@ -130,7 +129,8 @@ def main():
     def replica_test(images, labels, _):
         logits = model(images, training=False)
         right = tf.keras.metrics.sparse_categorical_accuracy(labels, logits)
-        return tf.stack([tf.reduce_sum(loss_of_each(labels, logits)), tf.reduce_sum(right)])
+        losses = tf.keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
+        return tf.stack([tf.reduce_sum(losses), tf.reduce_sum(right)])
 
     @tf.function
     def test_step(batch):

@@ -233,7 +233,11 @@ def exported_module_digest(path, module, weights):
     return digests.digest([stored.get_tensor(key + VALUE) for key in keys])
 
 
-def exported_digest(path):
-    """Return the digest of the weights on disk, by loading the saved model again."""
+def exported_state(path):
+    """Load a saved model again; return the digest of its weights, and its statistics.
+
+    The statistics are the values of the variables that training changes without a gradient.
+    """
     loaded = tf.keras.models.load_model(path, compile=False)
-    return digests.digest(keras_support.weights(loaded))
+    statistics = digests.values(keras_support.statistics(loaded))
+    return digests.digest(keras_support.weights(loaded)), statistics

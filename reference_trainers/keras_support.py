@@ -13,6 +13,9 @@ import tensorflow as tf
 
 from reference_trainers import digests, workload
 
+MOMENTUM, EPSILON = 0.5, 1e-3  # of batch normalization; EPSILON is Keras' default
+VIRTUAL_BATCH = 64  # examples that a replica of the suite's scenarios has in a step
+
 
 def versions():
     """Return `tensorflow`, `keras` ("flavor version") and `python` for the `started` event."""
@@ -53,6 +56,12 @@ def build_cnn_model(args):
         hidden = [layers.Dense(units, activation="relu") for _ in range(2)]
         return [layers.Flatten()] + hidden
 
+    def normalized(normalization):
+        # Of 32 features, which differ more between batches than the pixels of an image do. After
+        # the ReLU, because rounding may choose a ReLU of numbers around 0.
+        features = [layers.Conv2D(4, 3, activation="relu"), layers.Flatten()]
+        return [*features, layers.Dense(32, activation="relu"), normalization]
+
     decay = {"kernel_regularizer": tf.keras.regularizers.L2(1e-5)}
     models = {
         # multi_worker_with_keras and multi_worker_with_ctl
@@ -92,12 +101,90 @@ def build_cnn_model(args):
         # 10 and 50 million parameters, for the cost of gradients of that size
         "mlp-10m": lambda: wide(2790),
         "mlp-50m": lambda: wide(6684),
+        # small-cnn with layers that train differently on several replicas
+        "normalized-cnn": lambda: normalized(layers.BatchNormalization(momentum=MOMENTUM)),
+        "synchronized-cnn": lambda: normalized(
+            layers.BatchNormalization(momentum=MOMENTUM, synchronized=True)
+        ),
+        "virtual-batches-cnn": lambda: normalized(virtual_batch_normalization()),
+        "dropout-cnn": lambda: [
+            layers.Conv2D(4, 3, activation="relu"),
+            layers.Flatten(),
+            layers.Dense(32, activation="relu"),
+            recorded_dropout(),
+        ],
     }
     return tf.keras.Sequential(
         [tf.keras.Input(shape=(28, 28)), layers.Reshape(target_shape=(28, 28, 1))]
         + models[args.model]()
         + [layers.Dense(10, dtype="float32")]  # a loss needs full precision
     )
+
+
+def virtual_batch_normalization():
+    """Return a layer that normalizes each VIRTUAL_BATCH examples of a batch by themselves.
+
+    Its moving statistics are updated with the mean of theirs. So one process with the whole batch
+    trains as replicas do that each normalize their own batch of that size.
+    """
+
+    class VirtualBatchNormalization(tf.keras.layers.Layer):
+        def build(self, shape):
+            def made(name, initializer, trainable):
+                how = {"initializer": initializer, "trainable": trainable}
+                return self.add_weight(name=name, shape=shape[-1:], **how)
+
+            self.gamma = made("gamma", "ones", True)
+            self.beta = made("beta", "zeros", True)
+            self.mean = made("mean", "zeros", False)
+            self.variance = made("variance", "ones", False)
+
+        def call(self, x, training=None):
+            batches, mean, variance = x, self.mean, self.variance
+            if training:
+                batches = tf.reshape(x, (-1, VIRTUAL_BATCH, x.shape[-1]))
+                mean = tf.reduce_mean(batches, 1, keepdims=True)
+                variance = tf.math.reduce_variance(batches, 1, keepdims=True)
+                for moving, found in ((self.mean, mean), (self.variance, variance)):
+                    new = tf.reduce_mean(found, [0, 1])
+                    moving.assign(MOMENTUM * moving + (1 - MOMENTUM) * new)
+            normalized = (batches - mean) / tf.sqrt(variance + EPSILON)
+            return tf.reshape(normalized, tf.shape(x)) * self.gamma + self.beta
+
+    return VirtualBatchNormalization()
+
+
+def recorded_dropout():
+    """Return a Dropout layer with a seed, which keeps the mask of a replica's last example."""
+
+    class RecordedDropout(tf.keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.dropout = tf.keras.layers.Dropout(0.5, seed=1)
+
+        def build(self, shape):
+            # Neither Keras may aggregate it: each replica has a value of its own.
+            self.record = tf.Variable(
+                tf.zeros([shape[-1]]),
+                trainable=False,
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.SUM,
+            )
+
+        def call(self, x, training=None):
+            mask = self.dropout(tf.ones_like(x), training=bool(training))
+            if training:
+                self.record.assign(mask[-1])
+            return x * mask
+
+    return RecordedDropout()
+
+
+def statistics(model):
+    """Return the variables of a model that training changes without a gradient."""
+    own = [v for v in model.non_trainable_weights if "float" in str(v.dtype)]
+    records = [layer.record for layer in model.layers if hasattr(layer, "record")]
+    return own + [record for record in records if not any(record is v for v in own)]
 
 
 def build_optimizer(args, model):

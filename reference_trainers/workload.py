@@ -23,6 +23,7 @@ UNSUPPORTED = 77  # only together with an `unsupported` event, which has the rea
 INFORMATIVE = re.compile("aborted by|reset by peer|[Ss]ocket closed|refused|remote target|^RPC: ")
 # See keras_support.
 MODELS = ("cnn", "small-cnn", "pooled-cnn", "deep-cnn", "mlp", "mlp-10m", "mlp-50m")
+MODELS += ("normalized-cnn", "synchronized-cnn", "virtual-batches-cnn", "dropout-cnn")
 KERAS_DATA = "~/.keras/datasets/mnist.npz"
 DATA_KEYS = ("x_train", "y_train", "x_test", "y_test")
 

@@ -203,6 +203,10 @@ SEVERAL = {
     ("interrupted", "ignores_a_lost_peer"): {"peers_fail_in_time"},
     ("interrupted", "gets_an_internal_error_when_a_peer_dies"): {"peers_fail_in_time"},
     ("fresh_gradients_are_averaged", "takes_stale_ones"): {"fresh_gradients_are_averaged"},
+    ("normalizes_own_batches", "makes_other_steps"): {"normalizes_own_batches"},
+    ("normalizes_own_batches", "updates_one_replica"): {"normalizes_own_batches"},
+    ("normalizes_the_whole_batch", "makes_other_steps"): {"normalizes_the_whole_batch"},
+    ("draws_masks", "scales_nothing"): {"draws_masks"},
     # Events that the coordinator alone reports, of itself and of its workers.
     ("coordinated", "fails_at_the_end"): {"finishes_requested_steps"},
     ("coordinated", "two_chiefs"): {"one_chief"},

@@ -6,7 +6,7 @@ Each function takes the arguments of a scenario and builds the outcome by hand. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from suite.harness.checks import numpy_model
 from suite.harness.core.formats import formats_of
 from suite.harness.core.history import Event, Run
-from suite.harness.core.outcomes import Compared, Continued, Misconfigured, Saved
+from suite.harness.core.outcomes import Compared, Continued, Misconfigured, Moved, Saved
 from suite.meta.fakes import WORKERS, FakeCase, data_file
 
 TASKS = ("worker/0", "worker/1")
@@ -33,6 +34,13 @@ def history(*events: tuple[str, str, Mapping[str, Any]], **flags: Any) -> Run:
 
 def state(when: str, step: int, digest: str) -> dict[str, Any]:
     return {"when": when, "global_step": step, "digest": digest}
+
+
+def dumped(launch: FakeCase, name: str, *arrays: numpy_model.Array) -> str:
+    """Return the path of a file with these arrays, as an observer saves them."""
+    path = launch.directory / f"{name}.npz"
+    np.savez(path, *arrays)
+    return str(path)
 
 
 def files(launch: FakeCase) -> Run:
@@ -510,19 +518,17 @@ def formats(launch: FakeCase) -> Saved:
     return Saved(history(), tuple(found[:-1] if launch.defect == "exports_nothing" else found))
 
 
-# check -> the history that it reads, and the defect with which the check fails.
 def test_set(launch: FakeCase) -> Run:
     """Return an evaluation of a model whose outputs are its biases, whatever the image is."""
     biases, labels = np.arange(10) / 10, np.arange(9)
     data = launch.directory / "data.npz"
     np.savez(data, x_test=np.zeros((len(labels), 28, 28), np.uint8), y_test=labels)
-    npz = launch.directory / "final.npz"
-    np.savez(npz, np.zeros((784, 10)), biases)
+    npz = dumped(launch, "final", np.zeros((784, 10)), biases)
     if launch.defect == "evaluates_one_half":
         labels = labels[:5]
     loss = float(np.log(np.exp(biases).sum()) - biases[labels].mean())
     return history(
-        (TASKS[0], "weights", {**state("final", 9, "a"), "npz": str(npz)}),
+        (TASKS[0], "weights", {**state("final", 9, "a"), "npz": npz}),
         (TASKS[0], "evaluated", {"metrics": {"loss": loss, "accuracy": 0.0}}),
         data=str(data),
     )
@@ -603,9 +609,8 @@ def adam(launch: FakeCase) -> Run:
         moved = np.where(np.arange(10) == 0, 0.45, -0.05)
     events = []
     for when, row in (("initial", np.zeros(10)), ("epoch", moved)):
-        npz = launch.directory / f"{when}.npz"
-        np.savez(npz, np.vstack([row, np.zeros((783, 10))]), row)
-        fields = {**state(when, 1, "a"), "npz": str(npz)}
+        npz = dumped(launch, when, np.vstack([row, np.zeros((783, 10))]), row)
+        fields = {**state(when, 1, "a"), "npz": npz}
         events += [(task, "weights", fields) for task in TASKS]
     events += [(task, "input", {"global_step": 1, "ids": [i]}) for i, task in enumerate(TASKS)]
     return history(*events, data=str(data), **{"learning-rate": 0.5})
@@ -655,9 +660,8 @@ def aggregated(launch: FakeCase) -> Run:
         biases = biases - 0.5 * gradient / np.sqrt(squares)
     reports = []
     for when, step, array in (("initial", 0, np.zeros(10)), ("final", 2, biases)):
-        npz = launch.directory / f"{when}.npz"
-        np.savez(npz, np.vstack([array, np.zeros((783, 10))]), array)
-        reports.append((TASKS[0], "weights", {**state(when, step, "a"), "npz": str(npz)}))
+        npz = dumped(launch, when, np.vstack([array, np.zeros((783, 10))]), array)
+        reports.append((TASKS[0], "weights", {**state(when, step, "a"), "npz": npz}))
     steps = [
         (task, name, {"global_step": step, "ids": [step, number]})
         for step in (0, 1, 2)  # the tokens that they get: the second gradient is too late
@@ -678,6 +682,79 @@ def resources(launch: FakeCase) -> Run:
     return history(*((task, "resources", look) for look in looks for task in TASKS))
 
 
+def _normalizing(
+    launch: FakeCase, first: Sequence[float], last: Sequence[float], *more: Any, **flags: Any
+) -> Run:
+    """Return a step of one replica for each moving mean in `last`; the variance is larger by 1."""
+    tasks, events = TASKS[: len(last)], list(more)
+    loss = 2.5 if launch.defect == "makes_other_steps" and len(tasks) > 1 else 2.0
+    step = {"global_step": 1, "loss": loss, "examples": 8 // len(tasks)}
+    for task, *means in zip(tasks, first, last, strict=True):
+        events.append((task, "step", step))
+        for number, (when, mean) in enumerate(zip(("initial", "epoch"), means, strict=True)):
+            features = np.full((1, 2), mean)
+            files = {
+                "npz": dumped(launch, when, *_layers(number)),
+                "statistics": dumped(launch, f"mean-{mean}", features, features + 1),
+            }
+            events.append((task, "weights", {**state(when, number, "a"), **files}))
+    return replace(history(*events, **flags), workers=tasks, tasks=tasks)
+
+
+def _layers(largest: float) -> list[numpy_model.Array]:
+    """Return the weights of two dense layers with batch normalization between them."""
+    shapes = (784, 2), (2,), (2,), (2,), (2, 10), (10,)
+    return [np.linspace(0, largest, int(np.prod(shape))).reshape(shape) for shape in shapes]
+
+
+def normalized(launch: FakeCase) -> Moved:
+    """Return a run, the run that restores its checkpoint, and one process.
+
+    Each replica evaluates one of two black images with the label 0.
+    """
+    defect, own = launch.defect, (0.1, 0.3)
+    if defect == "has_statistics_of_the_whole_batch":
+        own = (0.2, 0.2)
+    if defect == "updates_one_replica":
+        own = (0.1, 0.0)
+    mean = sum(own) / 2
+    exported = np.full(2, own[0] if defect == "exports_one_replica" else mean)
+    restored = (mean, 0.0 if defect == "restores_the_chief_only" else mean)
+    _, x, gamma, beta, kernel, bias = _layers(1)
+    of_batch = defect == "evaluates_with_its_batch"
+    moving = [(x, 0.0) if of_batch else (each, each + 1) for each in own]
+    scaled = [gamma * (x - center) / np.sqrt(square + 1e-3) + beta for center, square in moving]
+    loss = numpy_model.losses(np.array(scaled) @ kernel + bias, np.zeros(2, np.int64)).mean()
+    more = (
+        (TASKS[0], "evaluated", {"metrics": {"loss": float(loss)}}),
+        (TASKS[0], "exported", {"statistics": dumped(launch, "saved", exported, exported + 1)}),
+    )
+    data = data_file(launch.directory, test=2)
+    run = _normalizing(launch, (0.0, 0.0), own, *more, data=data)
+    then = _normalizing(launch, restored, (0.5, 0.5))
+    return Moved(run, then, _normalizing(launch, (0.0,), (0.2,)))
+
+
+def synchronized(launch: FakeCase) -> Compared:
+    own = (0.1, 0.3) if launch.defect == "keeps_statistics_of_its_own" else (0.2, 0.2)
+    run = _normalizing(launch, (0.0, 0.0), own)
+    return Compared(run, _normalizing(launch, (0.0,), (0.2,)))
+
+
+def dropped(launch: FakeCase) -> Run:
+    """Return the masks of two replicas of each worker, after each of two epochs."""
+    events = []
+    for epoch, (number, task) in product((1, 2), enumerate(TASKS)):
+        first = 4 * epoch if launch.defect != "repeats_its_masks" else 4
+        first += 2 * number if launch.defect != "draws_as_its_peer" else 0
+        kept = 1.0 if launch.defect == "scales_nothing" else 2.0
+        masks = kept * np.unpackbits(np.array([[first], [first + 1]], np.uint8), axis=1)
+        statistics = dumped(launch, f"{epoch}-{number}", masks)
+        events.append((task, "weights", {**state("epoch", epoch, "a"), "statistics": statistics}))
+    return history(*events)
+
+
+# check -> the history that it reads, and the defect with which the check fails.
 MADE_UP: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "files_sharded": (files, "reads_a_peers_file"),
     "too_few_files_refused": (few_files, "does_not_say_why"),
@@ -709,6 +786,13 @@ MADE_UP: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "nothing_grows": (resources, "keeps_its_steps"),
     "makes_adams_steps": (adam, "takes_the_gradient"),
     "second_run_makes_the_rest": (rest, "begins_again"),
+    "normalizes_own_batches": (normalized, "has_statistics_of_the_whole_batch"),
+    "normalizes_the_whole_batch": (synchronized, "keeps_statistics_of_its_own"),
+    "evaluates_with_moving_statistics": (normalized, "evaluates_with_its_batch"),
+    "restores_mean_statistics": (normalized, "restores_the_chief_only"),
+    "exports_mean_statistics": (normalized, "exports_one_replica"),
+    "draws_masks": (dropped, "repeats_its_masks"),
+    "draws_own_masks": (dropped, "draws_as_its_peer"),
     "last_save_is_of_the_end": (last_save, "saves_before_the_end"),
     "aggregates_equal_large_batch": (aggregated, "applies_the_sum"),
     "eager_execution_is_refused": (eager, "trains_eagerly"),

@@ -72,3 +72,13 @@ def test_gradient_is_the_slope_of_the_loss():
             moved[number][where] += change
             sides.append(numpy_model.evaluate(moved, IMAGES, LABELS)[0])
         assert gradient[where] == pytest.approx((sides[0] - sides[1]) / 2e-4, rel=1e-3)
+
+
+def test_last_layer_may_include_a_batch_normalization():
+    first, last = (normal(784, 5), normal(5)), (normal(5, 3), normal(3))
+    gamma, beta, mean, variance = normal(5), normal(5), normal(5), normal(5) ** 2
+    x = np.maximum(IMAGES.reshape(2, 784) / 255 @ first[0] + first[1], 0)
+    x = (x - mean) / np.sqrt(variance + 1e-3) * gamma + beta
+    weights = numpy_model.without_normalization([*first, gamma, beta, *last], [mean, variance])
+    outputs = numpy_model.logits(weights, IMAGES)
+    np.testing.assert_allclose(outputs, x @ last[0] + last[1], rtol=1e-5, atol=1e-5)

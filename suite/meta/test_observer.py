@@ -1128,8 +1128,15 @@ def test_only_the_named_functions_are_compiled():
 
     def evaluate(): ...
 
+    def replica_gradients(): ...
+
     tf = SimpleNamespace(function=function)
-    changes.compile_functions(tf, ("train_step",))
+    namespace = {"replica_gradients": replica_gradients}
+    changes.compile_with_xla(tf, namespace, "none")
+    changes.compile_with_xla(tf, namespace, "gradients")
+    assert made == [("replica_gradients", True)]
+    made.clear()
+    changes.compile_with_xla(tf, namespace, "step")
     tf.function(train_step)
     tf.function(evaluate, autograph=False)
     tf.function(jit_compile=True)  # as a decorator, which Keras 3.15 makes for each convolution

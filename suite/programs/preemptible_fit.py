@@ -159,7 +159,7 @@ def save_checkpoint(args, role, checkpoint, events, global_step):
 def export(args, role, model, events):
     directory = multi_worker.write_path(args.export, role)
     path = keras_checkpoints.save_model(model, directory)
-    digest = keras_checkpoints.exported_digest(path) if events.enabled else ""
+    digest = keras_checkpoints.exported_state(path)[0] if events.enabled else ""
     multi_worker.remove_temporary(directory, role)
     events.write("exported", path=path, kept=role.chief, digest=digest)
 

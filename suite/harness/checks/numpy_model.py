@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.floating]
 SIDE = 28  # pixels of an image
+NORMALIZATION_EPSILON = 1e-3  # the default of Keras
 
 
 def weights_in(npz: str) -> list[Array]:
@@ -50,6 +51,19 @@ def logits(weights: Sequence[Array], images: npt.NDArray[np.uint8]) -> Array:
             x = x.reshape(len(x), -1) @ kernel + bias
         x = x if kernel is kernels[-1] else np.maximum(x, 0)
     return x
+
+
+def without_normalization(weights: Sequence[Array], statistics: Sequence[Array]) -> list[Array]:
+    """Return the weights of the same model, whose last layer includes the batch normalization.
+
+    `weights` end with gamma, beta, and the kernel and the bias of the last dense layer;
+    `statistics` are the moving mean and variance [features]. The result computes what
+    https://arxiv.org/abs/1502.03167, algorithm 2, does in evaluation.
+    """
+    *others, gamma, beta, kernel, bias = weights
+    mean, variance = statistics
+    scale = gamma / np.sqrt(variance + NORMALIZATION_EPSILON)
+    return [*others, scale[:, np.newaxis] * kernel, bias + (beta - mean * scale) @ kernel]
 
 
 def _layers(weights: Sequence[Array]) -> tuple[list[Array], list[Array]]:

@@ -160,6 +160,7 @@ def changed_plan(cluster: Cluster, plan: Any) -> Iterator[None]:
 def large_batch(
     launch: Launch,
     replicas: int | None = None,
+    steps_per_epoch: int = FEW,
     optimizer: str = "momentum",
     learning_rate: float = 0.01,
     **flags: Any,
@@ -167,9 +168,10 @@ def large_batch(
     """Run some steps on all replicas, and on one process with their combined batch.
 
     `replicas`: another number of replicas, as workers or, in a trainer of one process, as devices.
-    `flags`: more flags of the trainer; the one process gets only the precision.
+    `flags`: more flags of the trainer; the one process gets only model and precision.
     """
-    small: dict[str, Any] = {"epochs": 2, "steps_per_epoch": 5, "dump_weights": True}
+    small: dict[str, Any] = {"epochs": 2, "steps_per_epoch": steps_per_epoch}
+    small["dump_weights"] = True
     small.update(optimizer=optimizer, learning_rate=learning_rate)
     # The order must not depend on how often an iterator is made: under a strategy Keras 3 takes a
     # batch before it trains, and restarts the data, which shuffles them again.
@@ -178,7 +180,7 @@ def large_batch(
     workers: dict[str, Any] = {"workers": replicas} if replicas and several else {}
     devices: dict[str, Any] = {"devices": replicas} if replicas and not several else {}
     run = trained(launch, flags=work(launch, **small, **devices, **flags), **workers)
-    small["precision"] = flags.get("precision")
+    small.update({k: v for k, v in flags.items() if k in ("model", "precision")})
     together = WORK["batch-size"] * run.replicas
     if "initial-weights" in run.trainer.flags:  # drawn differently from Keras
         small["initial_weights"] = start_of(run)
@@ -233,6 +235,43 @@ def aggregated(launch: Launch) -> Run:
     """Run workers whose gradients are aggregated, with the ids of all examples and the weights."""
     flags = work(launch, epochs=1, audit_input=True, dump_weights=True)
     return complete(launch, flags=flags)
+
+
+def synchronized(launch: Launch) -> Compared:
+    """Run `large_batch` with a model whose batch normalization uses the batch of all replicas."""
+    return large_batch(launch, steps_per_epoch=3, model="synchronized-cnn")
+
+
+def normalized(launch: Launch) -> Moved:
+    """Run a model with batch normalization, again in the same directory, and on one process.
+
+    The one process normalizes the batch of each replica by itself.
+    """
+    # Few steps: with each, rounding may choose another ReLU on one side.
+    few: dict[str, Any] = {"epochs": 2, "steps_per_epoch": 3, "order": "by-epoch"}
+    few.update(optimizer="momentum", learning_rate=0.01, dump_weights=True)
+
+    def until(epochs: int, **more: Any) -> Run:
+        flags = work(launch, **{**few, "epochs": epochs}, model="normalized-cnn", **more)
+        return complete(launch, flags=flags, model_dir=launch.directory / "model")
+
+    run = until(2, evaluate=True, export=launch.directory / "export" / "saved")
+    then = until(3)
+    together = WORK["batch-size"] * run.replicas
+    few["model"] = "virtual-batches-cnn"
+    return Moved(run, then, reference(launch, **few, batch_size=together))
+
+
+def normalized_on_servers(launch: Launch) -> Run:
+    """Run a model with batch normalization, whose statistics are on parameter servers."""
+    flags = work(launch, epochs=1, model="normalized-cnn", evaluate=True, dump_weights=True)
+    return complete(launch, flags=flags)
+
+
+def dropped(launch: Launch) -> Run:
+    """Run a model with a Dropout layer, with the mask of each replica's last example."""
+    flags = work(launch, epochs=2, steps_per_epoch=FEW, model="dropout-cnn", dump_weights=True)
+    return trained(launch, flags=flags)
 
 
 def one_replica(launch: Launch) -> Compared:

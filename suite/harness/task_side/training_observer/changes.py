@@ -2,8 +2,9 @@
 
 They are made after the trainer was imported, before its `main` runs. A trainer has the functions
 `build_model(...)` and `training_rows(examples, args, batch, ...)`. One that trains with Model.fit
-has `training_batches(rows, images, labels)`, and one with DTensor `gradients_of(model, *batch)`,
-which returns the gradients first.
+has `training_batches(rows, images, labels)`, one with a custom loop
+`replica_gradients(model, images, labels, ...)`, which XLA can compile, and one with DTensor
+`gradients_of(model, *batch)`, which returns the gradients first.
 """
 
 import functools
@@ -17,8 +18,7 @@ from .row_files import with_row_files
 
 MODEL, ROWS, BATCHES = "build_model", "training_rows", "training_batches"
 GRADIENTS = "gradients_of"
-# What --jit names -> the tf.functions of a trainer that XLA compiles.
-COMPILED = {"none": (), "gradients": ("gradients_of",), "step": ("train_step",)}
+REPLICA, STEP = "replica_gradients", "train_step"
 UNSUPPORTED = 77  # exit code
 
 
@@ -32,6 +32,7 @@ class Changes(object):
         self.made = not any(map(self._of, [*flags, "probe"]))
         self.probe = None  # see keras_events.BatchProbe
         self.last_step = None  # returns loss and examples of the last step of Model.fit
+        self.model = None  # that the trainer has built in place of its own
         self.gradients = None  # returns the gradients of a batch, see layouts.py
         self.probes = bool(self._of("probe"))
         self.rows_path = ""  # see row_files.py
@@ -62,16 +63,23 @@ class Changes(object):
         if self._of("autoshard") == "off":
             namespace[ROWS] = with_all_rows(namespace[ROWS])
         if self._of("jit"):
-            compile_functions(tf, COMPILED[self._of("jit")])
+            compile_with_xla(tf, namespace, self._of("jit"))
 
     def _build_model(self):
         from reference_trainers import keras_support, workload
 
         model = self._of("model") or workload.MODELS[0]
         precision = self._of("precision") or "float32"
-        return keras_support.build_cnn_model(
+        self.model = keras_support.build_cnn_model(
             types.SimpleNamespace(model=model, precision=precision)
         )
+        return self.model
+
+    def statistics(self):
+        """Return the variables of a replaced model that training changes without a gradient."""
+        from reference_trainers import keras_support
+
+        return keras_support.statistics(self.model) if self.model is not None else []
 
     def _with_model(self, gradients_of):
         """Return the same function, which keeps itself with the model that it is called with."""
@@ -96,18 +104,19 @@ class Changes(object):
 
             self.probe.on_step = keep
 
-    def exported_digest(self, path, module=None, weights=()):
-        """Return the digest of the weights in a saved model; "" unless that is asked for.
+    def exported_state(self, path, module=None, weights=()):
+        """Return the digest of the weights in a saved model, and its statistics.
 
-        `module`: what was saved, if it is no model of Keras, and `weights`: those of its variables.
+        They are "" and [] unless that is asked for. `module`: what was saved, if it is no model of
+        Keras, and `weights`: those of its variables.
         """
         if not self.probes:
-            return ""
+            return "", []
         from reference_trainers import keras_checkpoints
 
         if module is None:
-            return keras_checkpoints.exported_digest(path)
-        return keras_checkpoints.exported_module_digest(path, module, weights)
+            return keras_checkpoints.exported_state(path)
+        return keras_checkpoints.exported_module_digest(path, module, weights), []
 
     def check_replicas(self, observer, workers, replicas):
         """End this process with exit code 77 if the strategy does not use all devices."""
@@ -197,12 +206,19 @@ def set_sharding(tf, policy):
     tf.distribute.Strategy.experimental_distribute_dataset = sharded
 
 
-def compile_functions(tf, names):
-    """Let XLA compile the functions of these names that the trainer makes with @tf.function."""
+def compile_with_xla(tf, namespace, what):
+    """Let XLA compile a replica's gradients, or the step that the trainer makes of all replicas."""
+    if what == "gradients":
+        namespace[REPLICA] = tf.function(namespace[REPLICA], jit_compile=True)
+    elif what == "step":
+        compile_step(tf)
+
+
+def compile_step(tf):
     make = tf.function
 
     def function(func=None, **how):  # Keras 3.15 calls it without a function, as a decorator
-        if getattr(func, "__name__", "") in names:
+        if getattr(func, "__name__", "") == STEP:
             how["jit_compile"] = True
         return make(func, **how)
 

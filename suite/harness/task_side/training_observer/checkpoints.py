@@ -3,6 +3,8 @@
 import os
 import time
 
+from . import training
+
 
 def before_save(observer, call):
     observer.local.saves += 1
@@ -53,8 +55,11 @@ def report_save(observer, call, path):
 def report_export(observer, path, **how):
     if not observer.local.saves:
         path = path_text(path)
-        digest = observer.changes.exported_digest(path, **how)
-        observer.write("exported", path=path, kept=None, digest=digest)
+        digest, statistics = observer.changes.exported_state(path, **how)
+        more = {}
+        if statistics and observer.events.dumps:
+            more["statistics"] = training.dump(observer.events.sibling("exported.npz"), statistics)
+        observer.write("exported", path=path, kept=None, digest=digest, **more)
 
 
 def path_text(path):

@@ -218,6 +218,10 @@ class Observer(object):
                 name = "%s-%d.npz" % (when, self.global_step)
                 arrays = digests.values(self.training.variables)
                 state["npz"] = training.dump(self.events.sibling(name), arrays)
+                statistics = training.copies_of_each(self.changes.statistics())
+                if statistics:
+                    path = self.events.sibling("statistics-" + name)
+                    state["statistics"] = training.dump(path, statistics)
             self.write("weights", when=when, global_step=self.global_step, **state)
 
     def add_restore(self, path, seconds):

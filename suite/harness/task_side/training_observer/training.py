@@ -49,6 +49,13 @@ class Training(object):
         return found if len(found) > 1 else []
 
 
+def copies_of_each(variables):
+    """Return an array [devices, ...] for each variable, with its value on each local device."""
+    import numpy as np
+
+    return [np.stack([c.numpy() for c in digests.copies_of(v)]) for v in variables]
+
+
 def dump(path, arrays):
     """Save the weights to a file, as arr_0, arr_1, ..., and return its path."""
     import numpy as np
