@@ -18,10 +18,12 @@ read -ra more <<<"${ARGUMENTS:-}"
 cd "$GITHUB_ACTION_PATH"
 # A runner that cancels a job signals this script alone, and ends it some seconds later. Bash runs a
 # trap only between commands, and lets a command in the background ignore SIGINT.
+stopped="" measuring=""
+trap 'stopped=yes; [ -z "$measuring" ] || kill -TERM "$measuring"' INT TERM
 python -m reports upgrade --base "$BASE" --new "$NEW" --budget "$BUDGET" "${trainers[@]}" \
     "${more[@]}" --run-dir "$directory" &
 measuring=$!
-trap 'kill -TERM "$measuring"' INT TERM
+[ -z "$stopped" ] || kill -TERM "$measuring" # the signal came before its number was known
 code=0
 wait "$measuring" || code=$?
 while kill -0 "$measuring" 2>/dev/null; do # the signal ended the wait
