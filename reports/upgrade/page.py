@@ -96,7 +96,8 @@ class Page(Findings):
             key = (one_line(item.reason), item.base, item.new)
             alike.setdefault(key, []).append(item.test)
         rows = []
-        for (reason, base, new), tests in alike.items():
+        largest_first = sorted(alike.items(), key=lambda group: -len(group[1]))
+        for (reason, base, new), tests in largest_first:
             rows += [Row(reason, (test, base, new)) for test in tests[:SHOWN]]
             if (more := len(tests) - SHOWN) > 0:
                 rows += [Row(reason, (f"and {plural(more, 'more test')}", base, new))]

@@ -377,6 +377,18 @@ def test_what_broke_and_what_became_slower_is_named(machine: Machine, tmp_path: 
     assert "What stopped passing" in (tmp_path / "up" / "upgrade.html").read_text()
 
 
+def test_the_reason_of_most_tests_is_first(machine: Machine, tmp_path: Path, capsys: Any):
+    names = {"one": "a rare reason", "two": "a usual reason", "three": "a usual reason"}
+    for place, side in enumerate(measure.SIDES):
+        machine.verdicts[side] = [
+            made_up_run.verdict(SINGLE, "export", name, ("passed", "failed")[place], reason=reason)
+            for name, reason in names.items()
+        ]
+    assert upgrade(tmp_path / "up", "--format", "md") == 1
+    page = capsys.readouterr().out
+    assert -1 < page.find("a usual reason") < page.find("a rare reason")
+
+
 def test_numbers_of_a_step_that_increased_are_named(machine: Machine, tmp_path: Path, capsys: Any):
     machine.collectives["new"] = 4
     machine.heap["new"] = 200_000
