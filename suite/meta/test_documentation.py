@@ -34,7 +34,7 @@ INSTALL = (
     "python3 -m venv venv && venv/bin/pip install -e '.[tensorflow]' && venv/bin/pytest suite/",
     (
         "python3 -m venv venv-dev && venv-dev/bin/pip install -e '.[dev]' "
-        "&& venv-dev/bin/pytest suite/meta"
+        "&& venv-dev/bin/pytest suite/meta -n 2"
     ),
 )
 PYTEST = {"--collect-only", "--durations", "--help"}
