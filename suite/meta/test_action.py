@@ -6,13 +6,14 @@ values here. The measurement is a made-up one.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,7 @@ class Runner:
         self.outputs = {name: folder / name for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
         for path in self.outputs.values():
             path.touch()
+        self.steps: list[subprocess.Popen[str]] = []
         self.environment = {
             **os.environ,
             **{name: str(path) for name, path in self.outputs.items()},
@@ -141,14 +143,25 @@ class Runner:
         script.write_text(command)
         shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)]
         environment = {**self.environment, **variables}
-        return subprocess.Popen(
+        step = subprocess.Popen(
             shell,
             env=environment,
             cwd=self.folder,
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            start_new_session=True,
+            # A job in the background ignores SIGINT, and so would bash, which could set no trap.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
+        self.steps.append(step)
+        return step
+
+    def end(self) -> None:
+        """Kill what is left of the steps."""
+        for step in self.steps:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(step.pid, signal.SIGKILL)
 
     def run(self, command: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a step until it ends."""
@@ -177,10 +190,11 @@ class Runner:
 
 
 @pytest.fixture
-def runner(tmp_path: Path) -> Runner:
+def runner(tmp_path: Path) -> Iterator[Runner]:
     made = Runner(tmp_path)
     made.environment["MADE_UP"] = str(made_up_upgrade(tmp_path / "made-up"))
-    return made
+    yield made
+    made.end()
 
 
 INPUTS = {"base": "tensorflow==2.20.*", "new": "tensorflow==2.21.* X=1"}
