@@ -36,9 +36,9 @@ def task():
             return super().prepare_session(master, **options)
 
     manager = Keeping(ready_op=missing) if "--workaround" in sys.argv else None
-    supervisor = tf1.train.Supervisor(
-        is_chief=role == "chief", logdir=folder, summary_op=None, session_manager=manager
-    )
+    # It saves nothing by itself: that might be done after the save below.
+    how = {"is_chief": role == "chief", "summary_op": None, "save_model_secs": 0}
+    supervisor = tf1.train.Supervisor(logdir=folder, session_manager=manager, **how)
     session = supervisor.prepare_or_wait_for_session(target)
     print("begins at step %d" % session.run(step), flush=True)
     for _ in range(5):
