@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -318,3 +319,15 @@ def test_evidence_page_lists_the_committed_campaigns(capsys: Any):
 def test_drift_is_that_of_the_recorded_runs(capsys: Any):
     assert command.main(["drift", str(command.EVIDENCE / "drift.parquet")]) == 0
     assert f"s: {100 * run_levels.DRIFT:.0f} % over" in capsys.readouterr().out
+
+
+HOMES = r"/(work|home|root|Users)/"
+RECORDS = sorted(command.EVIDENCE.rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_published_record_has_no_path_of_the_machine(path: Path):
+    """Paths in /tmp are those of the runs' own files."""
+    text = pd.read_parquet(path).to_csv()
+    found = {text[one.start() - 40 : one.end() + 40] for one in re.finditer(HOMES, text)}
+    assert not found, found
