@@ -184,6 +184,7 @@ def statistics(model):
     """Return the variables of a model that training changes without a gradient."""
     own = [v for v in model.non_trainable_weights if "float" in str(v.dtype)]
     records = [layer.record for layer in model.layers if hasattr(layer, "record")]
+    # Keras 2 counts a record among the weights of its layer, Keras 3 does not.
     return own + [record for record in records if not any(record is v for v in own)]
 
 

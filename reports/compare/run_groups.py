@@ -136,9 +136,8 @@ def _machine(run: RunFrames) -> str:
 
 
 def flavors_of(run: RunFrames) -> set[str]:
-    """Return the Keras flavors that a run has verdicts of, under their names of comparison."""
-    names = {str(keras).partition(" ")[0] for keras in run.verdicts["keras"]}
-    return {FLAVORS.get(name, name) for name in names - {"none", ""}}
+    """Return the Keras flavors that a run has verdicts of."""
+    return {str(keras).partition(" ")[0] for keras in run.verdicts["keras"]} - {"none", ""}
 
 
 def _series(measurements: pd.DataFrame, flavors: Mapping[str, str]) -> dict[Key, Series]:

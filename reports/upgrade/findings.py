@@ -49,18 +49,21 @@ class Findings:
     @cached_property
     def flavors(self) -> Mapping[str, str]:
         """Return the Keras flavors that are compared under another name."""
-        return {**run_groups.FLAVORS, **dict([self.other_keras] if self.other_keras else [])}
+        names = run_groups.FLAVORS
+        return {**names, **{base: names.get(new, new) for base, new in self.other_keras.items()}}
 
     @cached_property
-    def other_keras(self) -> tuple[str, str] | None:
-        """Return the flavors of the sides if each has one, and not the same.
+    def other_keras(self) -> Mapping[str, str]:
+        """Return the flavor of the base with that of the new side, if each has one of its own.
 
         These are compared: an upgrade of TensorFlow brings the other Keras as well.
         """
-        if not self._runs:
-            return None
-        base, new = map(run_groups.flavors_of, self._runs)
-        return (base.pop(), new.pop()) if len(base) == len(new) == 1 and base != new else None
+        found = [run_groups.flavors_of(run) for run in self._runs]
+        if [len(flavors) for flavors in found] != [1, 1]:
+            return {}
+        base, new = (flavors.pop() for flavors in found)
+        names = run_groups.FLAVORS
+        return {base: new} if names.get(base, base) != names.get(new, new) else {}
 
     @cached_property
     def comparison(self) -> gate.Comparison | None:

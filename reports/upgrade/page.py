@@ -60,8 +60,8 @@ class Page(Findings):
             yield side, _description(record.sides[side], self.measured.runs.get(side))
         spent = sum(record.spent_s.values())
         yield "data", _data(self.measured.runs)
-        if self.other_keras:
-            yield "keras", "{} of the base is compared with {}".format(*self.other_keras)
+        for base, new in self.other_keras.items():
+            yield "keras", f"{base} of the base is compared with {new}"
         if self.tests:
             same = sum(item.answer is Answer.NO_CHANGE for item in self.tests)
             yield "tests", f"{len(self.tests):,} on both sides, {same:,} without a change"

@@ -294,10 +294,10 @@ def test_what_cannot_be_compared_is_one_line(base, new, given, says):
 
 def test_the_base_differs_in_that_one_thing():
     cluster = Case(BY_NAME["custom_loop_multi_worker_mirrored"], "nccl", "keras3")
-    assert sides.base_of("same", cluster, HERE).case == cluster
-    assert sides.base_of("ring", cluster, HERE).case == replace(cluster, backend="ring")
-    assert sides.base_of("tf_keras", cluster, HERE).case == replace(cluster, keras="tf_keras")
-    other = sides.base_of("single_process", ALONE, HERE)
+    assert sides.base_of("same", cluster, HERE, HERE).case == cluster
+    assert sides.base_of("ring", cluster, HERE, HERE).case == replace(cluster, backend="ring")
+    assert sides.base_of("tf_keras", cluster, HERE, HERE).case == replace(cluster, keras="tf_keras")
+    other = sides.base_of("single_process", ALONE, HERE, HERE)
     assert other.case.trainer.name == "single_process"
     assert other.versions["keras"] == "tf_keras 2.21.0"
 
@@ -310,7 +310,7 @@ def test_program_of_a_user_is_a_side_and_takes_turns(tmp_path):
     sides.check(base, 1.0)
     with pytest.raises(BadInput, match="no such file"):
         sides.check(str(tmp_path / "gone.py"), 1.0)
-    side = sides.base_of(base, ALONE, HERE)
+    side = sides.base_of(base, ALONE, HERE, HERE)
     assert (side.trainer, side.case.trainer.of_user) == ("mine", True)
 
     planned: list[Any] = []
@@ -343,9 +343,9 @@ def test_keras_2_is_the_counterpart_of_tf_keras(monkeypatch):
     monkeypatch.setattr(sides, "describe", lambda _: old)
     assert sides.interpreter_of("same", HERE) == HERE
     assert sides.interpreter_of(sys.executable, HERE) == old
-    assert sides.base_of(sys.executable, ALONE, old).case.keras == "keras2"
+    assert sides.base_of(sys.executable, ALONE, old, HERE).case.keras == "keras2"
     with pytest.raises(HarnessError, match="has no keras3 to compare"):
-        sides.base_of(sys.executable, replace(ALONE, keras="keras3"), old)
+        sides.base_of(sys.executable, replace(ALONE, keras="keras3"), old, HERE)
 
 
 def test_sides_without_a_common_keras_are_compared_each_with_its_own(monkeypatch):
@@ -371,7 +371,7 @@ def test_sides_without_a_common_keras_are_compared_each_with_its_own(monkeypatch
 def test_another_trainer_is_compared_with_what_it_has(
     base: str, new: Case, backend: str, keras: str
 ):
-    found = sides.base_of(base, new, HERE).case
+    found = sides.base_of(base, new, HERE, HERE).case
     assert (found.trainer.name, found.backend, found.keras) == (base, backend, keras)
 
 
@@ -434,7 +434,7 @@ def test_a_variable_of_one_side_needs_a_base():
 
 def test_documented_side_is_another_program_of_the_trainer():
     new = sides.Side("new", ALONE, HERE)
-    base = sides.base_of("documented", ALONE, HERE)
+    base = sides.base_of("documented", ALONE, HERE, HERE)
     assert (base.trainer, new.trainer) == ("documented", ALONE.trainer.name)
     assert base.case.trainer.name == ALONE.trainer.name
     assert Path(base.case.trainer.program).name == "as_documented.py"
@@ -447,7 +447,7 @@ def test_every_trainer_has_its_documented_snippet():
 def test_trainer_without_a_documented_snippet_has_no_pair(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(sides, "DOCUMENTS", tmp_path)
     with pytest.raises(HarnessError, match="bare calls of single_process's document are not in"):
-        sides.base_of("documented", ALONE, HERE)
+        sides.base_of("documented", ALONE, HERE, HERE)
     assert not cases.Needs(documented=True).met_by(ALONE.trainer)
     assert cases.Needs().met_by(ALONE.trainer)
 

@@ -555,6 +555,26 @@ def test_another_keras_on_the_new_side_is_compared(machine: Machine, tmp_path: P
     assert "keras2 of the base" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("base", "new", "said"),
+    [
+        ("tf_keras 2.21.0", "keras3 3.15.1", "tf_keras of the base is compared with keras3"),
+        ("keras3 3.15.1", "tf_keras 2.21.0", "keras3 of the base is compared with tf_keras"),
+        ("keras2 2.15.0", "tf_keras 2.21.0", ""),
+    ],
+)
+def test_each_keras_is_compared_with_the_one_of_the_new_side(
+    machine: Machine, tmp_path: Path, capsys: Any, base: str, new: str, said: str
+):
+    for side, keras in (("base", base), ("new", new)):
+        machine.verdicts[side] = [made_up_run.verdict(SINGLE, "export", "loads", keras=keras)]
+    upgrade(tmp_path / "up")
+    printed = capsys.readouterr().out
+    assert "tests: 1 on both sides" in printed
+    assert said in printed
+    assert ("of the base is compared" in printed) is bool(said)
+
+
 @pytest.mark.usefixtures("machine")
 def test_one_side_without_a_run_compares_no_verdict(tmp_path: Path):
     upgrade(tmp_path / "up")

@@ -154,9 +154,7 @@ def document_of(row: Trainer) -> Path:
     return DOCUMENTS / f"{row.name}.py"
 
 
-def base_of(
-    base: str, case: Case, interpreter: Interpreter, new: Interpreter | None = None
-) -> Side:
+def base_of(base: str, case: Case, interpreter: Interpreter, new: Interpreter) -> Side:
     """Return the base side of a case, under that interpreter; `new` is that of the new side.
 
     Raise HarnessError if the case has no counterpart. Another trainer is compared as it is: with
@@ -176,7 +174,7 @@ def base_of(
         "trainer": lambda: _another(_trainer(base), case, interpreter),
         "backend": lambda: {"backend": base},
         "keras": lambda: {"keras": base},
-        "python": lambda: {"keras": _counterpart(case.keras, interpreter, new or interpreter)},
+        "python": lambda: {"keras": _counterpart(case.keras, interpreter, new)},
     }.get(kind.name, dict)()
     side = Side("base", replace(case, **changes), interpreter)
     keras = side.case.keras

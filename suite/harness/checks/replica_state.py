@@ -38,12 +38,9 @@ def normalizes_own_batches(run: Run, reference: Run) -> None:
     The mean of the replicas' moving statistics must be that of `reference`, too.
     """
     equivalence.equals_large_batch(run, reference)
-    replicas = _of_replicas(run)
-    wanted = [array[0] for array in _statistics(_final(reference, reference.workers[0]))]
-    _near(
-        "the mean of the replicas' statistics", _mean(run), "those of one process", wanted, TRAINED
-    )
-    apart = max(float(np.ptp(array, axis=0).max()) for array in replicas)
+    what, whose = "the mean of the replicas' statistics", "those of one process"
+    _near(what, _mean(run), whose, _mean(reference), TRAINED)
+    apart = max(float(np.ptp(array, axis=0).max()) for array in _of_replicas(run))
     require(
         apart > DIFFERENT,
         f"statistics of the replicas are {apart:.1e} apart, so they do not come from own batches",
@@ -54,11 +51,9 @@ def normalizes_own_batches(run: Run, reference: Run) -> None:
 def normalizes_the_whole_batch(run: Run, reference: Run) -> None:
     """Require the training of one process with the whole batch, also of the statistics."""
     equivalence.equals_large_batch(run, reference)
-    wanted = [array[0] for array in _statistics(_final(reference, reference.workers[0]))]
+    wanted, whose = _mean(reference), "those of one process"
     for number, of_replica in enumerate(zip(*_of_replicas(run), strict=True)):
-        _near(
-            f"statistics of replica {number}", of_replica, "those of one process", wanted, TRAINED
-        )
+        _near(f"statistics of replica {number}", of_replica, whose, wanted, TRAINED)
 
 
 @check
@@ -77,15 +72,10 @@ def evaluates_with_moving_statistics(run: Run) -> None:
     found = some("evaluation", run.of("evaluated"))[-1]["metrics"]["loss"]
     final = numpy_model.weights_in(_final(run, run.drivers[0])["npz"])
     images, labels = numpy_model.examples(flag_value(run, "data"), "test")
-    losses = np.stack(
-        [
-            numpy_model.losses(
-                numpy_model.logits(numpy_model.without_normalization(final, of_replica), images),
-                labels,
-            )
-            for of_replica in zip(*_of_replicas(run), strict=True)
-        ]
-    )
+    losses = []  # of each example, with the statistics of each replica
+    for of_replica in zip(*_of_replicas(run), strict=True):
+        outputs = numpy_model.logits(numpy_model.without_normalization(final, of_replica), images)
+        losses.append(numpy_model.losses(outputs, labels))
     low, high = (float(each(losses, axis=0).mean()) for each in (np.min, np.max))
     require(
         low * (1 - ROUNDING) <= found <= high * (1 + ROUNDING),
@@ -101,12 +91,8 @@ def restores_mean_statistics(run: Run, then: Run) -> None:
     for task in then.workers:
         first = some(f"initial weights of {task}", weights(then, "initial", task))[0]
         for number, found in enumerate(zip(*_statistics(first), strict=True)):
-            _near(
-                f"restored statistics of {task}'s replica {number}",
-                found,
-                "the mean of the first run",
-                wanted,
-            )
+            what = f"restored statistics of {task}'s replica {number}"
+            _near(what, found, "the mean of the first run", wanted)
 
 
 @check

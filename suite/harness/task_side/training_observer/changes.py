@@ -77,9 +77,11 @@ class Changes(object):
 
     def statistics(self):
         """Return the variables of a replaced model that training changes without a gradient."""
+        if self.model is None:
+            return []
         from reference_trainers import keras_support
 
-        return keras_support.statistics(self.model) if self.model is not None else []
+        return keras_support.statistics(self.model)
 
     def _with_model(self, gradients_of):
         """Return the same function, which keeps itself with the model that it is called with."""
