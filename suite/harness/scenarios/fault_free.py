@@ -225,8 +225,8 @@ def adam(launch: Launch) -> Compared:
 
 
 def audited_adam(launch: Launch) -> Run:
-    """Run some steps with Adam, with the ids of all examples and the weights."""
-    given: dict[str, Any] = {"epochs": 2, "steps_per_epoch": 5, "optimizer": "adam"}
+    """Run some steps with Adam, with the ids of all examples and the weights after each step."""
+    given: dict[str, Any] = {"epochs": 12, "steps_per_epoch": 1, "optimizer": "adam"}
     given.update(learning_rate=0.001, audit_input=True, dump_weights=True)
     return trained(launch, flags=work(launch, **given))
 
