@@ -41,6 +41,7 @@ MEASUREMENTS = pa.schema(
         ("better", STRING),  # higher, lower or none
         *VERSIONS,
         ("time", TIME),
+        ("engine", STRING),  # where the tasks ran: local or ray
     ]
 )
 VERDICTS = pa.schema(
@@ -64,10 +65,12 @@ VERDICTS = pa.schema(
         ("scenario_s", NUMBER),
         # The version of the suite that gave the verdict, with its commit.
         ("suite", STRING),
+        ("engine", STRING),
     ]
 )
+LOCAL = "local"  # the engine of all runs before there was another
 # Columns that older runs lack. They are read as null, or "" for text.
-APPENDED = ("scenario", "scenario_start", "scenario_s", "suite")
+APPENDED = ("scenario", "scenario_start", "scenario_s", "suite", "engine")
 # Columns whose values were renamed since older records -> function that returns the new name.
 RENAMED = MappingProxyType(
     {
@@ -362,7 +365,7 @@ def read_table(path: Path, schema: pa.Schema) -> pd.DataFrame:
         raise BadInput(f"{path} has a column of another type: {_reason(error)}") from error
     for name in schema.names:
         if schema.field(name).type == STRING:
-            rows[name] = rows[name].fillna("")
+            rows[name] = rows[name].fillna(LOCAL if name == "engine" else "")
     for name, present in RENAMED.items():
         if name in rows:
             rows[name] = rows[name].map({value: present(value) for value in set(rows[name])})

@@ -34,8 +34,8 @@ def write(
 ) -> frame.RunFrames:
     """Write measurements and verdicts (.parquet and .csv), then run.json; see `write_pages`.
 
-    Rows have the columns of `frame`. Omitted columns become empty; `run_id` and the version of the
-    suite come from `run_info`.
+    Rows have the columns of `frame`. Omitted columns become empty; `run_id`, the engine and the
+    version of the suite come from `run_info`.
     A verdict may have a `diagnosis` and, as `events`, the names of its clusters' directories, which
     are written to separate files. `counts` are computed here. Return the same as `frame.load`
     would.
@@ -45,8 +45,10 @@ def write(
     """
     directory = Path(run_dir)
     run_id = str(run_info.get("run_id", ""))
-    numbers = [frame.measurement_row(**{"run_id": run_id, **row}) for row in measurements]
-    given = {"run_id": run_id, "suite": dict(run_info.get("versions") or {}).get("suite")}
+    engine = dict(run_info.get("engine") or {}).get("name", frame.LOCAL)
+    of_run = {"run_id": run_id, "engine": engine}
+    numbers = [frame.measurement_row(**{**of_run, **row}) for row in measurements]
+    given = {**of_run, "suite": dict(run_info.get("versions") or {}).get("suite")}
     verdict_rows = [frame.verdict_row(**{**given, **_columns(row)}) for row in verdicts]
     counts = verdict_table.count(row["verdict"] for row in verdict_rows)
     info = frame.checked_info(text.all_bounded({**run_info, "counts": counts}))

@@ -42,7 +42,7 @@ def test_fresh_cluster_all_reduces(launch: Launch, record) -> None:
         columns = {"variant": engine.spawn, "workers": 2, "repeat": repeat}
         for metric, value in timed.measurements():
             record(metric, value, "s", "lower", **columns)
-    imported_s = engine.zygotes[launch.case.keras].ready["import_s"]
+    imported_s = engine.import_s(launch.case.keras)
     record("zygote_import_s", imported_s, "s", "lower", variant=engine.spawn, workers=1)
 
 

@@ -137,9 +137,14 @@ def pytest_configure(config: pytest.Config) -> None:
         settings = replace(settings, full=settings.full or only_benchmarks(config))
         own = (*settings.base_env, *settings.new_env)
         sides.check(settings.base, settings.deadline_scale, own)
-        settled = setup.settle(settings, runs=not only_lists(config))
+        settled = setup.settle(settings, runs=not only_lists(config), at_end=config.add_cleanup)
+        if settings.shared_dir and not config.option.basetemp:
+            # Every node sees the scenarios' directories.
+            config.option.basetemp = str(Path(settings.shared_dir) / f"tfdc-{settled.session}")
         progress = Progress()
         session = setup.build(settled, progress)
+        if not only_lists(config):
+            session.engine.prepare()
         vocabulary.check_rows(session.claims)
     except BadInput as error:
         raise pytest.UsageError(str(error)) from error
@@ -387,7 +392,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     held.ahead.cancel()
     held.engine.stop()
     held.ahead.join()
-    left = leaks.directories(directories)
+    left = [*leaks.directories(directories), *held.engine.left]
     if PROGRESS in session.config.stash:
         session.config.stash[PROGRESS].close()
     if is_worker(session.config):

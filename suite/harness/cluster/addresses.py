@@ -40,10 +40,13 @@ FEWEST = 1_000  # if fewer ports than this lie below the ephemeral range, consid
 
 
 NAMESPACE, LEASED_PORTS = "namespace", "leased-ports"
+RAY = "ray"  # the network of the nodes of a Ray cluster
 REMEDY = (
     "allow user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0, "
     "docker run --security-opt seccomp=unconfined), or run as root with nft or iptables"
 )
+
+REMEDIES = {RAY: "close the network of the Ray cluster's nodes to other machines"}
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Network:
     @property
     def open_ports(self) -> bool:
         """Return True if other users and machines can reach the tasks."""
-        return self.kind == LEASED_PORTS and not self.firewall
+        return self.kind in (LEASED_PORTS, RAY) and not self.firewall
 
     @property
     def warning(self) -> str:
@@ -67,7 +70,7 @@ class Network:
             return ""
         return (
             "open ports: tasks listen on every interface without authentication, other users and "
-            f"machines can reach them; remedy: {REMEDY}"
+            f"machines can reach them; remedy: {REMEDIES.get(self.kind, REMEDY)}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,7 +80,7 @@ class Network:
             "reason": self.reason,
             "open_ports": self.open_ports,
             "firewall": self.firewall,
-            "remedy": REMEDY if self.open_ports else "",
+            "remedy": REMEDIES.get(self.kind, REMEDY) if self.open_ports else "",
             "connections_checked": self.kind == LEASED_PORTS and connections.is_reliable(),
         }
 

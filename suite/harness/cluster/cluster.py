@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import fcntl
 import os
 import signal
 import time
@@ -23,7 +22,7 @@ from suite.harness.cluster import diagnostics
 from suite.harness.cluster.connections import PortWatch
 from suite.harness.cluster.launch_spec import Plan
 from suite.harness.cluster.virtual_hosts import Hosts
-from suite.harness.cluster.zygote_client import ClusterInit
+from suite.harness.cluster.zygote_client import InitConnection
 from suite.harness.core import error_lines
 from suite.harness.core.deadlines import Deadlines, wait_until
 from suite.harness.core.errors import DeadlineExceeded, HarnessError, TrainerFailed, Unsupported
@@ -43,17 +42,13 @@ class Progress(Protocol):
     def __call__(self, label: str, event: Event) -> None: ...
 
 
+@dataclass(frozen=True)
 class Hold:
     """Block one attempt of a task after an event until the hold is released."""
 
-    def __init__(self, attempt: int, event: str, step: int, path: Path) -> None:
-        self.attempt = attempt
-        self.setting = f"{event}:{step}:{path}"  # TRAINER_HOLD, see reference_trainers/events.py
-        self._file = path.open("w")
-        fcntl.flock(self._file, fcntl.LOCK_EX)
-
-    def let_go(self) -> None:
-        self._file.close()
+    attempt: int
+    setting: str  # TRAINER_HOLD, see reference_trainers/events.py
+    let_go: Callable[[], None]
 
 
 @dataclass
@@ -61,7 +56,7 @@ class Cluster:
     """Context manager for the tasks of one run; see the module's docstring."""
 
     plan: Plan
-    connect: Callable[[], ClusterInit]
+    connect: Callable[[], InitConnection]
     deadlines: Deadlines
     progress: Progress
     release: Callable[[], None] = lambda: None  # releases leased ports
@@ -176,7 +171,8 @@ class Cluster:
         self.let_go(task)
         attempt = self.attempts.get(task, -1) + 1
         path = self.plan.events / f"{task.replace('/', '-')}.{attempt}.hold"
-        self.holds[task] = Hold(attempt, event, step, path)
+        let_go = self.cluster_init.hold(task, path)
+        self.holds[task] = Hold(attempt, f"{event}:{step}:{path}", let_go)
 
     def let_go(self, task: str) -> None:
         """Release the task's `hold`, if there is one."""

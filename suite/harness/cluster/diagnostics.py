@@ -48,7 +48,9 @@ def task_table(run: Run) -> str:
 
 
 def stacks(pid: int, *options: str) -> str:
-    """Return the Python stacks of a live process, by py-spy."""
+    """Return the Python stacks of a live process, by py-spy; `pid` 0 is one on another machine."""
+    if not pid:
+        return "not known: the task runs on another machine"
     program = Path(sysconfig.get_path("scripts")) / "py-spy"
     try:
         done = subprocess.run(

@@ -1,14 +1,14 @@
 """The local engine: clusters of processes on this machine, each with its own network.
 
-Tests, checks and reports use only `launch`, which returns a Cluster. This module alone decides
-where and how its tasks run, so that another engine can replace this one.
+Tests, checks and reports use only `launch`, which returns a Cluster. `place` alone decides where
+and how its tasks run; the Ray engine has another.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
@@ -17,8 +17,15 @@ from typing import Any
 from reference_trainers import Trainer
 from suite.harness.cluster.addresses import NAMESPACE, Network
 from suite.harness.cluster.cluster import Cluster, Progress
+from suite.harness.cluster.connections import PortWatch
 from suite.harness.cluster.launch_spec import Plan
-from suite.harness.cluster.zygote_client import SESSION_VARIABLE, ClusterInit, Zygote, ZygoteDied
+from suite.harness.cluster.zygote_client import (
+    SESSION_VARIABLE,
+    ClusterInit,
+    InitConnection,
+    Zygote,
+    ZygoteDied,
+)
 from suite.harness.core import backends
 from suite.harness.core.deadlines import Deadlines
 from suite.harness.core.errors import HarnessError
@@ -51,6 +58,16 @@ def to_inherit() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where the tasks of one cluster run."""
+
+    addresses: Mapping[str, str]  # task -> address
+    connect: Callable[[str], InitConnection]  # the argument is a Keras flavor
+    release: Callable[[], None]  # of the addresses
+    watch: PortWatch | None = None
+
+
 @dataclass
 class Engine:
     """Zygotes, one for each environment, and the clusters that they fork."""
@@ -77,6 +94,7 @@ class Engine:
     references: SingleFlight = field(
         default_factory=SingleFlight
     )  # reference runs with which other runs are compared
+    left: list[str] = field(default_factory=list)  # what `stop` could not end
     stopped: bool = False
     lock: Lock = field(default_factory=Lock)  # several threads run scenarios
 
@@ -88,10 +106,17 @@ class Engine:
         fresh: dict[str, Any] = {"zygotes": {}, "lock": Lock()}
         return replace(self, prefix=self.prefix + name, **fresh, **changes)
 
+    def prepare(self) -> None:
+        """Check that the machines can run tasks; BadInput says what one lacks."""
+
     def warm(self, *flavors: str) -> None:
         """Start the zygotes of these flavors, so that they import TensorFlow in the background."""
         for flavor in flavors:
             self._zygote(flavor)
+
+    def import_s(self, flavor: str) -> float:
+        """Return the seconds in which the tasks' modules were imported."""
+        return self._zygote(flavor).wait_ready(self.deadlines)["import_s"]
 
     def _zygote(self, flavor: str) -> Zygote:
         """Return the zygote of this flavor; start it if needed.
@@ -152,6 +177,19 @@ class Engine:
             except ZygoteDied:
                 continue  # no task has started yet; `_zygote` restarts or raises
 
+    def place(self, name: str, tasks: Sequence[str], on_hosts: bool, on_disk: bool) -> Place:  # noqa: ARG002 - another engine uses the name
+        """Return where the tasks of a new cluster run; Unsupported where that is impossible.
+
+        `name` is unique in the run. `on_hosts`: each task has a host of its own. `on_disk`: the
+        cluster has a disk of its own.
+        """
+        addresses, release = self.network.addresses(tasks, on_hosts, on_disk, self.session)
+        return Place(addresses, self.connect, release, self.network.watch(addresses))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the engine's section of run.json."""
+        return {"name": "local"}
+
     def topology(
         self,
         trainer: Trainer,
@@ -194,10 +232,8 @@ class Engine:
         given = {**self.defaults, **{k: v for k, v in own.items() if k in trainer.flags}}
         if model_dir:
             given["model-dir"] = model_dir
-        addresses, release = self.network.addresses(
-            topology.tasks, on_hosts, bool(on_disk), self.session
-        )
         numbered = f"{self.prefix}{next(self.clusters):03d}-{name}"
+        place = self.place(numbered, topology.tasks, on_hosts, bool(on_disk))
         given.update(flags or {})
         working_directory = private_tmp = None
         if trainer.of_user:
@@ -215,7 +251,7 @@ class Engine:
         plan = Plan(
             trainer=trainer,
             topology=topology,
-            addresses=addresses,
+            addresses=place.addresses,
             backend=backend,
             keras=keras,
             flags=given,
@@ -233,11 +269,11 @@ class Engine:
         )
         return Cluster(
             plan,
-            lambda: self.connect(flavor),
+            lambda: place.connect(flavor),
             self.deadlines,
             self.progress,
-            release,
-            self.network.watch(addresses),
+            place.release,
+            place.watch,
         )
 
     def stop(self) -> None:

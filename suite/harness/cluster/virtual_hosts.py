@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from suite.harness.cluster.zygote_client import ClusterInit, end_of
+from suite.harness.cluster.zygote_client import InitConnection, end_of
 from suite.harness.core.deadlines import Deadlines, wait_until
 from suite.harness.core.errors import HarnessError, Unsupported
 from suite.harness.core.link_rates import RATES
@@ -40,7 +40,7 @@ class Hosts:
 
     def __init__(
         self,
-        cluster_init: ClusterInit,
+        cluster_init: InitConnection,
         addresses: Mapping[str, str],
         deadlines: Deadlines,
         env: Mapping[str, str],

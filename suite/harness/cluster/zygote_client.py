@@ -6,6 +6,7 @@ process of one cluster. Both processes end with pytest; see zygote.py.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
@@ -14,11 +15,11 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 
 from reports.core import text
 from suite.harness.core.deadlines import Deadlines, wait_until
@@ -190,6 +191,26 @@ class Zygote:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
+class InitConnection(Protocol):
+    """The connection to the init process of a cluster: one on this machine, or one per node."""
+
+    pid: int  # of the init process; 0 if it is not one of this machine
+
+    def send(self, **message: Any) -> None: ...
+
+    def receive(self) -> list[dict[str, Any]]:
+        """Return the messages that have arrived; the event files hold what came before them."""
+        ...
+
+    def hold(self, task: str, path: Path) -> Callable[[], None]:
+        """Lock a file, so that the task blocks that locks it; return the release."""
+        ...
+
+    def close(self, deadlines: Deadlines) -> None:
+        """End all tasks of the cluster."""
+        ...
+
+
 class ClusterInit:
     """The non-blocking connection to the init process of one cluster; see zygote.py."""
 
@@ -224,6 +245,12 @@ class ClusterInit:
                 raise self._gone("ended by itself")
             *complete, self.partial = (self.partial + data).split(b"\n")
             messages += [json.loads(line) for line in complete]
+
+    def hold(self, task: str, path: Path) -> Callable[[], None]:  # noqa: ARG002 - one machine
+        """Lock a file, so that the task blocks that locks it; return the release."""
+        file = path.open("w")
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return file.close
 
     def _gone(self, how: str) -> HarnessError:
         """Return the error for a broken connection; ZygoteDied if the zygote has ended."""

@@ -211,6 +211,18 @@ class Settings:
         "", "--spawn", "fork, or exec: plain processes (default: fork; your program: exec)",
         known(("fork", "exec")), "HOW", reproduce=IF_SET,
     )  # fmt: skip
+    engine: str = option(
+        "local", "--engine", "local, or ray: where the tasks run (default: local)",
+        known(("local", "ray")), "NAME", reproduce=IF_SET,
+    )  # fmt: skip
+    ray_address: str | None = option(
+        None, "--ray-address", "of a Ray cluster (default: nodes on this machine)",
+        as_given, "ADDRESS", reproduce=IF_SET,
+    )  # fmt: skip
+    shared_dir: str | None = option(
+        None, "--shared-dir", "a directory that every node of the Ray cluster mounts",
+        directory, "DIR", reproduce=IF_SET,
+    )  # fmt: skip
     deadline_scale: float = option(
         1.0, "--deadline-scale", "stretch every deadline by this factor",
         number(float, 0.01, 1000), "X", reproduce=IF_SET, text=general,

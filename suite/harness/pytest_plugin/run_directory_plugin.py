@@ -222,6 +222,7 @@ class Controller:
                 "disk_free_gib": free_gib(self.recorder),
             },
             "git": source,
+            "engine": engine.to_dict(),
             "network": engine.network.to_dict(),
             "session": engine.session,
             "spawn": engine.spawn,

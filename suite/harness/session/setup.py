@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import os
 import sys
+import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from suite.harness.cluster.launcher import Engine
 from suite.harness.core.deadlines import Deadlines
 from suite.harness.core.errors import BadInput
 from suite.harness.core.settings import Settings
+from suite.harness.engines import ray_engine
+from suite.harness.engines.ray_engine import RayEngine
 from suite.harness.environment import dataset
 from suite.harness.environment.gpus import discover_gpus
 from suite.harness.environment.interpreter import Interpreter, describe
@@ -43,6 +46,7 @@ class Settled:
     gpus: Sequence[str]
     directory: str
     session: str
+    engine: dict[str, str]  # arguments of the engine's row in ENGINES
 
 
 # For invocations that run no test.
@@ -50,8 +54,19 @@ NO_DATA = dataset.Dataset("", "none", 0, 0, "")
 NO_NETWORK = addresses.Network("none", "no test runs")
 
 
-def settle(settings: Settings, *, runs: bool = True) -> Settled:
+# Where the tasks of a run may run; a row for each value of --engine.
+ENGINES: Mapping[str, type[Engine]] = {"local": Engine, "ray": RayEngine}
+
+
+def settle(
+    settings: Settings,
+    *,
+    runs: bool = True,
+    at_end: Callable[[Callable[[], None]], object] = lambda _: None,
+) -> Settled:
     """Determine everything that a run needs and create its directory; BadInput if impossible.
+
+    `at_end` registers what ends the nodes that were started for the run, if there are any.
 
     Unless tests run (`runs`), nothing is created, downloaded or probed: listing tests needs only
     tables.
@@ -60,8 +75,12 @@ def settle(settings: Settings, *, runs: bool = True) -> Settled:
     interpreter.choose(settings.keras)
     programs(settings.trainers, settings.spawn)
     session = uuid.uuid4().hex
-    found = NO_NETWORK
-    if runs:
+    found, own = NO_NETWORK, {}
+    check_engine_options(settings)
+    if runs and settings.engine == "ray":
+        own = ray_cluster(settings, at_end)
+        found = ray_engine.network(own["address"])
+    elif runs:
         found = addresses.probe(interpreter.python).with_closed_ports(session)
     if settings.closed_ports and found.open_ports:
         raise BadInput(
@@ -80,7 +99,38 @@ def settle(settings: Settings, *, runs: bool = True) -> Settled:
         gpus=gpus,
         directory=str(run_directory(settings.run_dir)) if runs else "",
         session=session,
+        engine=own,
     )
+
+
+def check_engine_options(settings: Settings) -> None:
+    """Raise BadInput for options of an engine that was not chosen, or that need another one."""
+    for flag, given in (
+        ("--ray-address", settings.ray_address),
+        ("--shared-dir", settings.shared_dir),
+    ):
+        if given and settings.engine != "ray":
+            raise BadInput(f"{flag} {given}: only with --engine ray")
+    if settings.ray_address and not settings.shared_dir:
+        raise BadInput(
+            f"--ray-address {settings.ray_address}: needs --shared-dir, a directory that every "
+            "node mounts, for checkpoints"
+        )
+
+
+def ray_cluster(
+    settings: Settings, at_end: Callable[[Callable[[], None]], object]
+) -> dict[str, str]:
+    """Return the address of the Ray cluster and the directory that its nodes share.
+
+    Without --ray-address, nodes start on this machine.
+    """
+    address = settings.ray_address
+    if address is None:
+        deadlines = Deadlines().scaled(settings.deadline_scale)
+        address, end = ray_engine.start_nodes(deadlines)
+        at_end(end)
+    return {"address": address, "shared": settings.shared_dir or tempfile.gettempdir()}
 
 
 def build(settled: Settled, progress: Progress, prefix: str = "", processes: int = 1) -> Session:
@@ -93,7 +143,8 @@ def build(settled: Settled, progress: Progress, prefix: str = "", processes: int
     interpreter = Interpreter.from_dict(settled.interpreter)
     data = dataset.Dataset.from_dict(settled.dataset)
     chosen = interpreter.choose(settings.keras)
-    engine = Engine(
+    own: dict[str, Any] = settled.engine
+    engine = ENGINES[settings.engine](
         python=interpreter.python,
         flavors={name: interpreter.environment(name) for name in chosen},
         network=addresses.Network(**settled.network),
@@ -108,6 +159,7 @@ def build(settled: Settled, progress: Progress, prefix: str = "", processes: int
         malloc=settings.malloc or "default",
         gpus=settled.gpus,
         prefix=prefix,
+        **own,
     )
     tables = (Claims.load(), Expectations.load())
     found = programs(settings.trainers, settings.spawn)

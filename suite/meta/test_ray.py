@@ -1,0 +1,146 @@
+"""Tests of sessions on a Ray cluster of this machine, with fake trainers; they need Ray."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from reports.rundir import frame
+from suite.harness.cluster import leaks
+from suite.harness.core.deadlines import Deadlines, wait_until
+from suite.harness.core.errors import BadInput
+from suite.harness.engines import ray_engine
+from suite.meta import sessions
+from suite.meta.sessions import run_pytest
+
+pytest.importorskip("ray")
+ENDS_S = 30
+HELD = """
+import os
+from pathlib import Path
+import pytest
+
+@pytest.mark.cases(families=("single",))
+def test_endless(launch, session, case):
+    with launch(flags={"epochs": 100000, "steps-per-epoch": 5}) as cluster:
+        cluster.start()
+        cluster.wait_for("step")
+        Path(os.environ["READY"]).write_text(session.engine.session)
+        cluster.wait_for("never", within_s=60)
+"""
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("ray")
+    sessions.set_stage(directory)
+    (directory / "test_held.py").write_text(HELD)
+    return directory
+
+
+def ray_processes() -> set[int]:
+    """Return the processes of Ray's nodes on this machine."""
+    names = ("raylet", "gcs_server")
+    return {p.pid for p in psutil.process_iter(["name"]) if p.info["name"] in names}
+
+
+def test_verdicts_on_ray_are_those_of_this_machine(stage, tmp_path):
+    before = ray_processes()
+    common = ["--trainer", "single_process", "--keras", "tf_keras", "--seed", "1", "-q"]
+    done = {}
+    for engine in ("local", "ray"):
+        where = ["--engine", engine, "--run-dir", str(tmp_path / engine)]
+        done[engine] = run_pytest(stage, [*common, *where], before=["env"])
+    runs = {engine: frame.load(tmp_path / engine) for engine in done}
+    local, on_ray = (run.verdicts.set_index("test")["verdict"] for run in runs.values())
+    assert len(on_ray) > 5, done["ray"].stdout + done["ray"].stderr
+    assert on_ray.to_dict() == local.to_dict()
+    assert set(runs["ray"].verdicts["engine"]) == set(runs["ray"].measurements["engine"]) == {"ray"}
+    assert set(runs["local"].verdicts["engine"]) == {"local"}
+    engine = runs["ray"].info["engine"]
+    assert engine["name"] == "ray"
+    assert len(engine["nodes"]) == ray_engine.SIMULATED_NODES
+    assert {node["clock_error_s"] for node in engine["nodes"]} == {0.0}
+    assert runs["ray"].info["leaks"] == []
+    assert ray_processes() <= before
+
+
+def held(stage: Path, ready: Path, *more: str) -> subprocess.Popen[str]:
+    """Start a session with a test that does not end; return once its task has trained."""
+    plugins = ["-p", "suite.meta.fake_rows", "-p", "suite.harness.plugin", "-p", "no:cacheprovider"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "--rootdir", str(stage), *plugins, "test_held.py", "-q"]
+        + ["--engine", "ray", "--trainer", "single_process", "--keras", "tf_keras", *more],
+        env={**sessions.environment(stage), "READY": str(ready)},
+        cwd=stage,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    wait_until("the held session", lambda: ready.exists() and ready.read_text(), 60)
+    return process
+
+
+def test_killing_pytest_leaves_no_task_and_no_node(stage, tmp_path):
+    before = ray_processes()
+    process = held(stage, tmp_path / "ready")
+    session = (tmp_path / "ready").read_text()
+    assert leaks.processes(session)
+    assert (
+        len(ray_processes() - before) == ray_engine.SIMULATED_NODES + 2
+    )  # the head's, and its GCS
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    wait_until("the tasks to end", lambda: not leaks.processes(session), ENDS_S)
+    wait_until("the nodes to end", lambda: ray_processes() <= before, ENDS_S)
+
+
+def test_a_node_that_dies_is_named_and_nothing_is_left(stage, tmp_path):
+    address, end = ray_engine.start_nodes(Deadlines())
+    try:
+        given = ["--ray-address", address, "--shared-dir", str(tmp_path)]
+        process = held(stage, tmp_path / "ready", *given, "--run-dir", str(tmp_path / "run"))
+        session = (tmp_path / "ready").read_text()
+        lines = [
+            psutil.Process(int(line.split()[1])).parents() for line in leaks.processes(session)
+        ]
+        # The task is a fork of the init process, which is a fork of its node's zygote.
+        raylet = next(p for p in max(lines, key=len) if p.name() == "raylet")
+        raylet.kill()
+        output, _ = process.communicate(timeout=2 * ENDS_S)
+        verdicts = frame.load(tmp_path / "run").verdicts
+        assert list(verdicts["verdict"]) == ["harness_error"], output
+        assert "left the Ray cluster" in verdicts["reason"][0]
+        wait_until("the tasks to end", lambda: not leaks.processes(session), ENDS_S)
+    finally:
+        end()
+
+
+def test_a_connection_that_ray_refuses_is_one_line(monkeypatch):
+    monkeypatch.setattr(ray_engine, "check_reachable", lambda _: None)
+    module = ray_engine.ray()
+
+    def refuse(**_):
+        raise RuntimeError("Version mismatch: 2.9\nand more")
+
+    monkeypatch.setattr(module, "init", refuse)
+    with pytest.raises(BadInput, match=r"with Ray .*: Version mismatch: 2.9$"):
+        ray_engine.connect("127.0.0.1:1", "none")
+
+
+def test_too_few_nodes_are_refused(stage, tmp_path, monkeypatch):
+    monkeypatch.setattr(ray_engine, "SIMULATED_NODES", 1)
+    address, end = ray_engine.start_nodes(Deadlines())
+    try:
+        given = ["--engine", "ray", "--ray-address", address, "--shared-dir", str(tmp_path)]
+        common = ["--trainer", "single_process", "--keras", "tf_keras"]
+        done = run_pytest(stage, [*given, *common], before=["env"])
+    finally:
+        end()
+    assert done.returncode == 4
+    assert "has 1 nodes with a processor, needs at least 2" in done.stdout + done.stderr
