@@ -19,6 +19,7 @@ from suite.meta import sessions
 from suite.meta.sessions import run_pytest
 
 pytest.importorskip("ray")
+pytestmark = pytest.mark.xdist_group("ray")  # the tests count Ray's processes on this machine
 ENDS_S = 30
 HELD = """
 import os
