@@ -82,10 +82,11 @@ def mutant_catalog() -> str:
 
 
 def ratio_trials() -> str:
-    """Return what the trials of ratios print for the campaign `gate`."""
-    file = EVIDENCE / "gate.parquet"
-    command = "$ python -m suite.campaigns ratios docs/evidence/gate.parquet"
-    text = printed(["suite.campaigns", "ratios", str(file)])
+    """Return what the trials of ratios print for the campaigns `gate` and `days-later`."""
+    files = [EVIDENCE / "gate.parquet", EVIDENCE / "days-later.parquet"]
+    names = " ".join(f"docs/evidence/{file.name}" for file in files)
+    command = f"$ python -m suite.campaigns ratios {names}"
+    text = printed(["suite.campaigns", "ratios", *map(str, files)])
     return f"{fenced(command, 'console')}\n{fenced(text)}"
 
 

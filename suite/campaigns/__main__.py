@@ -113,7 +113,8 @@ def trials(options: argparse.Namespace) -> int:
 
 def ratio_history(options: argparse.Namespace) -> int:
     """Compare the ratios of recorded runs; return 1 for false alarms or missed slowdowns."""
-    found = ratio_trials.run_trials(parquet_file.load(options.file, options.runs))
+    runs = [run for file in options.files for run in parquet_file.load(file, options.runs)]
+    found = ratio_trials.run_trials(runs)
     terminal.one_table(ratio_trials.table(found), Console())
     return 0 if ratio_trials.acceptable(found) else 1
 
@@ -226,9 +227,10 @@ def parser() -> argparse.ArgumentParser:
     selecting = [
         command("unpack", unpack, "write the run directories of a file", "FILE", "DIRECTORY"),
         command("drift", drift, "print how far runs of one thing differ", "FILE"),
-        command("ratios", ratio_history, "try ratios to a frozen side on recorded runs", "FILE"),
+        command("ratios", ratio_history, "try ratios to a frozen side on recorded runs"),
         command("trials", trials, "try the gate on recorded paired comparisons", "FILE"),
     ]
+    selecting[2].add_argument("files", type=Path, metavar="FILE", nargs="+")
     for row in selecting:
         row.add_argument(
             "--runs",
