@@ -175,7 +175,10 @@ class Node:
         """Estimate the clock's offset; processes of one machine share the clock."""
         if self.is_here:
             return
-        now = lambda: self.ask(within_s, "clock")  # noqa: E731
+
+        def now() -> float:
+            return self.ask(within_s, "clock")
+
         self.offset_s, self.error_s = clock_offset(now, ROUND_TRIPS)
 
     def to_dict(self) -> dict[str, Any]:

@@ -32,9 +32,7 @@ def main() -> int:
         print(json.dumps({"error": f"{type(error).__name__}: {error}"}), file=answers, flush=True)
         return 1
     print(json.dumps({"address": cluster.address}), file=answers, flush=True)
-    for line in sys.stdin:
-        if line.startswith("kill "):  # a node dies, without a farewell
-            cluster.remove_node(cluster.worker_nodes.pop(), allow_graceful=False)
+    sys.stdin.read()
     cluster.shutdown()
     return 0
 
