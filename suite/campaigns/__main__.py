@@ -224,13 +224,14 @@ def parser() -> argparse.ArgumentParser:
 
     row = command("pack", pack, "write run directories to one Parquet file", "FILE")
     row.add_argument("run_dirs", type=Path, metavar="RUN_DIR", nargs="+")
+    ratios = command("ratios", ratio_history, "try ratios to a frozen side on recorded runs")
+    ratios.add_argument("files", type=Path, metavar="FILE", nargs="+")
     selecting = [
         command("unpack", unpack, "write the run directories of a file", "FILE", "DIRECTORY"),
         command("drift", drift, "print how far runs of one thing differ", "FILE"),
-        command("ratios", ratio_history, "try ratios to a frozen side on recorded runs"),
+        ratios,
         command("trials", trials, "try the gate on recorded paired comparisons", "FILE"),
     ]
-    selecting[2].add_argument("files", type=Path, metavar="FILE", nargs="+")
     for row in selecting:
         row.add_argument(
             "--runs",

@@ -268,6 +268,12 @@ def add_package(site: Path, name: str, version: str) -> None:
     )
 
 
+def pytest_arguments(stage: Path, arguments: Sequence[str], test: str) -> list[str]:
+    """Return the arguments of a session over the stage's tests."""
+    plugins = ["-p", "suite.meta.fake_rows", "-p", "suite.harness.plugin", "-p", "no:cacheprovider"]
+    return ["--rootdir", str(stage), *plugins, *test.split(), *arguments]
+
+
 def run_pytest(
     stage: Path,
     arguments: Sequence[str],
@@ -279,8 +285,7 @@ def run_pytest(
 
     It is a fork of a process that has the imports, unless a command comes before it.
     """
-    plugins = ["-p", "suite.meta.fake_rows", "-p", "suite.harness.plugin", "-p", "no:cacheprovider"]
-    chosen = ["--rootdir", str(stage), *plugins, *test.split(), *arguments]
+    chosen = pytest_arguments(stage, arguments, test)
     env = {**environment(stage), **(more_env or {})}
     if not before:
         output = stage / f"output-{next(NUMBERS)}"

@@ -130,7 +130,7 @@ def launch(fake_engine, nodes, tmp_path):
         def connect(flavor):
             found = (f"events/{name}", f"logs/{name}")
             return RemoteInit(
-                name, by_task, flavor, engine.directory, found, engine.deadlines, lambda: None
+                name, by_task, flavor, engine.directory, found, engine.deadlines
             ).open()
 
         return Place(dict.fromkeys(tasks, "127.0.0.1:1"), connect, lambda: None)
@@ -257,9 +257,10 @@ def test_a_node_that_is_lost_is_named(launch, nodes):
 
 
 def test_disks_and_hosts_of_their_own_are_unsupported(fake_engine):
-    given = {name: getattr(fake_engine, name) for name in ("python", "flavors", "network")}
+    given = {name: getattr(fake_engine, name) for name in ("python", "flavors")}
     more = {name: getattr(fake_engine, name) for name in ("deadlines", "directory", "progress")}
-    engine = RayEngine(**given, **more, session="meta")
+    network = ray_engine.network("a:1")
+    engine = RayEngine(**given, **more, network=network, session="meta")
     for hosts, disk in ((True, False), (False, True)):
         with pytest.raises(Unsupported, match="of their own need namespaces"):
             engine.place("001-run", ["worker/0"], hosts, disk)

@@ -16,7 +16,7 @@ from suite.harness.core.deadlines import Deadlines, wait_until
 from suite.harness.core.errors import BadInput
 from suite.harness.engines import ray_engine
 from suite.meta import sessions
-from suite.meta.sessions import run_pytest
+from suite.meta.sessions import pytest_arguments, run_pytest
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.xdist_group("ray")  # the tests count Ray's processes on this machine
@@ -73,10 +73,9 @@ def test_verdicts_on_ray_are_those_of_this_machine(stage, tmp_path):
 
 def held(stage: Path, ready: Path, *more: str) -> subprocess.Popen[str]:
     """Start a session with a test that does not end; return once its task has trained."""
-    plugins = ["-p", "suite.meta.fake_rows", "-p", "suite.harness.plugin", "-p", "no:cacheprovider"]
+    chosen = ["-q", "--engine", "ray", "--trainer", "single_process", "--keras", "tf_keras", *more]
     process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "--rootdir", str(stage), *plugins, "test_held.py", "-q"]
-        + ["--engine", "ray", "--trainer", "single_process", "--keras", "tf_keras", *more],
+        [sys.executable, "-m", "pytest", *pytest_arguments(stage, chosen, "test_held.py")],
         env={**sessions.environment(stage), "READY": str(ready)},
         cwd=stage,
         stdout=subprocess.PIPE,

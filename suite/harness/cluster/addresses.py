@@ -64,13 +64,18 @@ class Network:
         return self.kind in (LEASED_PORTS, RAY) and not self.firewall
 
     @property
+    def remedy(self) -> str:
+        """Return what would close the open ports; "" if there are none."""
+        return REMEDIES.get(self.kind, REMEDY) if self.open_ports else ""
+
+    @property
     def warning(self) -> str:
         """Return a one-line warning about open ports; "" if there are none."""
         if not self.open_ports:
             return ""
         return (
             "open ports: tasks listen on every interface without authentication, other users and "
-            f"machines can reach them; remedy: {REMEDIES.get(self.kind, REMEDY)}"
+            f"machines can reach them; remedy: {self.remedy}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -80,7 +85,7 @@ class Network:
             "reason": self.reason,
             "open_ports": self.open_ports,
             "firewall": self.firewall,
-            "remedy": REMEDIES.get(self.kind, REMEDY) if self.open_ports else "",
+            "remedy": self.remedy,
             "connections_checked": self.kind == LEASED_PORTS and connections.is_reliable(),
         }
 
@@ -98,6 +103,12 @@ class Network:
         """
         if self.kind != NAMESPACE:
             raise Unsupported(f"{program} picks ports of its own: that needs namespaces")
+
+    def check_namespaces(self, on_hosts: bool, on_disk: bool) -> None:
+        """Raise Unsupported for virtual hosts or a disk where clusters have no namespaces."""
+        if (on_hosts or on_disk) and self.kind != NAMESPACE:
+            wanted = "hosts" if on_hosts else "a disk"
+            raise Unsupported(f"{wanted} of their own need namespaces: {self.reason}")
 
     def watch(self, addresses: Mapping[str, str]) -> connections.PortWatch | None:
         """Return a watch on leased ports; None in a namespace, or if owners cannot be found."""
@@ -117,9 +128,7 @@ class Network:
         `session` is part of the names of the firewall's rules, if there are any. Raise Unsupported
         for virtual hosts or a disk where clusters have no namespaces.
         """
-        if (on_hosts or on_disk) and self.kind != NAMESPACE:
-            wanted = "hosts" if on_hosts else "a disk"
-            raise Unsupported(f"{wanted} of their own need namespaces: {self.reason}")
+        self.check_namespaces(on_hosts, on_disk)
         if on_hosts:
             return virtual_hosts.addresses(tasks), lambda: None
         if self.kind == NAMESPACE:

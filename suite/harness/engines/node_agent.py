@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import os
 import platform
 import shutil
 import signal
 import socket
-import sys
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -73,20 +72,17 @@ class Files:
         sizes: dict[Path, tuple[int, int]] = {}
         for path in sorted(found, key=lambda path: path.suffix not in GROWING):
             with contextlib.suppress(FileNotFoundError):
-                stat = path.stat()
-                if path.is_file() and path.suffix != HOLD:
-                    sizes[path] = (stat.st_size, stat.st_mtime_ns)
+                found_now = path.stat()
+                if stat.S_ISREG(found_now.st_mode) and path.suffix != HOLD:
+                    sizes[path] = (found_now.st_size, found_now.st_mtime_ns)
         pieces = []
         for path in sorted(sizes, key=lambda path: path.suffix in GROWING):
             name, (size, modified) = str(path.relative_to(self.root)), sizes[path]
-            seen = self.read.get(name, (0, 0))
-            if seen == (size, modified):
+            grows, seen = path.suffix in GROWING, self.read.get(name)
+            if seen == (size, modified) or (grows and seen and seen[0] == size):
                 continue
             # A log that became shorter was cut to its end.
-            start = seen[0] if path.suffix in GROWING and size >= seen[0] else 0
-            if start == size and path.suffix in GROWING and name in self.read:
-                self.read[name] = (size, modified)
-                continue
+            start = seen[0] if grows and seen and size >= seen[0] else 0
             with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
                 file.seek(start)
                 pieces.append((name, start, file.read(size - start)))
@@ -100,7 +96,7 @@ class Tasks:
 
     connection: ClusterInit
     files: Files
-    locks: dict[str, Any] = field(default_factory=dict)  # open files, by path
+    locks: dict[str, Callable[[], None]] = field(default_factory=dict)  # releases, by path
     lock: Lock = field(default_factory=Lock)  # `poll` and `close` run in different threads
     closed: bool = False
 
@@ -137,7 +133,6 @@ class NodeAgent:
         """Return the facts about this node that the start-up check and run.json need."""
         return {
             "host": socket.gethostname(),
-            "pid": os.getpid(),
             "python": platform.python_version(),
             "cpus": len(os.sched_getaffinity(0)),
             "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
@@ -146,7 +141,6 @@ class NodeAgent:
             "directory": str(self.directory),
             "interpreter": os.access(python, os.X_OK),
             "root": str(ROOT),
-            "agent_python": sys.executable,
         }
 
     def clock(self) -> float:
@@ -192,8 +186,8 @@ class NodeAgent:
         if leases:
             leases.release()
 
-    def open(self, cluster: str, zygote: str, directories: Sequence[str]) -> int:
-        """Start the init process of a cluster on this node and return its pid.
+    def open(self, cluster: str, zygote: str, directories: Sequence[str]) -> None:
+        """Start the init process of a cluster on this node.
 
         `directories` are those of the cluster's files, below the agent's own.
         """
@@ -201,7 +195,6 @@ class NodeAgent:
             (self.directory / name).mkdir(parents=True)
         connection = self.zygotes[zygote].connect(self.deadlines, isolate=False)
         self.clusters[cluster] = Tasks(connection, Files(self.directory, directories))
-        return connection.pid
 
     def send(self, cluster: str, message: Mapping[str, Any]) -> None:
         tasks = self.clusters[cluster]
@@ -230,26 +223,24 @@ class NodeAgent:
 
     def hold(self, cluster: str, path: str) -> None:
         """Lock a file, so that a task that locks it blocks until `let_go`."""
-        file = open(path, "w")  # noqa: SIM115 - open until `let_go`
-        fcntl.flock(file, fcntl.LOCK_EX)
-        self.clusters[cluster].locks[path] = file
+        tasks = self.clusters[cluster]
+        tasks.locks[path] = tasks.connection.hold("", Path(path))
 
     def let_go(self, cluster: str, path: str) -> None:
         tasks = self.clusters.get(cluster)
-        file = tasks.locks.pop(path, None) if tasks else None
-        if file:
-            file.close()
+        release = tasks.locks.pop(path, None) if tasks else None
+        if release:
+            release()
 
     def close(self, cluster: str) -> list[Piece]:
         """End the cluster's tasks on this node and return the rest of their files."""
         tasks = self.clusters.pop(cluster, None)
-        self.release(cluster)
         if tasks is None:
             return []
         with tasks.lock:
             tasks.closed = True
-            for file in tasks.locks.values():
-                file.close()
+            for release in tasks.locks.values():
+                release()
             try:
                 tasks.connection.close(self.deadlines)
             finally:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import select
 import signal
 import socket
 import subprocess
@@ -84,10 +85,8 @@ def start_nodes(deadlines: Deadlines) -> tuple[str, Callable[[], None]]:
             process.wait()
         answers.close()
 
-    timer = threading.Timer(deadlines.ready_s, process.kill)
-    timer.start()
-    line = answers.readline()
-    timer.cancel()
+    answered, _, _ = select.select([answers], [], [], deadlines.ready_s)
+    line = answers.readline() if answered else ""
     answer = json.loads(line) if line else {"error": f"no answer in {deadlines.ready_s:.0f} s"}
     if "error" in answer:
         end()
@@ -143,6 +142,7 @@ class Node:
     facts: dict[str, Any] = field(default_factory=dict)
     offset_s: float = 0.0  # by which its clock is ahead of the driver's
     error_s: float = 0.0
+    drift_s: float = 0.0  # change of the offset until the end of the run
 
     @property
     def name(self) -> str:
@@ -171,22 +171,22 @@ class Node:
         """Return True if the node runs on this machine."""
         return bool(self.facts["boot_id"]) and self.facts["boot_id"] == boot_id()
 
-    def measure_clock(self, within_s: float) -> None:
-        """Estimate the clock's offset; processes of one machine share the clock."""
+    def clock(self, within_s: float) -> tuple[float, float]:
+        """Return the clock's offset and its error; processes of one machine share the clock."""
         if self.is_here:
-            return
+            return 0.0, 0.0
+        return clock_offset(lambda: self.ask(within_s, "clock"), ROUND_TRIPS)
 
-        def now() -> float:
-            return self.ask(within_s, "clock")
-
-        self.offset_s, self.error_s = clock_offset(now, ROUND_TRIPS)
+    def note_drift(self, within_s: float) -> None:
+        """Note the change of the clock's offset since the start; event times keep the first."""
+        self.drift_s = self.clock(within_s)[0] - self.offset_s
 
     def to_dict(self) -> dict[str, Any]:
         """Return the node's entry in run.json."""
         kept = ("host", "python", "cpus", "memory_gib", "kernel")
         facts = {name: self.facts[name] for name in kept}
-        clock = {"clock_offset_s": self.offset_s, "clock_error_s": self.error_s}
-        return {"id": self.id[:8], **facts, **clock}
+        clock = {"offset_s": self.offset_s, "error_s": self.error_s, "drift_s": self.drift_s}
+        return {"id": self.id[:8], **facts, **{f"clock_{k}": v for k, v in clock.items()}}
 
 
 @dataclass
@@ -247,7 +247,7 @@ class Nodes:
                         f"--shared-dir {shared}: {node.name} does not see what is written there; "
                         "give a directory that every node mounts"
                     )
-                node.measure_clock(self.deadlines.exit_s)
+                node.offset_s, node.error_s = node.clock(self.deadlines.exit_s)
         finally:
             probe.unlink(missing_ok=True)
 
@@ -280,7 +280,6 @@ class RemoteInit:
     directory: Path  # the run directory; paths below it are mapped to the agents' directories
     files: Sequence[str]  # directories of this cluster, below it
     deadlines: Deadlines
-    release: Callable[[], None]
     polls: dict[str, Any] = field(default_factory=dict)  # outstanding calls, by node
     orphans: list[Sequence[Any]] = field(default_factory=list)  # of each node that has answered
     pid: int = 0  # 0: not a process of this machine
@@ -364,7 +363,6 @@ class RemoteInit:
                 self._write(node, node.ask(2 * deadlines.exit_s, "close", self.name))
             except HarnessError as error:
                 errors.append(error)
-        self.release()
         if errors:
             raise errors[0]
 
@@ -428,7 +426,6 @@ class RayEngine(Engine):
     address: str = ""
     shared: str = ""  # a directory that every node mounts
     nodes: Nodes | None = None
-    described: list[dict[str, Any]] = field(default_factory=list)  # the nodes, for run.json
     shares_nodes: bool = False  # with the engine that `stop`s the agents
 
     def apart(self, name: str, **changes: Any) -> Engine:
@@ -442,7 +439,6 @@ class RayEngine(Engine):
             if self.nodes is None:
                 connect(self.address, self.session)
                 self.nodes = Nodes.prepare(self.python, self.shared, self.session, self.deadlines)
-                self.described[:] = [node.to_dict() for node in self.nodes.nodes]
             return self.nodes
 
     def prepare(self) -> None:
@@ -463,13 +459,14 @@ class RayEngine(Engine):
         return max(node.ask(within_s, "import_s", name) for node in self._nodes().nodes)
 
     def place(self, name: str, tasks: Sequence[str], on_hosts: bool, on_disk: bool) -> Place:
-        if on_hosts or on_disk:
-            wanted = "hosts" if on_hosts else "a disk"
-            raise Unsupported(f"{wanted} of their own need namespaces: not on the nodes of Ray")
+        self.network.check_namespaces(on_hosts, on_disk)
         nodes, group = self._nodes().for_tasks(tasks)
         distinct = {node.id: node for node in nodes.values()}
 
         def release() -> None:
+            for node in distinct.values():
+                with contextlib.suppress(HarnessError):
+                    node.ask(self.deadlines.exit_s, "release", name)
             with contextlib.suppress(Exception):  # Ray may be gone
                 importlib.import_module("ray.util.placement_group").remove_placement_group(group)
 
@@ -488,54 +485,43 @@ class RayEngine(Engine):
                 self._start_zygote(node, flavor)
             files = (f"events/{name}", f"logs/{name}")
             zygote = self.prefix + flavor
-            init = RemoteInit(name, nodes, zygote, self.directory, files, self.deadlines, release)
-            return init.open()
+            return RemoteInit(name, nodes, zygote, self.directory, files, self.deadlines).open()
 
-        def abandon() -> None:
-            for node in distinct.values():
-                with contextlib.suppress(HarnessError):
-                    node.ask(self.deadlines.exit_s, "release", name)
-            release()
-
-        return Place({task: addresses[task] for task in tasks}, connected, abandon)
+        return Place({task: addresses[task] for task in tasks}, connected, release)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the engine's section of run.json."""
-        return {"name": "ray", "version": ray().__version__, "nodes": self.described}
-
-    def _note_drift(self, node: Node) -> None:
-        """Estimate the node's clock again, and note the change since the start."""
-        before_s = node.offset_s
-        node.measure_clock(self.deadlines.exit_s)
-        for entry in self.described:
-            if entry["id"] == node.id[:8]:
-                entry["clock_drift_s"] = node.offset_s - before_s
+        nodes = self.nodes.nodes if self.nodes else []
+        found = [node.to_dict() for node in nodes]
+        return {"name": "ray", "version": ray().__version__, "nodes": found}
 
     def stop(self) -> None:
         with self.lock:
+            if self.stopped:
+                return
             self.stopped = True
-            nodes, self.nodes = (self.nodes.nodes if self.nodes else []), None
-        self._of_each(nodes, "stop", self.prefix if self.shares_nodes else "")
+        within_s = self.deadlines.exit_s
         if self.shares_nodes:
+            self._of_each(lambda node: node.ask(2 * within_s, "stop", self.prefix))
             return
+        self._of_each(lambda node: node.note_drift(within_s))
+        self._of_each(lambda node: node.ask(2 * within_s, "stop", ""))
         # Nodes may share a machine, so this follows the end of all tasks.
-        for found in self._of_each(nodes, "left_behind"):
+        for found in self._of_each(lambda node: node.ask(within_s, "left_behind")):
             self.left += found
         self.left[:] = dict.fromkeys(self.left)
-        if nodes:
+        if self.nodes:
             ray().shutdown()
 
-    def _of_each(self, nodes: Sequence[Node], method: str, *arguments: Any) -> list[Any]:
-        """Return the answers of all nodes; note a node that does not answer."""
-        answers = []
-        for node in nodes:
+    def _of_each(self, call: Callable[[Node], Any]) -> list[Any]:
+        """Return the results of all nodes; note a node that does not answer."""
+        results = []
+        for node in self.nodes.nodes if self.nodes else []:
             try:
-                if method == "stop" and not self.shares_nodes:
-                    self._note_drift(node)
-                answers.append(node.ask(2 * self.deadlines.exit_s, method, *arguments))
+                results.append(call(node))
             except HarnessError as error:
                 self.left.append(str(error))
-        return answers
+        return results
 
 
 def network(address: str) -> Network:
