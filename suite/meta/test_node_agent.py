@@ -51,6 +51,17 @@ def test_files_are_returned_once_and_event_files_last(root):
     assert names(files.new()) == [("events/a.jsonl", 4, "two\n")]
 
 
+def test_an_event_line_is_returned_once_it_is_complete(root):
+    files = Files(root, ["events"])
+    (root / "events/a.jsonl").write_text('{"event": "step"}\n{"event": "wei')
+    assert names(files.new()) == [("events/a.jsonl", 0, '{"event": "step"}\n')]
+    assert files.new() == []
+    with (root / "events/a.jsonl").open("a") as file:
+        file.write('ghts"}\n{"ev')
+    assert names(files.new()) == [("events/a.jsonl", 18, '{"event": "weights"}\n')]
+    assert names(files.new(rest=True)) == [("events/a.jsonl", 39, '{"ev')]
+
+
 def test_a_log_that_was_cut_and_a_file_that_was_written_again_are_returned_whole(root):
     files = Files(root, ["events"])
     (root / "events/a.log").write_text("a long beginning")

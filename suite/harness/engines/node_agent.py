@@ -35,7 +35,8 @@ from suite.harness.core.errors import HarnessError
 from suite.harness.core.paths import ROOT
 
 POLL_S = 0.25  # `poll` returns after this time even if nothing is new
-GROWING = (".jsonl", ".log")  # files to which tasks append; other files are returned whole
+EVENTS = ".jsonl"
+GROWING = (EVENTS, ".log")  # files to which tasks append; other files are returned whole
 PR_SET_PDEATHSIG = 1  # prctl(2)
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 HOLD = ".hold"  # suffix of files that tasks lock; they have no content
@@ -62,8 +63,11 @@ class Files:
     directories: Sequence[str]  # below the root
     read: dict[str, tuple[int, int]] = field(default_factory=dict)  # size and modification time
 
-    def new(self) -> list[Piece]:
+    def new(self, *, rest: bool = False) -> list[Piece]:
         """Return what is new; files that tasks append to come last.
+
+        The driver changes times and paths in event lines, so an incomplete line waits for its end,
+        except for the `rest` after the end of the tasks.
 
         A task writes a file before the event that names it. The sizes of event files are taken
         first, so a reader that applies the pieces in order has every file that an event names.
@@ -85,8 +89,13 @@ class Files:
             start = seen[0] if grows and seen and size >= seen[0] else 0
             with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
                 file.seek(start)
-                pieces.append((name, start, file.read(size - start)))
-                self.read[name] = (size, modified)
+                content = file.read(size - start)
+                if path.suffix == EVENTS and not rest:
+                    content = content[: content.rfind(b"\n") + 1]
+                    if not content:
+                        continue
+                pieces.append((name, start, content))
+                self.read[name] = (start + len(content), modified)
         return pieces
 
 
@@ -244,7 +253,7 @@ class NodeAgent:
             try:
                 tasks.connection.close(self.deadlines)
             finally:
-                rest = tasks.files.new()
+                rest = tasks.files.new(rest=True)
                 for name in tasks.files.directories:
                     shutil.rmtree(self.directory / name, ignore_errors=True)
         return rest

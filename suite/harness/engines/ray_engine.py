@@ -28,7 +28,7 @@ from suite.harness.cluster.launcher import Engine, Place
 from suite.harness.core.deadlines import Deadlines
 from suite.harness.core.errors import BadInput, HarnessError, Unsupported
 from suite.harness.core.paths import ROOT
-from suite.harness.engines.node_agent import NodeAgent, Piece, boot_id, clock_offset
+from suite.harness.engines.node_agent import EVENTS, NodeAgent, Piece, boot_id, clock_offset
 
 SIMULATED_NODES = 3
 FEWEST_NODES = 2
@@ -390,7 +390,7 @@ class RemoteInit:
         for name, offset, content in pieces:
             path = self.directory / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            if path.suffix == ".jsonl":
+            if path.suffix == EVENTS:
                 own = content.replace(
                     node.facts["directory"].encode(), str(self.directory).encode()
                 )
