@@ -16,7 +16,7 @@ import pytest
 from suite.harness.cluster import diagnostics
 from suite.harness.cluster.cluster import Cluster
 from suite.harness.cluster.launcher import Place
-from suite.harness.core.deadlines import Deadlines
+from suite.harness.core.deadlines import Deadlines, wait_until
 from suite.harness.core.errors import BadInput, HarnessError, Unsupported
 from suite.harness.core.settings import Settings
 from suite.harness.engines import ray_engine
@@ -228,6 +228,24 @@ def test_signals_and_holds_reach_the_node_of_the_task(launch):
         assert cluster.alive() == ["worker/0"]
 
 
+def test_the_rest_of_a_file_arrives_when_the_cluster_ends(launch):
+    body = EMIT + (
+        "say('begun')\n"
+        "with open(os.environ['TRAINER_EVENTS'], 'a') as file:\n"
+        "    file.write('half a line')\n"
+        "open(os.path.join(os.getcwd(), f'written-{index}'), 'w').close()\n"
+        "signal.pause()\n"
+    )
+    with launch(body) as cluster:
+        cluster.start()
+        directory = cluster.plan.events
+        marks = [directory / f"written-{number}" for number in range(2)]
+        wait_until("both", lambda: cluster.alive() and all(m.exists() for m in marks), 30)
+        event_file = directory / "worker-0.0.jsonl"
+        assert event_file.read_text().endswith("}\n")
+    assert event_file.read_text().endswith("}\nhalf a line")
+
+
 def test_processes_left_behind_are_those_of_all_nodes(launch):
     body = (
         "if task['index'] == 1:\n"
@@ -275,6 +293,42 @@ def test_disks_and_hosts_of_their_own_are_unsupported(fake_engine):
     for hosts, disk in ((True, False), (False, True)):
         with pytest.raises(Unsupported, match="of their own need namespaces"):
             engine.place("001-run", ["worker/0"], hosts, disk)
+
+
+@pytest.fixture
+def prepared(nodes, fake_engine, monkeypatch):
+    """Return the two nodes; this process does not end with its parent."""
+    monkeypatch.setattr(NodeAgent, "end_with_node", lambda _: None)
+    return ray_engine.Nodes(nodes, fake_engine.deadlines)
+
+
+def test_nodes_that_have_everything_pass(prepared, tmp_path):
+    prepared.check(sys.executable, str(tmp_path), "meta")
+    assert [node.error_s for node in prepared.nodes] == [0.0, 0.0]
+    assert list(tmp_path.glob(".tfdc-*")) == []
+
+
+def test_a_node_without_the_interpreter_is_refused(prepared, tmp_path):
+    with pytest.raises(BadInput, match=r"node 127.0.0.1 \(00000000\) has no /no/python; --python"):
+        prepared.check("/no/python", str(tmp_path), "meta")
+
+
+def test_a_node_with_another_checkout_is_refused(prepared, tmp_path, monkeypatch):
+    monkeypatch.setattr("suite.harness.engines.node_agent.ROOT", Path("/elsewhere"))
+    with pytest.raises(BadInput, match="imports the suite from /elsewhere, this process from"):
+        prepared.check(sys.executable, str(tmp_path), "meta")
+
+
+def test_a_directory_that_a_node_does_not_see_is_refused(prepared, tmp_path, monkeypatch):
+    monkeypatch.setattr(prepared.nodes[1].agent.agent, "has", lambda *_: False)
+    with pytest.raises(BadInput, match=r"node 127.0.0.1 \(11111111\) does not see what is written"):
+        prepared.check(sys.executable, str(tmp_path), "meta")
+    assert list(tmp_path.glob(".tfdc-*")) == []
+
+
+def test_a_shared_directory_that_cannot_be_written_is_refused(prepared, tmp_path):
+    with pytest.raises(BadInput, match=r"--shared-dir .*missing: cannot be written: No such file"):
+        prepared.check(sys.executable, str(tmp_path / "missing"), "meta")
 
 
 @pytest.mark.parametrize(
