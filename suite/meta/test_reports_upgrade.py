@@ -597,14 +597,13 @@ def test_a_signal_during_collection_reaches_pytest(tmp_path: Path, monkeypatch: 
     program, done, started = (tmp_path / name for name in ("pytest", "done", "started"))
     program.write_text(SIGNALS_ITS_PARENT.format(done=done, started=started))
     program.chmod(0o755)
-    popen = suite_run._popen
+    communicate = subprocess.Popen.communicate
 
-    def noted(*arguments: Any, **streams: Any) -> Any:
-        process = popen(*arguments, **streams)
-        started.touch()
-        return process
+    def noted(process: Any) -> Any:
+        started.touch()  # from here on `collect` passes signals on
+        return communicate(process)
 
-    monkeypatch.setattr(suite_run, "_popen", noted)
+    monkeypatch.setattr(subprocess.Popen, "communicate", noted)
     monkeypatch.setattr(suite_run.sys, "executable", str(program))
     with suite_run.stoppable(), pytest.raises(suite_run.Stopped, match="SIGTERM"):
         suite_run.collect([], [])
