@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from reference_trainers import Trainer
+from suite.harness.checks import parameter_servers
 from suite.harness.checks.assertions import same
 from suite.harness.cluster import diagnostics
 from suite.harness.cluster.launcher import Engine
@@ -154,6 +155,25 @@ def test_synchronous_run_that_makes_more_steps_fails(trainer: Trainer, steps: in
     run = histories.history(*ends, **{"epochs": 2, "steps-per-epoch": 3})
     said = judge("finishes_requested_steps", replace(run, trainer=trainer))
     assert (said == "") == passes, said
+
+
+@pytest.mark.parametrize(
+    ("turns", "complaint"),
+    [
+        ("0" * 50 + "01" * 5, ""),
+        ("0" * 50 + "1", ""),
+        ("0" * 5 + "1" + "0" * 50, "since all of them train: {'worker/0': 51, 'worker/1': 1}"),
+        ("0" * 50, "no steps by worker/1"),
+    ],
+    ids=["late", "at the very end", "idle after a step", "absent"],
+)
+def test_workers_that_start_late_contribute_from_then_on(turns: str, complaint: str):
+    run = histories.history(*((f"worker/{turn}", "step", {}) for turn in turns))
+    if complaint:
+        with pytest.raises(CheckFailed, match=complaint):
+            parameter_servers.all_workers_contribute(run)
+    else:
+        parameter_servers.all_workers_contribute(run)
 
 
 @pytest.mark.parametrize("apart", [1, 2, 3])

@@ -82,11 +82,19 @@ def _is_of_variable(op: str, variables: Iterable[str]) -> bool:
 
 @check
 def all_workers_contribute(run: Run) -> None:
-    """Require that each worker makes a fair share of the steps."""
-    counts = {task: len(run.steps_of(task)) for task in run.workers}
+    """Require that each worker makes a fair share of the steps once all of them train.
+
+    Earlier steps do not count: on a busy machine a worker may make most of them before another has
+    started. The first step of each worker counts, so that every worker has at least one.
+    """
+    steps = {task: run.steps_of(task) for task in run.workers}
+    idle = [task for task, own in steps.items() if not own]
+    require(not idle, f"no steps by {', '.join(idle)}")
+    together_s = max(own[0].time_s for own in steps.values())
+    counts = {task: 1 + sum(e.time_s > together_s for e in own) for task, own in steps.items()}
     fair = sum(counts.values()) / len(counts)
-    few = {task: n for task, n in counts.items() if n < SMALLEST_SHARE * fair or n == 0}
-    require(not few, f"steps by worker: {counts}; too few: {few}")
+    few = {task: n for task, n in counts.items() if n < SMALLEST_SHARE * fair}
+    require(not few, f"steps by worker since all of them train: {counts}; too few: {few}")
 
 
 @check

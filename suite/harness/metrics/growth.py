@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from suite.harness.core.history import Run
+from suite.harness.core.history import Event, Run
 
 WARM = 0.25  # share of the steps in which buffers and pools still grow
 
@@ -49,8 +49,7 @@ class Growth:
 def growths(run: Run) -> Iterator[Growth]:
     """Yield the growth of each driver, for each limit that its `resources` events cover."""
     for task in run.drivers:
-        samples = run.of("resources", task, 0)
-        samples = [e for e in samples if e["step"] >= WARM * samples[-1]["step"]]
+        samples = _warm_samples(run, task)
         early, late = samples[: len(samples) // 2], samples[len(samples) // 2 :]
         if not early:
             continue
@@ -60,3 +59,16 @@ def growths(run: Run) -> Iterator[Growth]:
             if all(value is not None for side in sides for value in side):
                 before, after = (median(side) for side in sides)
                 yield Growth(task, limit, after - before, steps)
+
+
+def _warm_samples(run: Run, task: str) -> list[Event]:
+    """Return the warm samples of a task, all of them from one side of the end of its first epoch.
+
+    The first evaluation and the first save start threads and fill buffers that stay: 10 threads in
+    a custom loop under MirroredStrategy. They are no growth, because the next ones use them again.
+    """
+    samples = run.of("resources", task, 0)
+    samples = [e for e in samples if e["step"] >= WARM * samples[-1]["step"]]
+    ends = [e.time_s for e in run.of("epoch", task, 0)]
+    later = [e for e in samples if ends and e.time_s > ends[0]]
+    return later if len(later) > 1 else samples[: len(samples) - len(later)]
