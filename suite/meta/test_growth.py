@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from reference_trainers import BY_NAME
 from suite.harness.checks import accounting
 from suite.harness.core.errors import CheckFailed
 from suite.harness.core.history import Event, Run
@@ -24,7 +25,7 @@ def run_with(threads: Mapping[int, int], *epoch_ends: float) -> Run:
         Event("epoch", end, TASK, 0, {"epoch": number})
         for number, end in enumerate(epoch_ends, start=1)
     ]
-    return Run((TASK,), (TASK,), (TASK,), "none", "none", (*looks, *epochs))
+    return Run(BY_NAME["single_process"], (TASK,), (TASK,), "none", "none", (*looks, *epochs))
 
 
 STARTED_BY_EVALUATION = {5: 32, 10: 33, 20: 43, 40: 43}

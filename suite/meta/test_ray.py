@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -98,12 +100,47 @@ def test_killing_pytest_leaves_no_task_and_no_node(stage, tmp_path):
     process.communicate()
     wait_until("the tasks to end", lambda: not leaks.processes(session), ENDS_S)
     wait_until("the nodes to end", lambda: ray_processes() <= before, ENDS_S)
+    wait_until("the links to end", lambda: not links(), ENDS_S)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="nodes have networks of their own only for root")
+def test_each_node_has_its_own_network():
+    cluster = ray_engine.start_nodes(Deadlines())
+    try:
+        assert not cluster.shared_network
+        assert len(links()) == 1
+        head = cluster.address.partition(":")[0]
+        found = {os.stat(f"/proc/{pid}/ns/net").st_ino for pid in raylets_of(head)}
+        assert len(found) == ray_engine.SIMULATED_NODES + 1
+    finally:
+        cluster.end()
+    wait_until("the links to end", lambda: not links(), ENDS_S)
+
+
+def test_without_rights_the_nodes_share_the_network_of_this_machine():
+    command = ["unshare", "--user", "--map-root-user", sys.executable, str(ray_engine.START), "2"]
+    if subprocess.run([*command[:3], "true"], check=False).returncode:
+        pytest.skip("this machine has no user namespaces")
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True)
+    answer = json.loads(done.stdout)
+    assert not answer["address"].startswith("10.78.")
+    assert "Operation not permitted" in answer["shared_network"]
+
+
+def links() -> list[str]:
+    """Return the links to nodes' networks."""
+    return [name for name in psutil.net_if_stats() if name.startswith("tfdc")]
+
+
+def raylets_of(head: str) -> list[int]:
+    found = psutil.process_iter(["name", "cmdline"])
+    return [p.pid for p in found if p.info["name"] == "raylet" and head in str(p.info["cmdline"])]
 
 
 def test_a_node_that_dies_is_named_and_nothing_is_left(stage, tmp_path):
-    address, end = ray_engine.start_nodes(Deadlines())
+    cluster = ray_engine.start_nodes(Deadlines())
     try:
-        given = ["--ray-address", address, "--shared-dir", str(tmp_path)]
+        given = ["--ray-address", cluster.address, "--shared-dir", str(tmp_path)]
         process = held(stage, tmp_path / "ready", *given, "--run-dir", str(tmp_path / "run"))
         session = (tmp_path / "ready").read_text()
         lines = [
@@ -118,7 +155,7 @@ def test_a_node_that_dies_is_named_and_nothing_is_left(stage, tmp_path):
         assert "left the Ray cluster" in verdicts["reason"][0]
         wait_until("the tasks to end", lambda: not leaks.processes(session), ENDS_S)
     finally:
-        end()
+        cluster.end()
 
 
 def test_a_connection_that_ray_refuses_is_one_line(monkeypatch):
@@ -135,12 +172,12 @@ def test_a_connection_that_ray_refuses_is_one_line(monkeypatch):
 
 def test_too_few_nodes_are_refused(stage, tmp_path, monkeypatch):
     monkeypatch.setattr(ray_engine, "SIMULATED_NODES", 1)
-    address, end = ray_engine.start_nodes(Deadlines())
+    cluster = ray_engine.start_nodes(Deadlines())
     try:
-        given = ["--engine", "ray", "--ray-address", address, "--shared-dir", str(tmp_path)]
+        given = ["--engine", "ray", "--ray-address", cluster.address, "--shared-dir", str(tmp_path)]
         common = ["--trainer", "single_process", "--keras", "tf_keras"]
         done = run_pytest(stage, [*given, *common], before=["env"])
     finally:
-        end()
+        cluster.end()
     assert done.returncode == 4
     assert "has 1 nodes with a processor, needs at least 2" in done.stdout + done.stderr

@@ -179,7 +179,8 @@ class NodeAgent:
             if running:
                 running.stop(self.deadlines)
             log = self.directory / f"zygote-{name}.log"
-            self.zygotes[name] = Zygote.start(python, env, spawn=spawn, preload=preload, log=log)
+            own = {**env, "TFDC_SHARED_NETWORK": "1"}  # with the node's other clusters
+            self.zygotes[name] = Zygote.start(python, own, spawn=spawn, preload=preload, log=log)
 
     def import_s(self, name: str) -> float:
         """Return the seconds in which the zygote of this name imported its modules."""

@@ -27,7 +27,7 @@ from suite.harness.cluster.addresses import RAY, Network
 from suite.harness.cluster.launcher import Engine, Place
 from suite.harness.core.deadlines import Deadlines
 from suite.harness.core.errors import BadInput, HarnessError, Unsupported
-from suite.harness.core.paths import ROOT
+from suite.harness.core.paths import ROOT, TASK_SIDE
 from suite.harness.engines.node_agent import EVENTS, NodeAgent, Piece, boot_id, clock_offset
 
 SIMULATED_NODES = 3
@@ -35,7 +35,7 @@ FEWEST_NODES = 2
 ROUND_TRIPS = 50  # to estimate the offset of a node's clock
 REACHED_S = 5.0
 THREADS = 64  # of an agent: each cluster has one that waits for news
-START = Path(__file__).with_name("simulated_nodes.py")
+START = TASK_SIDE / "ray_nodes.py"
 INSTALL = "pip install -e '.[ray]'"
 
 
@@ -61,8 +61,17 @@ def own_signal_handlers() -> Iterator[None]:
             signal.signal(signum, handler)
 
 
-def start_nodes(deadlines: Deadlines) -> tuple[str, Callable[[], None]]:
-    """Start a simulated Ray cluster; return its address and a function that ends it."""
+@dataclass(frozen=True)
+class SimulatedCluster:
+    """A Ray cluster whose nodes are on this machine, with a network each unless it says why not."""
+
+    address: str
+    shared_network: str  # why the nodes share the machine's network; "" if they do not
+    end: Callable[[], None]
+
+
+def start_nodes(deadlines: Deadlines) -> SimulatedCluster:
+    """Start a Ray cluster of SIMULATED_NODES nodes and a head on this machine."""
     ray()
     process = subprocess.Popen(
         [sys.executable, str(START), str(SIMULATED_NODES)],
@@ -91,7 +100,7 @@ def start_nodes(deadlines: Deadlines) -> tuple[str, Callable[[], None]]:
     if "error" in answer:
         end()
         raise BadInput(f"--engine ray: cannot start nodes on this machine: {answer['error']}")
-    return answer["address"], end
+    return SimulatedCluster(answer["address"], answer["shared_network"], end)
 
 
 def check_reachable(address: str) -> None:
@@ -524,6 +533,12 @@ class RayEngine(Engine):
         return results
 
 
-def network(address: str) -> Network:
+def network(address: str, simulated: SimulatedCluster | None = None) -> Network:
     """Return the network of tasks on Ray, for run.json and pytest's header."""
-    return Network(RAY, f"tasks run on the nodes of the Ray cluster at {address}")
+    where = f"tasks run on the nodes of the Ray cluster at {address}"
+    if simulated is None:
+        return Network(RAY, where)
+    if simulated.shared_network:
+        shared = f"nodes share this machine's network: {simulated.shared_network}"
+        return Network(RAY, f"{where}, whose {shared}")
+    return Network(RAY, f"{where}, each in a network namespace of this machine")

@@ -78,8 +78,7 @@ def settle(
     found, own = NO_NETWORK, {}
     check_engine_options(settings)
     if runs and settings.engine == "ray":
-        own = ray_cluster(settings, at_end)
-        found = ray_engine.network(own["address"])
+        own, found = ray_cluster(settings, at_end)
     elif runs:
         found = addresses.probe(interpreter.python).with_closed_ports(session)
     if settings.closed_ports and found.open_ports:
@@ -120,17 +119,18 @@ def check_engine_options(settings: Settings) -> None:
 
 def ray_cluster(
     settings: Settings, at_end: Callable[[Callable[[], None]], object]
-) -> dict[str, str]:
-    """Return the address of the Ray cluster and the directory that its nodes share.
+) -> tuple[dict[str, str], addresses.Network]:
+    """Return the Ray cluster's address and its nodes' shared directory, and the network of tasks.
 
     Without --ray-address, nodes start on this machine.
     """
-    address = settings.ray_address
+    address, started = settings.ray_address, None
     if address is None:
-        deadlines = Deadlines().scaled(settings.deadline_scale)
-        address, end = ray_engine.start_nodes(deadlines)
-        at_end(end)
-    return {"address": address, "shared": settings.shared_dir or tempfile.gettempdir()}
+        started = ray_engine.start_nodes(Deadlines().scaled(settings.deadline_scale))
+        at_end(started.end)
+        address = started.address
+    own = {"address": address, "shared": settings.shared_dir or tempfile.gettempdir()}
+    return own, ray_engine.network(address, started)
 
 
 def build(settled: Settled, progress: Progress, prefix: str = "", processes: int = 1) -> Session:

@@ -42,15 +42,17 @@ def index_of(ip: IPRoute, name: str) -> int:
 
 
 class Link:
-    """One host's link with both of its ends."""
+    """One host's link with both of its ends: a port of the bridge, and an interface `name`."""
 
-    def __init__(self, ip: IPRoute, number: int, pid: int, address: str) -> None:
-        name, namespace = f"port{number}", f"/proc/{pid}/ns/net"
-        ip.link("add", ifname=name, kind="veth", peer={"ifname": "eth0", "net_ns_pid": pid})
-        self.port = Ends(ip, name)
+    def __init__(
+        self, ip: IPRoute, number: int, namespace: str, address: str, name: str = "eth0"
+    ) -> None:
+        port = f"port{number}"
+        ip.link("add", ifname=port, kind="veth", peer={"ifname": name, "net_ns_fd": namespace})
+        self.port = Ends(ip, port)
         bridge = index_of(ip, BRIDGE)
         ip.link("set", index=self.port.index, master=bridge, state="up")
-        self.host = Ends(IPRoute(netns=namespace), "eth0")
+        self.host = Ends(IPRoute(netns=namespace), name)
         self.host.ip.addr("add", index=self.host.index, address=address, prefixlen=PREFIX)
         self.host.ip.link("set", index=self.host.index, state="up")
 
@@ -168,8 +170,8 @@ def main() -> int:
                 ip.link("add", ifname=BRIDGE, kind="bridge")
                 ip.link("set", index=index_of(ip, BRIDGE), state="up")
             if request["op"] == "join":
-                number, pid = len(links) + 1, request["pid"]
-                links[request["task"]] = Link(ip, number, pid, request["address"])
+                number, namespace = len(links) + 1, f"/proc/{request['pid']}/ns/net"
+                links[request["task"]] = Link(ip, number, namespace, request["address"])
             elif request["rate"]:
                 throttle(links[request["task"]], request["rate"])
             else:

@@ -118,8 +118,11 @@ def heap_function():
 
 
 def network():
-    """Return a number that identifies the network of this task: tasks may share one."""
-    return os.stat("/proc/self/ns/net").st_ino
+    """Return a number that identifies the network of this task: tasks may share one.
+
+    0: other clusters, or other programs, use it at the same time.
+    """
+    return 0 if os.environ.get("TFDC_SHARED_NETWORK") else os.stat("/proc/self/ns/net").st_ino
 
 
 def sent_bytes():
