@@ -66,11 +66,11 @@ def all_reduced(cluster: Cluster) -> float:
     return max(e.time_s for e in events)
 
 
-def by_harness(launch: Launch) -> StartupTimes:
-    """Start a 2-worker cluster of the harness, forked or executed as the engine is configured."""
+def by_harness(launch: Launch, workers: int = 2) -> StartupTimes:
+    """Start a cluster of the harness, whose tasks start as the engine is configured."""
     trainer = small_programs.program(launch, "all_reduce", flags=("backend",))
     begin_s = time.monotonic()
-    with launch(trainer, jobs=(("worker", 2),), flags=HELD) as cluster:
+    with launch(trainer, jobs=(("worker", workers),), flags=HELD) as cluster:
         cluster.start()
         reduced_s = all_reduced(cluster)
         known_s = time.monotonic()

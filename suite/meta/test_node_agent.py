@@ -104,6 +104,10 @@ class Lost(Exception):
     """The error of an actor whose node died."""
 
 
+class MemoryFull(Lost):
+    """The error of an actor that Ray's memory monitor killed."""
+
+
 @pytest.fixture
 def nodes(fake_engine, monkeypatch):
     """Yield two nodes whose agents run in this process."""
@@ -111,7 +115,10 @@ def nodes(fake_engine, monkeypatch):
         wait=lambda calls, timeout: (calls, []),  # noqa: ARG005 - as Ray names it
         get=lambda call, timeout: call(),  # noqa: ARG005
         exceptions=SimpleNamespace(
-            RayTaskError=ZeroDivisionError, GetTimeoutError=ZeroDivisionError, RayError=Lost
+            RayTaskError=ZeroDivisionError,
+            GetTimeoutError=ZeroDivisionError,
+            OutOfMemoryError=MemoryFull,
+            RayError=Lost,
         ),
     )
     monkeypatch.setattr(ray_engine, "ray", lambda: fake_ray)
@@ -272,15 +279,22 @@ def test_a_file_of_another_cluster_is_copied_to_the_node(launch, tmp_path):
     assert {e["path"] for e in run.of("read")} == {str(weights)}
 
 
-def test_a_node_that_is_lost_is_named(launch, nodes):
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (Lost, r"node 127.0.0.1 \(11111111\) left the Ray cluster"),
+        (MemoryFull, r"node 127.0.0.1 \(11111111\): Ray's memory monitor killed the agent"),
+    ],
+)
+def test_a_node_that_is_lost_is_named(launch, nodes, error, message):
     def lost():
-        raise Lost("the actor died")
+        raise error("the actor died")
 
     with launch("signal.pause()\n") as cluster:
         cluster.start()
         connection = cluster.cluster_init
         connection.polls[nodes[1].id] = lost
-        with pytest.raises(HarnessError, match=r"node 127.0.0.1 \(11111111\) left the Ray cluster"):
+        with pytest.raises(HarnessError, match=message):
             cluster.alive()
         connection.polls[nodes[1].id] = lambda: ([], [])
 

@@ -18,6 +18,7 @@ from reference_trainers import Trainer
 from suite.harness.cluster.addresses import NAMESPACE, Network
 from suite.harness.cluster.cluster import Cluster, Progress
 from suite.harness.cluster.connections import PortWatch
+from suite.harness.cluster.harness_use import HarnessUse
 from suite.harness.cluster.launch_spec import Plan
 from suite.harness.cluster.zygote_client import (
     SESSION_VARIABLE,
@@ -117,6 +118,10 @@ class Engine:
     def import_s(self, flavor: str) -> float:
         """Return the seconds in which the tasks' modules were imported."""
         return self._zygote(flavor).wait_ready(self.deadlines)["import_s"]
+
+    def harness_use(self) -> HarnessUse:
+        """Return what the harness itself has used so far, without zygotes and tasks."""
+        return HarnessUse.now()
 
     def _zygote(self, flavor: str) -> Zygote:
         """Return the zygote of this flavor; start it if needed.

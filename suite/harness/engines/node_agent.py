@@ -29,6 +29,7 @@ import psutil
 
 from suite.harness.cluster import leaks
 from suite.harness.cluster.addresses import PortLeases
+from suite.harness.cluster.harness_use import HarnessUse
 from suite.harness.cluster.zygote_client import ClusterInit, Zygote
 from suite.harness.core.deadlines import Deadlines, wait_until
 from suite.harness.core.errors import HarnessError
@@ -155,6 +156,10 @@ class NodeAgent:
     def clock(self) -> float:
         """Return CLOCK_MONOTONIC in seconds."""
         return time.monotonic()
+
+    def harness_use(self) -> HarnessUse:
+        """Return what this agent has used so far."""
+        return HarnessUse.now()
 
     def has(self, path: str, content: str) -> bool:
         """Return True if the file exists here and has this content."""

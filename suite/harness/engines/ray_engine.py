@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from suite.harness.cluster.addresses import RAY, Network
+from suite.harness.cluster.harness_use import HarnessUse
 from suite.harness.cluster.launcher import Engine, Place
 from suite.harness.core.deadlines import Deadlines
 from suite.harness.core.errors import BadInput, HarnessError, Unsupported
@@ -170,6 +171,11 @@ class Node:
             raise HarnessError(f"{self.name}: {error.cause}") from error
         except errors.GetTimeoutError as error:
             raise HarnessError(f"{self.name} did not answer within {within_s:.0f} s") from error
+        except errors.OutOfMemoryError as error:
+            raise HarnessError(
+                f"{self.name}: Ray's memory monitor killed the agent, because the node's memory "
+                "was almost full; train fewer workers, or set RAY_memory_monitor_refresh_ms=0"
+            ) from error
         except errors.RayError as error:
             raise HarnessError(
                 f"{self.name} left the Ray cluster; the end of its tasks' events is lost"
@@ -466,6 +472,12 @@ class RayEngine(Engine):
         """Return the seconds of the slowest node."""
         within_s, name = self.deadlines.ready_s, self.prefix + flavor
         return max(node.ask(within_s, "import_s", name) for node in self._nodes().nodes)
+
+    def harness_use(self) -> HarnessUse:
+        """Return what this process and the agents have used so far."""
+        within_s = self.deadlines.exit_s
+        agents = [node.ask(within_s, "harness_use") for node in self._nodes().nodes]
+        return sum(agents, super().harness_use())
 
     def place(self, name: str, tasks: Sequence[str], on_hosts: bool, on_disk: bool) -> Place:
         self.network.check_namespaces(on_hosts, on_disk)

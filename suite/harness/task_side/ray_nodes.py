@@ -48,7 +48,7 @@ class Networks:
 
 
 def reserved_subnet() -> tuple[str, socket.socket]:
-    """Return the first part of the addresses of a subnet that nobody else on this machine uses."""
+    """Return the first part of the addresses of a subnet that nothing else on this machine uses."""
     with IPRoute() as ip:
         used = {message.get_attr("IFA_ADDRESS") for message in ip.get_addr(family=socket.AF_INET)}
     for number in range(256):
@@ -133,7 +133,12 @@ def start(nodes: int) -> tuple[Any, str]:
 
 
 def main() -> int:
-    os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_DISABLE_IMPORT_WARNING="1")
+    os.environ.update(
+        RAY_USAGE_STATS_ENABLED="0",
+        RAY_DISABLE_IMPORT_WARNING="1",
+        # Ray would kill an agent where the tasks, which are not Ray's, need most of the memory.
+        RAY_memory_monitor_refresh_ms="0",
+    )
     # Ray and its processes print to standard output, too.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
