@@ -24,7 +24,14 @@ from reports.render import markdown, terminal
 from reports.rundir import frame
 from reports.rundir.frame import BadInput
 from reports.stats import run_levels
-from suite.campaigns import gate_trials, mutants, parquet_file, public_programs, ratio_trials
+from suite.campaigns import (
+    gate_trials,
+    growth_with_workers,
+    mutants,
+    parquet_file,
+    public_programs,
+    ratio_trials,
+)
 from suite.harness.core.paths import ROOT
 from suite.harness.core.settings import OPTIONS
 
@@ -117,6 +124,13 @@ def ratio_history(options: argparse.Namespace) -> int:
     found = ratio_trials.run_trials(runs)
     terminal.one_table(ratio_trials.table(found), Console())
     return 0 if ratio_trials.acceptable(found) else 1
+
+
+def workers(options: argparse.Namespace) -> int:
+    """Print how the cost of a cluster grows with its workers."""
+    found = growth_with_workers.table(parquet_file.load(options.file, options.runs))
+    terminal.one_table(found, Console())
+    return 0
 
 
 def run_mutants(options: argparse.Namespace) -> int:
@@ -229,6 +243,7 @@ def parser() -> argparse.ArgumentParser:
     selecting = [
         command("unpack", unpack, "write the run directories of a file", "FILE", "DIRECTORY"),
         command("drift", drift, "print how far runs of one thing differ", "FILE"),
+        command("workers", workers, "print what clusters of more workers cost", "FILE"),
         ratios,
         command("trials", trials, "try the gate on recorded paired comparisons", "FILE"),
     ]

@@ -18,7 +18,7 @@ from reports.rundir import frame
 from reports.stats import ratio_tests, run_levels
 from reports.stats.ratio_tests import Answer
 from suite.campaigns import __main__ as command
-from suite.campaigns import gate_trials, parquet_file
+from suite.campaigns import gate_trials, growth_with_workers, parquet_file
 from suite.meta import made_up_pair, made_up_run
 
 made_up = made_up_run.made_up
@@ -302,6 +302,7 @@ def test_pack_and_unpack_reject_invalid_input_in_one_line(tmp_path: Path, capsys
         (["unpack", str(text), str(tmp_path)], "is not a campaign"),
         (["trials", str(path), "--runs", "none*"], "has no run none*"),
         (["drift", str(path)], "5 or more runs are needed"),
+        (["workers", str(path)], "test_cost_of_many_workers did not run"),
     ):
         assert command.main(arguments) == 2, arguments
         error = capsys.readouterr().err
@@ -319,6 +320,17 @@ def test_evidence_page_lists_the_committed_campaigns(capsys: Any):
 def test_drift_is_that_of_the_recorded_runs(capsys: Any):
     assert command.main(["drift", str(command.EVIDENCE / "drift.parquet")]) == 0
     assert f"s: {100 * run_levels.DRIFT:.0f} % over" in capsys.readouterr().out
+
+
+def test_cost_of_workers_is_shown_with_its_growth():
+    runs = parquet_file.load(command.EVIDENCE / "many-workers.parquet")
+    shown = growth_with_workers.table(runs)
+    (local, lines), (ray, _) = shown.groups()
+    assert local.endswith("on the engine local")
+    assert ray.endswith("on the engine ray")
+    assert [line[0] for line in lines] == ["2", "8", "16", "32", "64", "growth"]
+    assert growth_with_workers._exponent({2: 100.0, 8: 3.0, 16: 6.0, 64: 24.0}) == "1.00"
+    assert growth_with_workers._exponent({8: 3.0}) == ""
 
 
 HOMES = r"/(work|home|root|Users)/"
