@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from reports.core.text import one_line, plural
@@ -14,6 +14,7 @@ from reports.rundir.frame import RunFrames, duration_s, timestamp
 MISSING = "not recorded"
 # The examined environment and run; the page lists the other facts at its end.
 EXAMINED = ("TensorFlow", "Keras", "Python", "Data", "Started", "Duration")
+NODES = 16  # of a Ray cluster, shown in rows of their own
 CONDITIONS = (THREADS, MALLOC, SPAWN)  # without the data, which have more detailed facts
 
 
@@ -57,6 +58,7 @@ def facts(run: RunFrames) -> list[tuple[str, str]]:
         *((name, condition_values.get(name, MISSING)) for name in CONDITIONS),
         ("Load before the run", _text(machine, "load_1m")),
         ("Network", network(info)),
+        *_nodes(info),
         ("Data", _data(data)),
         ("SHA-256 of the data", _text(data, "sha256")[:16]),
         ("Seed", _text(info, "seed")),
@@ -89,6 +91,26 @@ def network(info: Mapping[str, Any]) -> str:
     reason = one_line(str(info["network"].get("reason") or ""))
     opened = "; ports reachable from other hosts" if info["network"].get("open_ports") else ""
     return (f"{kind} ({reason})" if reason else kind) + opened
+
+
+def _nodes(info: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield a row for each of the first nodes of a Ray cluster, and one for how many more ran."""
+    nodes = (info.get("engine") or {}).get("nodes") or ()
+    for number, node in enumerate(nodes[:NODES], start=1):
+        clock = (
+            f"clock known to {_milliseconds(node, 'clock_error_s')}, "
+            f"moved by {_milliseconds(node, 'clock_drift_s')} during the run"
+        )
+        where = f"{_text(node, 'host')} at {_text(node, 'address')}"
+        size = f"{_text(node, 'cpus')} cores, {_text(node, 'memory_gib')} GiB"
+        yield f"Node {number}", f"{where}, {size}, kernel {_text(node, 'kernel')}; {clock}"
+    if len(nodes) > NODES:
+        yield "More nodes", f"{len(nodes) - NODES}, see run.json"
+
+
+def _milliseconds(node: Mapping[str, Any], key: str) -> str:
+    value = node.get(key)
+    return f"{1000 * value:.2g} ms" if isinstance(value, (int, float)) else MISSING
 
 
 def took(info: Mapping[str, Any]) -> str:

@@ -201,7 +201,12 @@ class Node:
         kept = ("host", "python", "cpus", "memory_gib", "kernel")
         facts = {name: self.facts[name] for name in kept}
         clock = {"offset_s": self.offset_s, "error_s": self.error_s, "drift_s": self.drift_s}
-        return {"id": self.id[:8], **facts, **{f"clock_{k}": v for k, v in clock.items()}}
+        return {
+            "id": self.id[:8],
+            "address": self.ip,
+            **facts,
+            **{f"clock_{k}": v for k, v in clock.items()},
+        }
 
 
 @dataclass
