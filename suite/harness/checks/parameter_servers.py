@@ -91,7 +91,7 @@ def all_workers_contribute(run: Run) -> None:
     idle = [task for task, own in steps.items() if not own]
     require(not idle, f"no steps by {', '.join(idle)}")
     together_s = max(own[0].time_s for own in steps.values())
-    counts = {task: 1 + sum(e.time_s > together_s for e in own) for task, own in steps.items()}
+    counts = {t: max(1, sum(e.time_s >= together_s for e in own)) for t, own in steps.items()}
     fair = sum(counts.values()) / len(counts)
     few = {task: n for task, n in counts.items() if n < SMALLEST_SHARE * fair}
     require(not few, f"steps by worker since all of them train: {counts}; too few: {few}")
