@@ -206,6 +206,21 @@ def test_loss_that_is_a_ten_thousandth_apart_is_found(apart: float, found: bool)
 
 
 @pytest.mark.parametrize(
+    ("step", "apart", "found"), [(3, 1e-4, True), (4, 1e-4, False), (4, 2e-3, True)]
+)
+def test_normalized_losses_may_differ_more_after_the_first_epoch(step, apart, found):
+    def run(last: float) -> Run:
+        losses = {number: last if number == step else 2.0 for number in range(1, step + 1)}
+        flags = {"model": "synchronized-cnn", "steps-per-epoch": 3}
+        steps = [{"global_step": n, "loss": loss, "examples": 8} for n, loss in losses.items()]
+        events = [(task, "step", each) for each in steps for task in histories.TASKS]
+        return histories.history(*events, **flags)
+
+    said = judge("equals_large_batch", Compared(run(2.0 * (1.0 + apart)), run(2.0)))
+    assert (f"loss of step {step}" in said) == found, said
+
+
+@pytest.mark.parametrize(
     ("fallen", "passes"), [(0.7, False), (0.8, True), (1.2, True), (1.3, False)]
 )
 def test_loss_that_falls_too_far_is_found(fallen: float, passes: bool):

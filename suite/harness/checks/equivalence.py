@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -38,6 +39,11 @@ class Tolerance:
     loss: float
     first_epoch: float
     later: float
+    later_loss: float = 0.0  # of steps after the first epoch; 0: as before
+
+    def loss_of(self, epoch: int) -> float:
+        """Return the limit for the loss of a step of that epoch, counted from 1."""
+        return self.loss if epoch == 1 else self.later_loss or self.loss
 
     def weights_after(self, epoch: int) -> float:
         """Return the limit for the weights after that epoch, counted from 1."""
@@ -61,6 +67,19 @@ TOLERANCES = {
     "float32": Tolerance(ROUNDING, 5e-2, 0.1),
     "mixed_bfloat16": Tolerance(1e-3, 0.3, 0.3),
 }
+# Batch normalization passes on to all examples what a ReLU chose for one. One seed drawn by a whole
+# run had equal losses in four steps, 1e-7 between them in the fifth, and 7.3e-5 in the sixth. All
+# strategies agreed. Statistics that are not synchronized show in the first step.
+NORMALIZED = Tolerance(ROUNDING, 5e-2, 0.1, later_loss=1e-3)
+NORMALIZED_MODEL = "synchronized-cnn"
+
+
+def tolerance_of(run: Run) -> Tolerance:
+    """Return the limits for the model and the precision of a run."""
+    if run.flags.get("model") == NORMALIZED_MODEL:
+        return NORMALIZED
+    return TOLERANCES[run.flags.get("precision") or "float32"]
+
 
 # Limit for the loss (relative) and the accuracy of an epoch, where weights may differ by more than
 # rounding. An accuracy that includes the epoch before is five times as far away.
@@ -79,7 +98,7 @@ def equals_large_batch(run: Run, reference: Run) -> None:
 
     `reference` is one process with the batch of all replicas, from the same weights.
     """
-    tolerance = TOLERANCES[run.flags.get("precision") or "float32"]
+    tolerance = tolerance_of(run)
     if any(e["loss"] is None for e in run.of("step")):  # an observer sees no loss
         equal("global steps", _steps(run), _steps(reference))
     else:
@@ -170,9 +189,11 @@ def makes_adams_steps(run: Run) -> None:
 def _losses_equal(run: Run, reference: Run, tolerance: Tolerance) -> None:
     losses, wanted = loss_by_step(run), loss_by_step(reference)
     equal("global steps", sorted(losses), sorted(wanted))
+    first_epoch = run.flags.get("steps-per-epoch") or math.inf
     for step, (loss, examples) in losses.items():
         equal(f"examples in step {step}", examples, wanted[step][1])
-        close(f"loss of step {step}", loss, wanted[step][0], tolerance.loss)
+        limit = tolerance.loss_of(1 if step <= first_epoch else 2)
+        close(f"loss of step {step}", loss, wanted[step][0], limit)
 
 
 @check
@@ -181,7 +202,7 @@ def epoch_metrics_equal_large_batch(run: Run, reference: Run) -> None:
 
     Up to the end of the first epoch only rounding differs.
     """
-    tolerance = TOLERANCES[run.flags.get("precision") or "float32"]
+    tolerance = tolerance_of(run)
     wanted = some("epoch of one process", reference.of("epoch", reference.workers[0]))
     for task in run.drivers:
         epochs = some(f"epoch of {task}", run.of("epoch", task))
