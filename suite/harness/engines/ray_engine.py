@@ -200,12 +200,13 @@ class Node:
         """Return the node's entry in run.json."""
         kept = ("host", "python", "cpus", "memory_gib", "kernel")
         facts = {name: self.facts[name] for name in kept}
-        clock = {"offset_s": self.offset_s, "error_s": self.error_s, "drift_s": self.drift_s}
         return {
             "id": self.id[:8],
             "address": self.ip,
             **facts,
-            **{f"clock_{k}": v for k, v in clock.items()},
+            "clock_offset_s": self.offset_s,
+            "clock_error_s": self.error_s,
+            "clock_drift_s": self.drift_s,
         }
 
 

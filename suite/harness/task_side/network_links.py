@@ -41,6 +41,12 @@ def index_of(ip: IPRoute, name: str) -> int:
     return index
 
 
+def add_bridge(ip: IPRoute) -> None:
+    """Create the bridge that joins links, and set it up."""
+    ip.link("add", ifname=BRIDGE, kind="bridge")
+    ip.link("set", index=index_of(ip, BRIDGE), state="up")
+
+
 class Link:
     """One host's link with both of its ends: a port of the bridge, and an interface `name`."""
 
@@ -167,8 +173,7 @@ def main() -> int:
                 namespaces.join(handles / "user", namespaces.CLONE_NEWUSER)
                 namespaces.join(handles / "net", namespaces.CLONE_NEWNET)
                 ip = IPRoute()
-                ip.link("add", ifname=BRIDGE, kind="bridge")
-                ip.link("set", index=index_of(ip, BRIDGE), state="up")
+                add_bridge(ip)
             if request["op"] == "join":
                 number, namespace = len(links) + 1, f"/proc/{request['pid']}/ns/net"
                 links[request["task"]] = Link(ip, number, namespace, request["address"])

@@ -97,9 +97,7 @@ def join_networks(nodes: int) -> Networks:
         found = {f"{prefix}{number}": new_network() for number in range(1, nodes + 1)}
         head = f"{prefix}{HEAD}"
         with IPRoute(netns=switch) as ip:
-            ip.link("add", ifname=network_links.BRIDGE, kind="bridge")
-            bridge = network_links.index_of(ip, network_links.BRIDGE)
-            ip.link("set", index=bridge, state="up")
+            network_links.add_bridge(ip)
             network_links.Link(ip, 0, own, head, name=f"tfdc{os.getpid()}")
             for number, (address, network) in enumerate(found.items(), 1):
                 network_links.Link(ip, number, network, address)
