@@ -106,6 +106,7 @@ def _when(row: Row) -> str:
         "a GPU per worker": row.gpu,
         "real MNIST": row.real_mnist,
         "namespaces": row.namespaces,
+        "nodes that can be ended": row.nodes,
         "netem": row.netem,
     }
     parts = [
@@ -135,6 +136,7 @@ def faults() -> str:
         needs = [
             "virtual hosts" if fault.on_hosts else "",
             "its own disk" if fault.on_disk else "",
+            "its own node" if fault.on_node else "",
         ]
         effect = "no task is lost" if fault.harmless else "the task is lost"
         kinds.append([code(name), fault.description, effect, ", ".join(filter(None, needs))])

@@ -101,6 +101,8 @@ def _nodes(info: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             f"clock known to {_milliseconds(node, 'clock_error_s')}, "
             f"moved by {_milliseconds(node, 'clock_drift_s')} during the run"
         )
+        if node.get("ended_by_fault"):
+            clock += "; ended by a fault"
         where = f"{_text(node, 'host')} at {_text(node, 'address')}"
         size = f"{_text(node, 'cpus')} cores, {_text(node, 'memory_gib')} GiB"
         yield f"Node {number}", f"{where}, {size}, kernel {_text(node, 'kernel')}; {clock}"

@@ -99,6 +99,7 @@ class Subject:
         return unsupported.Machine(
             gpu=gpu_list.enough(self.gpus[0], machine.WORKERS),
             namespaces=self.network.kind == networks.NAMESPACE,
+            nodes=False,  # this is one machine
             netem=networks.has_netem,
         )
 

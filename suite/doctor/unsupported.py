@@ -20,6 +20,7 @@ class Machine:
 
     gpu: bool
     namespaces: bool
+    nodes: bool
     netem: Callable[[], bool]
 
 
@@ -33,6 +34,7 @@ def matching(rows: Iterable[Row], interpreter: Interpreter, machine: Machine) ->
         for row in rows
         if row.gpu in (None, machine.gpu)
         and row.namespaces in (None, machine.namespaces)
+        and row.nodes in (None, machine.nodes)
         and any(
             row.covers(interpreter.tensorflow, label, interpreter.protobuf)
             for label in labels(row, interpreter)

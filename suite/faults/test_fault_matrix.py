@@ -19,7 +19,7 @@ def measure(outcome: FaultOutcome, record: Any) -> None:
     again_s = recovery.recovered_s(outcome.run)
     if again_s is not None:
         record("fault_recovered_s", again_s, "s", "lower")
-    if again_s is not None and restarted:
+    if again_s is not None and restarted and outcome.run.of("step"):  # some report epochs only
         lost = recovery.steps_lost(outcome.run)
         record("fault_steps_lost", lost, "1", "lower")
         examples = recovery.examples_of_a_step(outcome.run)

@@ -101,6 +101,13 @@ def slow(launch):
     flag(launch, "slow-ended").touch()
     return run
 
+def alone(launch):
+    if not flag(launch, "slow-ended").exists():
+        raise CheckFailed("another scenario has not ended")
+    return []
+
+alone.alone = True
+
 def endless(launch):
     with launch(flags=base.endless_work(launch)) as cluster:
         cluster.start()
@@ -124,6 +131,11 @@ def test_first_of_two_that_meet(outcome):
 @scenario(another)
 @pytest.mark.cases(families=("single",))
 def test_second_of_two_that_meet(outcome):
+    pass
+
+@scenario(alone)
+@pytest.mark.cases(families=("single",))
+def test_alone_after_the_slow_one(outcome):
     pass
 
 @pytest.mark.timing

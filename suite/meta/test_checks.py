@@ -270,6 +270,36 @@ def test_fault_matrix_judges_the_reaction_of_peers(promise: promises.Promise, co
         promises.judge(outcome, LIMIT_S)
 
 
+@pytest.mark.parametrize(("digest", "passes"), [("a", True), ("b", False)])
+def test_weights_that_one_worker_reports_twice_agree_if_they_are_the_same(
+    digest: str, passes: bool
+):
+    first, last = histories.state("initial", 0, "a"), histories.state("final", 5, "z")
+    run = histories.history(
+        ("worker/0", "weights", first),
+        ("worker/0", "weights", {**first, "digest": digest}),
+        ("worker/1", "weights", first),
+        ("worker/0", "weights", last),
+        ("worker/1", "weights", last),
+    )
+    assert (judge("workers_agree_on_weights", run) == "") == passes
+
+
+@pytest.mark.parametrize(("clock_error_s", "passes"), [(0.0, False), (0.5, False), (1.5, True)])
+def test_events_that_clocks_cannot_order_are_simultaneous(clock_error_s: float, passes: bool):
+    """A worker makes a step 1 s before its peer is up."""
+    run = histories.history(
+        ("worker/0", "started", {}),
+        ("worker/0", "step", {"global_step": 1}),
+        ("worker/1", "started", {}),
+    )
+    run = replace(run, clock_error_s=clock_error_s)
+    assert (judge("waits_for_all", run) == "") == passes
+    up, step, _ = run.events
+    assert run.surely_before(up, step)  # on the clock of one task
+    assert not run.surely_before(step, up)
+
+
 @pytest.mark.parametrize("check", CHECKS)
 def test_no_check_is_content_with_nothing(check: str) -> None:
     nothing = Run(fakes.WORKERS, histories.TASKS, histories.TASKS, "ring", "none", ())

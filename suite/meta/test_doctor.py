@@ -492,7 +492,10 @@ def test_features_of_tensorflow_give_findings(
 def rows_with(**given: Any) -> list[str]:
     """Return the reasons of the project's own rows that apply to such a machine."""
     machine_ = unsupported.Machine(
-        given.get("gpu", True), given.get("namespaces", True), lambda: given.get("netem", True)
+        given.get("gpu", True),
+        given.get("namespaces", True),
+        nodes=True,
+        netem=lambda: given.get("netem", True),
     )
     interpreter = given.get("interpreter", INTERPRETER)
     rows = unsupported.matching(Expectations.load().rows, interpreter, machine_)

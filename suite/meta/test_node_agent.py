@@ -6,6 +6,7 @@ import itertools
 import json
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,9 +20,18 @@ from suite.harness.cluster.launcher import Place
 from suite.harness.core.deadlines import Deadlines, wait_until
 from suite.harness.core.errors import BadInput, HarnessError, Unsupported
 from suite.harness.core.settings import Settings
-from suite.harness.engines import ray_engine
-from suite.harness.engines.node_agent import Files, NodeAgent, clock_offset
-from suite.harness.engines.ray_engine import Node, RayEngine, RemoteInit
+from suite.harness.engines import (
+    placement,
+    ray_connection,
+    ray_engine,
+    remote_init,
+    simulated_cluster,
+)
+from suite.harness.engines.node_agent import Clock, Files, NodeAgent, compare_clocks
+from suite.harness.engines.nodes import Node, Nodes
+from suite.harness.engines.placement import Placement
+from suite.harness.engines.ray_engine import RayEngine
+from suite.harness.engines.remote_init import RemoteInit
 from suite.harness.session import setup
 from suite.meta import fakes
 
@@ -76,18 +86,21 @@ def test_a_log_that_was_cut_and_a_file_that_was_written_again_are_returned_whole
 
 
 def test_the_offset_of_a_clock_is_that_of_the_shortest_round_trip(monkeypatch):
-    clock = itertools.count(100.0, 1.0)  # each reading here takes a second
-    monkeypatch.setattr("suite.harness.engines.node_agent.time.monotonic", lambda: next(clock))
+    readings = itertools.count(100.0, 1.0)  # each reading here takes a second
+    monkeypatch.setattr("suite.harness.engines.node_agent.time.monotonic", lambda: next(readings))
     answers = iter([107.0, 200.0, 112.0])
 
     def ask() -> float:
         answer = next(answers)
         if answer == 200.0:
-            next(clock)  # a long way
+            next(readings)  # a long way
         return answer
 
-    offset_s, error_s = clock_offset(ask, 3)
-    assert (offset_s, error_s) == (6.5, 0.5)
+    clock = compare_clocks(ask, 3)
+    assert (clock.offset_s, clock.error_s) == (6.5, 0.5)
+    later_s = clock.read_s + 1000.0
+    assert clock.error_at(later_s) == pytest.approx(0.515)
+    assert Clock().error_at(later_s) == 0.0
 
 
 class Agent:
@@ -95,9 +108,50 @@ class Agent:
 
     def __init__(self, agent: NodeAgent) -> None:
         self.agent = agent
+        self.down = False  # its node has ended
 
     def __getattr__(self, method: str) -> Any:
-        return SimpleNamespace(remote=lambda *given: lambda: getattr(self.agent, method)(*given))
+        def call(*given: Any) -> Any:
+            if self.down:
+                raise Lost("the actor died")
+            return getattr(self.agent, method)(*given)
+
+        return SimpleNamespace(remote=lambda *given: lambda: call(*given))
+
+
+class Groups:
+    """A fake of `ray.util.placement_group` that gives the tasks of a group a node each in turn."""
+
+    def __init__(self, nodes: list[Node]) -> None:
+        self.nodes = nodes
+
+    def placement_group(self, bundles: Any, strategy: str) -> Any:
+        assert strategy in ("SPREAD", "STRICT_SPREAD")
+        return SimpleNamespace(bundles=bundles, wait=lambda _: True)
+
+    def placement_group_table(self, group: Any) -> Any:
+        up = [node for node in self.nodes if not node.agent.down]
+        by_ip = {f"node:{node.ip}": node.id for node in up}
+        placed = {}
+        for i, bundle in enumerate(group.bundles):
+            pinned = [by_ip[name] for name in bundle if name in by_ip]
+            placed[i] = (pinned or [up[i % len(up)].id])[0]
+        return {"bundles_to_node_id": placed}
+
+    def remove_placement_group(self, group: Any) -> None:
+        pass
+
+
+def switch_off(node: Node) -> Callable[[str], str]:
+    """Return the command that ends a node."""
+
+    def command(ip: str) -> str:
+        assert ip == node.ip
+        node.agent.agent.stop("")
+        node.agent.down = True
+        return ""
+
+    return command
 
 
 class Lost(Exception):
@@ -110,8 +164,13 @@ class MemoryFull(Lost):
 
 @pytest.fixture
 def nodes(fake_engine, monkeypatch):
-    """Yield two nodes whose agents run in this process."""
+    """Yield the nodes 127.0.0.1 and 127.0.0.2, whose agents run in this process."""
+    made: list[Node] = []
     fake_ray = SimpleNamespace(
+        nodes=lambda: [
+            {"NodeID": node.id, "Alive": not node.agent.down, "Resources": {"CPU": 8}}
+            for node in made
+        ],
         wait=lambda calls, timeout: (calls, []),  # noqa: ARG005 - as Ray names it
         get=lambda call, timeout: call(),  # noqa: ARG005
         exceptions=SimpleNamespace(
@@ -121,15 +180,15 @@ def nodes(fake_engine, monkeypatch):
             RayError=Lost,
         ),
     )
-    monkeypatch.setattr(ray_engine, "ray", lambda: fake_ray)
+    monkeypatch.setattr(ray_connection, "ray", lambda: fake_ray)
     monkeypatch.setattr("suite.harness.engines.node_agent.POLL_S", 0.0)
-    made = []
     for number in range(2):
         agent = NodeAgent(fake_engine.deadlines, "meta")
         agent.warm("none", sys.executable, fake_engine.environment("none"), "fork", ())
-        node = Node(f"{number}" * 10, "127.0.0.1", Agent(agent))
+        node = Node(f"{number}" * 10, f"127.0.0.{number + 1}", Agent(agent))
         node.facts = agent.describe(sys.executable)
         made.append(node)
+    monkeypatch.setattr(placement, "_groups", lambda: Groups(made))
     yield made
     for node in made:
         node.agent.agent.stop("")
@@ -142,16 +201,22 @@ def launch(fake_engine, nodes, tmp_path):
     engine = replace(fake_engine, directory=tmp_path / "run", zygotes={})
     files = itertools.count()
 
-    def place(name, tasks, on_hosts, on_disk):  # noqa: ARG001 - as the engine's
-        by_task = dict(zip(tasks, nodes, strict=True))
+    def place(name, tasks, on_hosts, on_disk, alone):  # noqa: ARG001 - as the engine's
+        found = Nodes(sys.executable, str(tmp_path), "meta", engine.deadlines, nodes)
+        placed = Placement(name, found).reserve(tasks, alone)
 
         def connect(flavor):
-            found = (f"events/{name}", f"logs/{name}")
             return RemoteInit(
-                name, by_task, flavor, engine.directory, found, engine.deadlines
+                placed,
+                start_zygote=lambda node: None,  # noqa: ARG005 - they have one
+                end=lambda node: found.end(node, switch_off(node)),
+                zygote=flavor,
+                directory=engine.directory,
+                files=(f"events/{name}", f"logs/{name}"),
+                deadlines=engine.deadlines,
             ).open()
 
-        return Place(dict.fromkeys(tasks, "127.0.0.1:1"), connect, lambda: None)
+        return Place(placed.addresses, connect, placed.release)
 
     def start(body: str) -> Cluster:
         program = tmp_path / f"program-{next(files)}.py"
@@ -198,9 +263,12 @@ def test_events_files_and_logs_of_all_nodes_arrive_in_the_run_directory(launch, 
     assert not any(d in (run.directory / "worker-0.0.jsonl").read_text() for d in directories)
 
 
-def test_times_are_those_of_the_driver_and_foreign_processes_have_no_number(launch, nodes):
-    nodes[1].offset_s = 1000.0
+def test_times_are_those_of_the_driver_and_foreign_processes_have_no_number(
+    launch, nodes, monkeypatch
+):
     nodes[1].facts["boot_id"] = "another machine"
+    ahead = nodes[1].agent.agent.clock
+    monkeypatch.setattr(nodes[1].agent.agent, "clock", lambda: ahead() + 1000.0)
     with launch(EMIT + "say('step', global_step=1)\n") as cluster:
         cluster.start()
         run = cluster.finish()
@@ -210,6 +278,7 @@ def test_times_are_those_of_the_driver_and_foreign_processes_have_no_number(laun
     assert run.of("spawned", "worker/0")[0]["pid"] > 0
     assert run.of("spawned", "worker/1")[0]["pid"] == 0
     assert "another machine" in diagnostics.waits_in(0)
+    assert 0.0 < run.clock_error_s < 1.0
 
 
 def test_signals_and_holds_reach_the_node_of_the_task(launch):
@@ -282,8 +351,8 @@ def test_a_file_of_another_cluster_is_copied_to_the_node(launch, tmp_path):
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (Lost, r"node 127.0.0.1 \(11111111\) left the Ray cluster"),
-        (MemoryFull, r"node 127.0.0.1 \(11111111\): Ray's memory monitor killed the agent"),
+        (Lost, r"node 127.0.0.2 \(11111111\) left the Ray cluster"),
+        (MemoryFull, r"node 127.0.0.2 \(11111111\): Ray's memory monitor killed the agent"),
     ],
 )
 def test_a_node_that_is_lost_is_named(launch, nodes, error, message):
@@ -299,50 +368,139 @@ def test_a_node_that_is_lost_is_named(launch, nodes, error, message):
         connection.polls[nodes[1].id] = lambda: ([], [])
 
 
+def test_a_task_whose_node_was_ended_starts_elsewhere_with_all_others(launch, nodes):
+    body = 'say("config", tf_config=os.environ["TF_CONFIG"])\nsignal.pause()\n'
+    with launch(EMIT + body) as cluster:
+        cluster.start()
+        cluster.wait_for("config", at_least=2)
+        directory = Path(nodes[1].facts["directory"])
+        before = dict(cluster.plan.addresses)
+        cluster.end_node("worker/1", fault="node-down")
+        exited = cluster.wait_exit("worker/1")["worker/1"]
+        assert (exited["code"], exited["signal"]) == (None, signal.SIGKILL)
+        assert exited["node"] == nodes[1].name
+        assert exited["ended_by_harness"]
+        assert cluster.run().of("fault_started", "worker/1")[0]["fault"] == "node-down"
+        assert not directory.exists()
+        with pytest.raises(HarnessError, match=r"worker/1 cannot start .* while worker/0 run"):
+            cluster.start("worker/1")
+        cluster.end("worker/0")
+        cluster.start()
+        after = dict(cluster.plan.addresses)
+        assert after["worker/0"] == before["worker/0"]
+        assert after["worker/1"].startswith(f"{nodes[0].ip}:")
+        assert after["worker/1"] != after["worker/0"]
+        config = wait_until("both", lambda: second_configs(cluster), 20)
+        assert [json.loads(c)["cluster"]["worker"] for c in config] == [list(after.values())] * 2
+
+
+def second_configs(cluster: Cluster) -> list[str] | None:
+    """Return TF_CONFIG of both tasks since the second start."""
+    cluster.alive()
+    found = [e["tf_config"] for e in cluster.run().of("config")]
+    return found[2:] if len(found) == 4 else None
+
+
+def test_a_task_has_a_node_of_its_own_if_it_must(nodes, tmp_path):
+    found = Nodes(sys.executable, str(tmp_path), "meta", Deadlines(), nodes)
+    placed = Placement("001-run", found).reserve(["chief/0", "worker/0", "worker/1"], "worker/1")
+    own = placed.by_task["worker/1"]
+    assert [task for task, node in placed.by_task.items() if node is own] == ["worker/1"]
+    assert len(set(placed.addresses.values())) == 3
+    placed.release()
+    nodes[1].ended = True
+    with pytest.raises(HarnessError, match=r"node 127.0.0.1 \(00000000\) is the only node"):
+        Placement("002-run", found).reserve(["worker/0", "worker/1"], "worker/1")
+
+
+def test_strictly_spread_tasks_have_a_node_each(nodes, tmp_path):
+    found = Nodes(sys.executable, str(tmp_path), "meta", Deadlines(), nodes)
+    placed = Placement("001-run", found, strict=True).reserve(["worker/0", "worker/1"], "worker/1")
+    assert [placed.by_task[task] for task in ("worker/0", "worker/1")] == nodes
+    assert [len(tasks) for tasks, _ in placed.reserved] == [2]
+    placed.release()
+    with pytest.raises(HarnessError, match="3 tasks need as many nodes, and the Ray cluster has 2"):
+        Placement("002-run", found, strict=True).reserve(["worker/0", "worker/1", "worker/2"])
+
+
+def test_a_command_that_does_not_end_the_node_is_an_error_with_what_it_said(nodes, tmp_path):
+    found = Nodes(sys.executable, str(tmp_path), "meta", Deadlines().scaled(0.001), nodes)
+    with pytest.raises(HarnessError, match=r"the end of node 127.0.0.2 .*; ssh: no route"):
+        found.end(nodes[1], lambda _: "ssh: no route")
+    assert found.live == nodes
+
+
+def test_the_users_command_gets_the_address_of_the_node(fake_engine, monkeypatch):
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    engine = ray_on(fake_engine, kill_node="sh -c 'echo gone {ip} >&2; exit 3'")
+    assert engine.why_no_node_ends == ""
+    said = engine._end("10.1.2.3")
+    assert said.endswith("exit 3, it said gone 10.1.2.3")
+    with pytest.raises(HarnessError, match=r"--kill-node: .*no-such-program"):
+        ray_on(fake_engine, kill_node="no-such-program {ip}")._end("10.1.2.3")
+
+
+def test_no_node_is_ended_without_a_command_or_by_several_processes(fake_engine, monkeypatch):
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    with pytest.raises(Unsupported, match="need --engine ray: --kill-node is not given"):
+        ray_on(fake_engine).place("001-run", ["worker/0"], False, False, "worker/0")
+    with pytest.raises(Unsupported, match="need --engine ray: the tasks run on this machine"):
+        fake_engine.place("001-run", ["worker/0"], False, False, "worker/0")
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")
+    assert "without -n" in ray_on(fake_engine, kill_node="true {ip}").why_no_node_ends
+
+
+def ray_on(fake_engine, **given):
+    taken = ("python", "flavors", "deadlines", "directory", "progress")
+    own = {name: getattr(fake_engine, name) for name in taken}
+    return RayEngine(**own, **given, network=ray_engine.network("a:1"), session="meta")
+
+
 def test_disks_and_hosts_of_their_own_are_unsupported(fake_engine):
-    given = {name: getattr(fake_engine, name) for name in ("python", "flavors")}
-    more = {name: getattr(fake_engine, name) for name in ("deadlines", "directory", "progress")}
-    network = ray_engine.network("a:1")
-    engine = RayEngine(**given, **more, network=network, session="meta")
     for hosts, disk in ((True, False), (False, True)):
         with pytest.raises(Unsupported, match="of their own need namespaces"):
-            engine.place("001-run", ["worker/0"], hosts, disk)
+            ray_on(fake_engine).place("001-run", ["worker/0"], hosts, disk)
 
 
 @pytest.fixture
-def prepared(nodes, fake_engine, monkeypatch):
-    """Return the two nodes; this process does not end with its parent."""
+def check(nodes, fake_engine, monkeypatch, tmp_path):
+    """Return the check of the two nodes; this process does not end with its parent."""
     monkeypatch.setattr(NodeAgent, "end_with_node", lambda _: None)
-    return ray_engine.Nodes(nodes, fake_engine.deadlines)
+    return lambda python=sys.executable, shared=str(tmp_path): Nodes(
+        python, shared, "meta", fake_engine.deadlines
+    ).check(nodes)
 
 
-def test_nodes_that_have_everything_pass(prepared, tmp_path):
-    prepared.check(sys.executable, str(tmp_path), "meta")
-    assert [node.error_s for node in prepared.nodes] == [0.0, 0.0]
+def test_nodes_that_have_everything_pass(check, nodes, tmp_path):
+    check()
+    assert [node.clock.error_s for node in nodes] == [0.0, 0.0]
     assert list(tmp_path.glob(".tfdc-*")) == []
 
 
-def test_a_node_without_the_interpreter_is_refused(prepared, tmp_path):
+def test_a_node_without_the_interpreter_is_refused(check):
     with pytest.raises(BadInput, match=r"node 127.0.0.1 \(00000000\) has no /no/python; --python"):
-        prepared.check("/no/python", str(tmp_path), "meta")
+        check("/no/python")
 
 
-def test_a_node_with_another_checkout_is_refused(prepared, tmp_path, monkeypatch):
+def test_a_node_with_another_checkout_is_refused(check, monkeypatch):
     monkeypatch.setattr("suite.harness.engines.node_agent.ROOT", Path("/elsewhere"))
     with pytest.raises(BadInput, match="imports the suite from /elsewhere, this process from"):
-        prepared.check(sys.executable, str(tmp_path), "meta")
+        check()
 
 
-def test_a_directory_that_a_node_does_not_see_is_refused(prepared, tmp_path, monkeypatch):
-    monkeypatch.setattr(prepared.nodes[1].agent.agent, "has", lambda *_: False)
-    with pytest.raises(BadInput, match=r"node 127.0.0.1 \(11111111\) does not see what is written"):
-        prepared.check(sys.executable, str(tmp_path), "meta")
+def test_a_directory_that_a_node_does_not_see_is_refused(check, nodes, tmp_path, monkeypatch):
+    monkeypatch.setattr(nodes[1].agent.agent, "has", lambda *_: False)
+    with pytest.raises(BadInput, match=r"node 127.0.0.2 \(11111111\) does not see what is written"):
+        check()
     assert list(tmp_path.glob(".tfdc-*")) == []
 
 
-def test_a_shared_directory_that_cannot_be_written_is_refused(prepared, tmp_path):
+def test_a_shared_directory_that_cannot_be_written_is_refused(check, tmp_path):
     with pytest.raises(BadInput, match=r"--shared-dir .*missing: cannot be written: No such file"):
-        prepared.check(sys.executable, str(tmp_path / "missing"), "meta")
+        check(shared=str(tmp_path / "missing"))
+
+
+REAL = {"engine": "ray", "ray_address": "a:1", "shared_dir": "/d"}
 
 
 @pytest.mark.parametrize(
@@ -350,7 +508,13 @@ def test_a_shared_directory_that_cannot_be_written_is_refused(prepared, tmp_path
     [
         ({"ray_address": "a:1"}, "--ray-address a:1: only with --engine ray"),
         ({"shared_dir": "/d"}, "--shared-dir /d: only with --engine ray"),
+        ({"placement": "spread"}, "--placement spread: only with --engine ray"),
+        ({"kill_node": "k {ip}"}, "--kill-node k {ip}: only with --engine ray"),
         ({"engine": "ray", "ray_address": "a:1"}, "--ray-address a:1: needs --shared-dir"),
+        ({"engine": "ray", "kill_node": "sh {ip}"}, "only with --ray-address; simulated nodes"),
+        ({**REAL, "kill_node": "ssh host"}, "must have {ip}, which becomes the node's address"),
+        ({**REAL, "kill_node": "no-such {ip}"}, "there is no program no-such"),
+        ({**REAL, "kill_node": "sh '{ip}"}, "is no command: No closing quotation"),
     ],
 )
 def test_options_of_an_engine_need_it(given, message):
@@ -361,12 +525,12 @@ def test_options_of_an_engine_need_it(given, message):
 def test_without_ray_the_engine_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(BadInput, match=r"Ray is not installed here; pip install -e '.\[ray\]'"):
-        ray_engine.start_nodes(Deadlines())
+        simulated_cluster.start_nodes(Deadlines())
 
 
 def test_a_line_that_is_no_event_keeps_its_bytes():
-    assert ray_engine._shifted(b"garbage", 5.0) == b"garbage"
-    moved = json.loads(ray_engine._shifted(b'{"time_s": 7.5, "event": "step"}', 5.0))
+    assert remote_init._shifted(b"garbage", 5.0) == b"garbage"
+    moved = json.loads(remote_init._shifted(b'{"time_s": 7.5, "event": "step"}', 5.0))
     assert moved == {"time_s": 2.5, "event": "step"}
 
 
@@ -381,4 +545,4 @@ def test_a_line_that_is_no_event_keeps_its_bytes():
 )
 def test_an_address_without_a_cluster_is_refused(address, message):
     with pytest.raises(BadInput, match=message):
-        ray_engine.check_reachable(address)
+        ray_connection.check_reachable(address)

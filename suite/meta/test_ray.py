@@ -16,7 +16,7 @@ from reports.rundir import frame
 from suite.harness.cluster import leaks
 from suite.harness.core.deadlines import Deadlines, wait_until
 from suite.harness.core.errors import BadInput
-from suite.harness.engines import ray_engine
+from suite.harness.engines import ray_connection, simulated_cluster
 from suite.meta import sessions
 from suite.meta.sessions import pytest_arguments, run_pytest
 
@@ -37,12 +37,37 @@ def test_endless(launch, session, case):
         cluster.wait_for("never", within_s=60)
 """
 
+NODE_DOWN = """
+import pytest
+
+@pytest.mark.cases(families=("mwms",))
+def test_node_down(launch):
+    with launch(alone="worker/1", flags={"epochs": 100000, "steps-per-epoch": 5}) as cluster:
+        cluster.start()
+        cluster.wait_for("step", "worker/1")
+        before = cluster.plan.addresses["worker/1"]
+        cluster.end_node("worker/1", fault="node-down")
+        cluster.wait_exit("worker/1")
+        cluster.end("worker/0")
+        cluster.start()
+        cluster.wait_for("step", "worker/1", attempt=1)
+        assert cluster.plan.addresses["worker/1"].split(":")[0] != before.split(":")[0]
+
+@pytest.mark.cases(families=("mwms",))
+def test_after(launch, session):
+    with launch(workers=3, flags={"epochs": 1, "steps-per-epoch": 5}) as cluster:
+        cluster.start()
+        cluster.complete()
+        assert len({where.split(":")[0] for where in cluster.plan.addresses.values()}) == 3
+"""
+
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory):
     directory = tmp_path_factory.mktemp("ray")
     sessions.set_stage(directory)
     (directory / "test_held.py").write_text(HELD)
+    (directory / "test_node.py").write_text(NODE_DOWN)
     return directory
 
 
@@ -67,7 +92,7 @@ def test_verdicts_on_ray_are_those_of_this_machine(stage, tmp_path):
     assert set(runs["local"].verdicts["engine"]) == {"local"}
     engine = runs["ray"].info["engine"]
     assert engine["name"] == "ray"
-    assert len(engine["nodes"]) == ray_engine.SIMULATED_NODES
+    assert len(engine["nodes"]) == simulated_cluster.SIMULATED_NODES
     assert {node["clock_error_s"] for node in engine["nodes"]} == {0.0}
     assert runs["ray"].info["leaks"] == []
     assert ray_processes() <= before
@@ -89,42 +114,55 @@ def held(stage: Path, ready: Path, *more: str) -> subprocess.Popen[str]:
 
 
 def test_killing_pytest_leaves_no_task_and_no_node(stage, tmp_path):
-    before = ray_processes()
+    before, left = ray_processes(), directories()
     process = held(stage, tmp_path / "ready")
     session = (tmp_path / "ready").read_text()
     assert leaks.processes(session)
     assert (
-        len(ray_processes() - before) == ray_engine.SIMULATED_NODES + 2
+        len(ray_processes() - before) == simulated_cluster.SIMULATED_NODES + 2
     )  # the head's, and its GCS
     process.send_signal(signal.SIGKILL)
     process.communicate()
     wait_until("the tasks to end", lambda: not leaks.processes(session), ENDS_S)
     wait_until("the nodes to end", lambda: ray_processes() <= before, ENDS_S)
     wait_until("the links to end", lambda: not links(), ENDS_S)
+    wait_until("the directories to end", lambda: directories() <= left, ENDS_S)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="nodes have networks of their own only for root")
 def test_each_node_has_its_own_network():
-    cluster = ray_engine.start_nodes(Deadlines())
+    cluster = simulated_cluster.start_nodes(Deadlines())
     try:
         assert not cluster.shared_network
         assert len(links()) == 1
         head = cluster.address.partition(":")[0]
         found = {os.stat(f"/proc/{pid}/ns/net").st_ino for pid in raylets_of(head)}
-        assert len(found) == ray_engine.SIMULATED_NODES + 1
+        assert len(found) == simulated_cluster.SIMULATED_NODES + 1
     finally:
         cluster.end()
     wait_until("the links to end", lambda: not links(), ENDS_S)
 
 
 def test_without_rights_the_nodes_share_the_network_of_this_machine():
-    command = ["unshare", "--user", "--map-root-user", sys.executable, str(ray_engine.START), "2"]
+    command = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        sys.executable,
+        str(simulated_cluster.START),
+        "2",
+    ]
     if subprocess.run([*command[:3], "true"], check=False).returncode:
         pytest.skip("this machine has no user namespaces")
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True)
     answer = json.loads(done.stdout)
     assert not answer["address"].startswith("10.78.")
     assert "Operation not permitted" in answer["shared_network"]
+
+
+def directories() -> set[Path]:
+    """Return the directories of simulated nodes."""
+    return set(Path("/tmp").glob("tfdc-ray-*"))
 
 
 def links() -> list[str]:
@@ -138,7 +176,7 @@ def raylets_of(head: str) -> list[int]:
 
 
 def test_a_node_that_dies_is_named_and_nothing_is_left(stage, tmp_path):
-    cluster = ray_engine.start_nodes(Deadlines())
+    cluster = simulated_cluster.start_nodes(Deadlines())
     try:
         given = ["--ray-address", cluster.address, "--shared-dir", str(tmp_path)]
         process = held(stage, tmp_path / "ready", *given, "--run-dir", str(tmp_path / "run"))
@@ -158,21 +196,39 @@ def test_a_node_that_dies_is_named_and_nothing_is_left(stage, tmp_path):
         cluster.end()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only nodes with networks of their own can be ended")
+def test_a_node_that_loses_power_is_replaced(stage, tmp_path):
+    before, left = ray_processes(), directories()
+    trainer = ["--trainer", "keras_multi_worker_mirrored", "--keras", "tf_keras", "-q"]
+    where = ["--engine", "ray", "--run-dir", str(tmp_path / "run")]
+    done = run_pytest(stage, [*trainer, *where], "test_node.py", before=["env"])
+    run = frame.load(tmp_path / "run")
+    assert list(run.verdicts["verdict"]) == ["passed"] * 2, done.stdout + done.stderr
+    nodes = run.info["engine"]["nodes"]
+    assert len(nodes) == simulated_cluster.SIMULATED_NODES + 1
+    assert [node["ended_by_fault"] for node in nodes].count(True) == 1
+    assert len({node["address"] for node in nodes}) == simulated_cluster.SIMULATED_NODES
+    assert run.info["leaks"] == []
+    assert ray_processes() <= before
+    assert not links()
+    assert directories() == left
+
+
 def test_a_connection_that_ray_refuses_is_one_line(monkeypatch):
-    monkeypatch.setattr(ray_engine, "check_reachable", lambda _: None)
-    module = ray_engine.ray()
+    monkeypatch.setattr(ray_connection, "check_reachable", lambda _: None)
+    module = ray_connection.ray()
 
     def refuse(**_):
         raise RuntimeError("Version mismatch: 2.9\nand more")
 
     monkeypatch.setattr(module, "init", refuse)
     with pytest.raises(BadInput, match=r"with Ray .*: Version mismatch: 2.9$"):
-        ray_engine.connect("127.0.0.1:1", "none")
+        ray_connection.connect("127.0.0.1:1", "none")
 
 
 def test_too_few_nodes_are_refused(stage, tmp_path, monkeypatch):
-    monkeypatch.setattr(ray_engine, "SIMULATED_NODES", 1)
-    cluster = ray_engine.start_nodes(Deadlines())
+    monkeypatch.setattr(simulated_cluster, "SIMULATED_NODES", 1)
+    cluster = simulated_cluster.start_nodes(Deadlines())
     try:
         given = ["--engine", "ray", "--ray-address", cluster.address, "--shared-dir", str(tmp_path)]
         common = ["--trainer", "single_process", "--keras", "tf_keras"]

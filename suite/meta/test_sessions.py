@@ -8,6 +8,7 @@ import json
 import re
 import sys
 from types import SimpleNamespace
+from typing import Any
 from xml.etree import ElementTree
 
 import pandas as pd
@@ -22,7 +23,7 @@ from suite.harness.core.history import read
 from suite.harness.core.paths import ROOT
 from suite.harness.core.settings import OPTIONS
 from suite.harness.environment.interpreter import Interpreter
-from suite.harness.pytest_plugin import options
+from suite.harness.pytest_plugin import options, verdict_hooks
 from suite.harness.session import run_directory, setup
 from suite.meta.sessions import ONE_CASE, run_pytest
 
@@ -70,6 +71,14 @@ def test_the_six_verdicts_stay_apart(ended):
     assert "1 xfailed" in ended.done.stdout
     assert "1 skipped" in ended.done.stdout
     assert "1 error" in ended.done.stdout
+
+
+def test_the_short_summary_has_the_reason():
+    report: Any = SimpleNamespace(failed=True, longrepr="self = Zygote()\n\n    def connect(self):")
+    setattr(report, verdict_hooks.CARRIED, {"row": {"reason": "no answer\nand more"}})
+    verdict_hooks.summarize_in_one_line(report)
+    assert report.longrepr.reprcrash.message == "no answer"
+    assert str(report.longrepr).endswith("def connect(self):")
 
 
 def test_a_failure_brings_its_evidence(ended):
@@ -254,9 +263,9 @@ def test_two_processes_find_the_same_and_take_no_timings(plugin_stage, sessions,
     assert one == two
 
 
-def test_scenarios_run_ahead_but_never_during_timed_tests(sessions):
+def test_scenarios_run_ahead_but_never_during_timed_tests_or_those_alone(sessions):
     done = sessions["ahead"].result()
-    assert " 6 passed, 3 deselected" in done.stdout, done.stdout
+    assert " 7 passed, 3 deselected" in done.stdout, done.stdout
 
 
 def test_dead_zygote_is_counted_and_reported(plugin_stage, sessions):

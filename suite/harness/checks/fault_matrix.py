@@ -60,9 +60,9 @@ def peers_wait(run: Run) -> None:
     fault, others = _fault_and_others(run)
     up = only(f"return of {fault.task}", run.of("started", fault.task, fault.attempt + 1))
     for task in others:
-        ended = [e for e in run.of("exited", task, 0) if e.time_s < up.time_s]
+        ended = [e for e in run.of("exited", task, 0) if run.surely_before(e, up)]
         require(not ended, f"{task} ended before {fault.task} was back: {ended}")
-        early = [e for e in run.of("step", task) if e.time_s < up.time_s]
+        early = [e for e in run.of("step", task) if run.surely_before(e, up)]
         require(not early, f"{task} made {len(early)} steps before {fault.task} was back")
 
 

@@ -101,15 +101,16 @@ def all_workers_contribute(run: Run) -> None:
 def servers_serve_until_ended(run: Run) -> None:
     """Require that only the harness ends a server, after the last driver."""
     servers = [task for task in run.tasks if task.split("/")[0] in run.trainer.services]
-    ends = [only(f"end of {task}", run.of("exited", task)).time_s for task in run.drivers]
+    ends = [only(f"end of {task}", run.of("exited", task)) for task in run.drivers]
+    last = max(ends, key=lambda e: e.time_s)
     for task in some("server", servers):
         exited = only(f"end of {task}", run.of("exited", task))
         # A user's program may end its servers itself.
         at_end = exited["ended_by_harness"] or (run.trainer.of_user and exited["code"] == 0)
         require(
-            at_end and exited.time_s >= max(ends),
+            at_end and not run.surely_before(exited, last),
             f"{task} ended by itself (code {exited['code']}, signal {exited['signal']}), "
-            f"{max(ends) - exited.time_s:.3f} s before the last driver",
+            f"{last.time_s - exited.time_s:.3f} s before the last driver",
         )
 
 

@@ -95,12 +95,12 @@ def restarted_cluster_waits(run: Run) -> None:
     lost = some("fault", run.of("fault_started"))[0].task
     up = only(f"return of {lost}", run.of("started", lost, last_attempt(run, lost)))
     others = [e for e in run.of("started") if e.attempt == up.attempt and e.task != lost]
-    early = [e.task for e in others if e.time_s < up.time_s]
+    early = [e.task for e in others if run.surely_before(e, up)]
     some(f"worker that was back before {lost}", early)
     steps = [e for e in run.of("step") if e.attempt == up.attempt]
     first = min(some("step after the restart", steps), key=lambda e: e.time_s)
     require(
-        first.time_s > up.time_s,
+        not run.surely_before(first, up),
         f"{first.task} made a step {up.time_s - first.time_s:.3f} s before {lost} was back",
     )
 

@@ -19,7 +19,7 @@ def waits_for_all(run: Run) -> None:
     sign = run.trainer.progress
     first = min(some(sign, run.of(sign)), key=lambda e: e.time_s)
     require(
-        first.time_s > late.time_s,
+        not run.surely_before(first, late),
         f"{first.task} made a {sign} at {first.time_s:.3f} s, "
         f"before {late.task} was up at {late.time_s:.3f} s",
     )

@@ -134,12 +134,12 @@ def workers_wait_for_chief(run: Run) -> None:
     """
     leader = chief(run)
     up = only(f"start of {leader}", run.of("started", leader))
-    others = [e for e in run.of("started") if e.task in run.workers and e.time_s < up.time_s]
+    others = [e for e in run.of("started") if e.task in run.workers and run.surely_before(e, up)]
     some(f"worker that was up before {leader}", others)
     steps = [e for e in run.of("step") if e.task != leader]
     first = min(some(f"step of others than {leader}", steps), key=lambda e: e.time_s)
     require(
-        first.time_s > up.time_s,
+        not run.surely_before(first, up),
         f"{first.task} made a step {up.time_s - first.time_s:.3f} s before {leader} was up",
     )
 

@@ -77,6 +77,7 @@ class Cluster:
     said: dict[str, Any] = field(default_factory=dict)
     shared: frozenset[str] = frozenset()  # names in the private /tmp that are those of the real one
     garbage: set[tuple[str, int]] = field(default_factory=set)  # attempts with bad event files
+    homeless: set[str] = field(default_factory=set)  # tasks whose node was ended
 
     def __enter__(self) -> Cluster:
         # All callbacks run at exit, in reverse order, even if one of them raises.
@@ -129,7 +130,12 @@ class Cluster:
         return self.plan.topology.drivers
 
     def start(self, *tasks: str) -> None:
-        """Start the given tasks, or all; a task that was started before gets its next attempt."""
+        """Start the given tasks, or all; a task that was started before gets its next attempt.
+
+        A task whose node was ended starts on another node, at another address.
+        """
+        if self.homeless:
+            self._move()
         for task in tasks or self.tasks:
             attempt = self.attempts.get(task, -1) + 1
             self.attempts[task] = attempt
@@ -199,6 +205,24 @@ class Cluster:
             return not self.signals
 
         self._wait(f"signal {signum} to {task}", sent, self.deadlines.exit_s)
+
+    def end_node(self, task: str, fault: str) -> None:
+        """End the node of a task, which shares it with no other task; see `launch(alone=...)`."""
+        self.record("fault_started", task, fault=fault)
+        self.ended_by_harness.add((task, self.attempts[task]))
+        self.homeless.add(task)
+        self.cluster_init.end_node(task)
+
+    def _move(self) -> None:
+        """Place the tasks whose node was ended elsewhere."""
+        if alive := self.alive():
+            raise HarnessError(
+                f"{', '.join(sorted(self.homeless))} cannot start at another address while "
+                f"{', '.join(alive)} run, which know only the old one"
+            )
+        moved = self.cluster_init.move()
+        self.homeless.clear()
+        self.plan = replace(self.plan, addresses={**self.plan.addresses, **moved})
 
     def link(self, task: str, state: str) -> None:
         """Put the link of the task's host into a state; only in a cluster with virtual hosts."""
@@ -410,6 +434,7 @@ class Cluster:
             directory=self.plan.events,
             logs=dict(self.logs),
             commands=self.plan.commands,
+            clock_error_s=self.cluster_init.clock_error_s,
         )
         return self.seen
 

@@ -29,7 +29,7 @@ from suite.harness.cluster.zygote_client import (
 )
 from suite.harness.core import backends
 from suite.harness.core.deadlines import Deadlines
-from suite.harness.core.errors import HarnessError
+from suite.harness.core.errors import HarnessError, Unsupported
 from suite.harness.core.paths import ROOT
 from suite.harness.core.settings import MALLOC
 from suite.harness.core.single_flight import SingleFlight
@@ -182,12 +182,30 @@ class Engine:
             except ZygoteDied:
                 continue  # no task has started yet; `_zygote` restarts or raises
 
-    def place(self, name: str, tasks: Sequence[str], on_hosts: bool, on_disk: bool) -> Place:  # noqa: ARG002 - another engine uses the name
+    @property
+    def why_no_node_ends(self) -> str:
+        """Return why the harness cannot end the node of a task; "" if it can."""
+        return "the tasks run on this machine"
+
+    def check_ends_nodes(self, alone: str) -> None:
+        """Raise Unsupported if a task needs a node that can be ended, and there is none."""
+        if alone and self.why_no_node_ends:
+            raise Unsupported(f"nodes that can be ended need --engine ray: {self.why_no_node_ends}")
+
+    def place(
+        self,
+        name: str,  # noqa: ARG002 - another engine uses the name
+        tasks: Sequence[str],
+        on_hosts: bool,
+        on_disk: bool,
+        alone: str = "",
+    ) -> Place:
         """Return where the tasks of a new cluster run; Unsupported where that is impossible.
 
         `name` is unique in the run. `on_hosts`: each task has a host of its own. `on_disk`: the
-        cluster has a disk of its own.
+        cluster has a disk of its own. `alone`: a task whose node runs no other, and can be ended.
         """
+        self.check_ends_nodes(alone)
         addresses, release = self.network.addresses(tasks, on_hosts, on_disk, self.session)
         return Place(addresses, self.connect, release, self.network.watch(addresses))
 
@@ -220,6 +238,7 @@ class Engine:
         env: Mapping[str, str] | None = None,
         on_hosts: bool = False,
         on_disk: str = "",
+        alone: str = "",
         directory: Path | None = None,
     ) -> Cluster:
         """Return a cluster that has not started; enter it, then call `start`.
@@ -228,8 +247,10 @@ class Engine:
         `name` is its purpose in file names and on the terminal. `flags` are the trainer's, by name
         without dashes: True is a switch, None omits a flag. `on_hosts`: each task gets its own
         virtual host. `on_disk`: a disk of that size for `model_dir`. Both raise Unsupported where
-        clusters have no namespaces of their own. `directory`: the scenario's; a user's program
-        runs in a new directory below it, so that relative paths of two clusters are not the same.
+        clusters have no namespaces of their own. `alone`: a task whose node runs no other, and can
+        be ended; Unsupported where the engine has no such nodes. `directory`: the scenario's; a
+        user's program runs in a new directory below it, so that relative paths of two clusters are
+        not the same.
         """
         topology = self.topology(trainer, jobs, workers)
         flavor = keras if keras in self.flavors else next(iter(self.flavors))
@@ -238,7 +259,7 @@ class Engine:
         if model_dir:
             given["model-dir"] = model_dir
         numbered = f"{self.prefix}{next(self.clusters):03d}-{name}"
-        place = self.place(numbered, topology.tasks, on_hosts, bool(on_disk))
+        place = self.place(numbered, topology.tasks, on_hosts, bool(on_disk), alone)
         given.update(flags or {})
         working_directory = private_tmp = None
         if trainer.of_user:

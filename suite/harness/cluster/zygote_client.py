@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from reports.core import text
 from suite.harness.core.deadlines import Deadlines, wait_until
-from suite.harness.core.errors import HarnessError
+from suite.harness.core.errors import HarnessError, Unsupported
 from suite.harness.core.paths import ROOT, TASK_SIDE, short_directory
 
 # Every process of a session has it, which distinguishes a leaked process from an unrelated one.
@@ -196,6 +196,11 @@ class InitConnection(Protocol):
 
     pid: int  # of the init process; 0 if it is not one of this machine
 
+    @property
+    def clock_error_s(self) -> float:
+        """Return by how much the times of two tasks may be wrong in their difference."""
+        ...
+
     def send(self, **message: Any) -> None: ...
 
     def receive(self) -> list[dict[str, Any]]:
@@ -204,6 +209,14 @@ class InitConnection(Protocol):
 
     def hold(self, task: str, path: Path) -> Callable[[], None]:
         """Lock a file, so that the task blocks that locks it; return the release."""
+        ...
+
+    def end_node(self, task: str) -> None:
+        """End the node of a task, and all tasks there."""
+        ...
+
+    def move(self) -> dict[str, str]:
+        """Place the tasks whose node was ended elsewhere, and return their new addresses."""
         ...
 
     def close(self, deadlines: Deadlines) -> None:
@@ -220,6 +233,7 @@ class ClusterInit:
         self.connection.setblocking(False)
         self.partial = b""
         self.pid = 0
+        self.clock_error_s = 0.0  # all tasks read the clock of this machine
 
     def send(self, **message: Any) -> None:
         try:
@@ -251,6 +265,12 @@ class ClusterInit:
         file = path.open("w")
         fcntl.flock(file, fcntl.LOCK_EX)
         return file.close
+
+    def end_node(self, task: str) -> None:
+        raise Unsupported(f"the node of {task} is this machine, which cannot be ended")
+
+    def move(self) -> dict[str, str]:
+        return {}
 
     def _gone(self, how: str) -> HarnessError:
         """Return the error for a broken connection; ZygoteDied if the zygote has ended."""

@@ -35,7 +35,7 @@ HARNESS_EVENTS = "harness.jsonl"  # events of the harness, next to the event fil
 
 @dataclass(frozen=True)
 class Event:
-    """One line of the history; `time_s` is CLOCK_MONOTONIC, so it compares across local tasks."""
+    """One line of the history; `time_s` is CLOCK_MONOTONIC of the machine on which pytest runs."""
 
     name: str
     time_s: float
@@ -124,6 +124,13 @@ class Run:
     directory: Path = Path(".")
     logs: Mapping[tuple[str, int], Path] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
+    # By how much the times of two tasks may be wrong in their difference; 0 on one machine.
+    clock_error_s: float = 0.0
+
+    def surely_before(self, first: Event, second: Event) -> bool:
+        """Return True if the first event came before the second, whatever the clocks' error."""
+        error_s = 0.0 if first.task == second.task else self.clock_error_s
+        return first.time_s < second.time_s - error_s
 
     @cached_property
     def _by_name(self) -> dict[str, list[Event]]:

@@ -223,6 +223,14 @@ class Settings:
         None, "--shared-dir", "a directory that every node of the Ray cluster mounts",
         directory, "DIR", reproduce=IF_SET,
     )  # fmt: skip
+    placement: str | None = option(
+        None, "--placement", "spread, or strict-spread: a node of Ray for each task",
+        known(("spread", "strict-spread")), "NAME", reproduce=IF_SET,
+    )  # fmt: skip
+    kill_node: str | None = option(
+        None, "--kill-node", "ends node {ip} of the Ray cluster, as 'ssh {ip} poweroff -f'",
+        as_given, "COMMAND", reproduce=IF_SET,
+    )  # fmt: skip
     deadline_scale: float = option(
         1.0, "--deadline-scale", "stretch every deadline by this factor",
         number(float, 0.01, 1000), "X", reproduce=IF_SET, text=general,

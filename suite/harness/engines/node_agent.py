@@ -40,6 +40,8 @@ EVENTS = ".jsonl"
 GROWING = (EVENTS, ".log")  # files to which tasks append; other files are returned whole
 PR_SET_PDEATHSIG = 1  # prctl(2)
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+# The change of an offset per second that NTP assumes of a clock (PHI in RFC 5905, section 7.2).
+DRIFT = 15e-6
 HOLD = ".hold"  # suffix of files that tasks lock; they have no content
 
 # What `poll` returns: messages of the init process, and pieces of files: path below the agent's
@@ -156,6 +158,11 @@ class NodeAgent:
     def clock(self) -> float:
         """Return CLOCK_MONOTONIC in seconds."""
         return time.monotonic()
+
+    def own_directories(self) -> list[str]:
+        """Return the directories that are left behind if this node ends."""
+        zygotes = [zygote.directory for zygote in self.zygotes.values()]
+        return [str(path) for path in (self.directory, *zygotes)]
 
     def harness_use(self) -> HarnessUse:
         """Return what this agent has used so far."""
@@ -284,16 +291,29 @@ class NodeAgent:
         return leaks.processes(self.session) + leaks.directories(self.directories)
 
 
-def clock_offset(now: Callable[[], float], times: int) -> tuple[float, float]:
+@dataclass(frozen=True)
+class Clock:
+    """CLOCK_MONOTONIC of a node, as compared with this machine's at `read_s`."""
+
+    offset_s: float = 0.0  # by which it is ahead
+    error_s: float = 0.0
+    read_s: float = 0.0
+
+    def error_at(self, time_s: float) -> float:
+        """Return the error of the offset at another time; 0 for this machine's own clock."""
+        return self.error_s and self.error_s + DRIFT * abs(time_s - self.read_s)
+
+
+def compare_clocks(now: Callable[[], float], times: int) -> Clock:
     """Return by how many seconds another clock is ahead of CLOCK_MONOTONIC, and the error.
 
     `now` asks the other clock. Of `times` round trips the shortest counts: the answer was read
     between its two ends, so the error is half of it.
     """
-    best = (float("inf"), 0.0)
+    best, after = (float("inf"), 0.0), 0.0
     for _ in range(times):
         before = time.monotonic()
         there = now()
         after = time.monotonic()
         best = min(best, (after - before, there - (before + after) / 2))
-    return best[1], best[0] / 2
+    return Clock(best[1], best[0] / 2, after)

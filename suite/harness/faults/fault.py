@@ -29,6 +29,7 @@ class Fault:
         False  # the program injects the fault itself: see suite/programs/faulty_trainer.py
     )
     on_hosts: bool = False  # each task needs its own host, with a link that can be impaired
+    on_node: bool = False  # the target needs its own node, which can be ended
     on_disk: str = ""  # size of the separate disk that the model directory needs
     delayed_start: bool = False  # the target does not start with its peers
     at_restart: bool = False  # injected while all tasks are down; tasks meet it at restart

@@ -56,6 +56,7 @@ def scene(row: Row) -> Callable[[Launch], FaultOutcome]:
 
     run.__name__ = row.name
     run.row, run.means = row, means  # type: ignore[attr-defined]
+    run.alone = row.kind.on_node  # type: ignore[attr-defined] - other clusters would lose tasks
     run.marks = () if row.quick else ("matrix",)  # type: ignore[attr-defined]
     return run
 
@@ -128,7 +129,8 @@ class _Scenario:
             how = {**crashes.saving(self.launch)}
         if self.fault.on_disk or self.fault.at_restart:
             how["model_dir"].mkdir(parents=True, exist_ok=True)
-        where = {"on_hosts": self.fault.on_hosts, "on_disk": self.fault.on_disk}
+        where: dict[str, Any] = {"on_hosts": self.fault.on_hosts, "on_disk": self.fault.on_disk}
+        where["alone"] = self.target if self.fault.on_node else ""
         return {**how, **where, "jobs": self.jobs}
 
     def _program(self, how: dict[str, Any]) -> Any:

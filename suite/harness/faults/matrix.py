@@ -12,14 +12,24 @@ from types import MappingProxyType
 
 from reference_trainers import Trainer
 from suite.harness.core.topology import Topology
-from suite.harness.faults import network_faults, process_faults, storage_faults
+from suite.harness.faults import (
+    network_faults,
+    node_faults,
+    process_faults,
+    storage_faults,
+)
 from suite.harness.faults.fault import Fault
 from suite.harness.faults.injection_points import INJECTION_POINTS
-from suite.harness.faults.promises import ONE_FEWER, Promise, promise_of
+from suite.harness.faults.promises import ALL, ONE_FEWER, Promise, promise_of
 from suite.harness.scenarios.base import coordinated
 
 FAULTS: Mapping[str, Fault] = MappingProxyType(
-    {**process_faults.FAULTS, **network_faults.FAULTS, **storage_faults.FAULTS}
+    {
+        **process_faults.FAULTS,
+        **network_faults.FAULTS,
+        **node_faults.FAULTS,
+        **storage_faults.FAULTS,
+    }
 )
 
 MATTERS_ALONE = ("mid-epoch", "saving", "restoring")  # apply to a single process
@@ -137,6 +147,10 @@ ROWS = (
     Row("link-down", "worker", "mid-epoch"),
     Row("link-down", "chief", "mid-epoch"),
     Row("link-down", "ps", "mid-epoch"),
+    # A task starts on another node at another address, so all tasks start again.
+    Row("node-down", "worker", "mid-epoch", ALL),
+    Row("node-down", "chief", "mid-epoch", ALL),
+    Row("node-down", "ps", "mid-epoch", ALL),
     Row("drop", "worker", "mid-epoch"),
     Row("drop-ingress", "worker", "mid-epoch"),
     Row("drop-egress", "worker", "mid-epoch"),

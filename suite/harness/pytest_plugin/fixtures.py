@@ -74,7 +74,8 @@ def prefetch(
         begun.add(group)
         own = (i for i in request.session.items if group_of(i) == group)
         needed = (needed_scenario(i, session) for i in own)
-        session.ahead.begin(partial(session.outcome, *both) for both in needed if both)
+        ahead = [both for both in needed if both and not runs_alone(both[1])]
+        session.ahead.begin(partial(session.outcome, *both) for both in ahead)
 
     return start
 
@@ -108,6 +109,11 @@ def deadlines(session: Session) -> Deadlines:
 def dataset(session: Session) -> Dataset:
     """Return the data of this run, the default of every trainer."""
     return session.dataset
+
+
+def runs_alone(scene: Scenario) -> bool:
+    """Return True if no other cluster may run with this scenario, which would affect it."""
+    return getattr(scene, "alone", False)
 
 
 def needed_scenario(item: pytest.Item, session: Session) -> tuple[Case, Scenario] | None:
@@ -210,6 +216,8 @@ def _outcome(item: pytest.Item, session: Session, case: Case, scene: Scenario) -
 
     That replaces the time for which this test waits: most scenarios run ahead, in other threads.
     """
+    if runs_alone(scene):
+        wait_for_others(item, session)
     began_s = time.monotonic()
     try:
         return session.outcome(case, scene)
@@ -217,6 +225,13 @@ def _outcome(item: pytest.Item, session: Session, case: Case, scene: Scenario) -
         timing = session.timings.get((case.id, scene))
         if timing:
             charge(item, timing.charge() - (time.monotonic() - began_s))
+
+
+def wait_for_others(item: pytest.Item, session: Session) -> None:
+    """Wait for the scenarios of other tests, at their expense."""
+    began_s = time.monotonic()
+    session.ahead.finish()
+    charge(item, began_s - time.monotonic())
 
 
 def charge(item: pytest.Item, seconds: float) -> None:
@@ -254,9 +269,7 @@ def launch(
     """
     settle(request.node, session, case)
     if request.node.get_closest_marker("timing"):
-        began_s = time.monotonic()
-        session.ahead.finish()
-        charge(request.node, began_s - time.monotonic())  # waiting for other tests' scenarios
+        wait_for_others(request.node, session)
     name, function = request.node.originalname, request.node.function
     return Launch(session, case, tmp_path, name, function)
 

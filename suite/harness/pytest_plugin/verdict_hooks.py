@@ -254,16 +254,17 @@ def cause_of(item: pytest.Item, session: Session, case: Case, error: BaseExcepti
 
 @dataclass(frozen=True)
 class Message:
-    """A failure's representation for pytest: the text, with a first line of its own.
+    """A failure's representation for pytest: the text, and a line for the short summary.
 
     For a plain string, pytest's short summary prints all lines again where CI is set.
     """
 
     text: str
+    summary: str
 
     @property
     def reprcrash(self) -> SimpleNamespace:
-        return SimpleNamespace(message=verdicts.first_line(self.text))
+        return SimpleNamespace(message=verdicts.first_line(self.summary))
 
     def toterminal(self, writer: Any) -> None:
         writer.line(self.text)
@@ -278,7 +279,10 @@ def summarize_in_one_line(report: pytest.TestReport) -> None:
     An earlier call would be lost: a worker of pytest-xdist sends this representation as a string.
     """
     if report.failed and isinstance(report.longrepr, str):
-        report.longrepr = Message(report.longrepr)  # type: ignore[assignment] - duck-typed
+        carried = getattr(report, CARRIED, None) or {}
+        # The text of an error that is not from a check begins with pytest's view of the source.
+        reason = carried["row"]["reason"] if "row" in carried else report.longrepr
+        report.longrepr = Message(report.longrepr, reason)  # type: ignore[assignment] - duck-typed
 
 
 def refer_to_first(report: pytest.TestReport, first: dict[str, str]) -> None:

@@ -113,6 +113,7 @@ class Session:
             gpu=self.has_gpus(case),
             real_mnist=self.dataset.real_mnist,
             namespaces=self.engine.network.kind == NAMESPACE,
+            nodes=not self.engine.why_no_node_ends,
             netem=has_netem,
         )
 

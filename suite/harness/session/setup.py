@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
+import shutil
 import sys
 import tempfile
 import uuid
@@ -22,7 +24,7 @@ from suite.harness.cluster.launcher import Engine
 from suite.harness.core.deadlines import Deadlines
 from suite.harness.core.errors import BadInput
 from suite.harness.core.settings import Settings
-from suite.harness.engines import ray_engine
+from suite.harness.engines import ray_engine, simulated_cluster
 from suite.harness.engines.ray_engine import RayEngine
 from suite.harness.environment import dataset
 from suite.harness.environment.gpus import discover_gpus
@@ -107,14 +109,33 @@ def check_engine_options(settings: Settings) -> None:
     for flag, given in (
         ("--ray-address", settings.ray_address),
         ("--shared-dir", settings.shared_dir),
+        ("--placement", settings.placement),
+        ("--kill-node", settings.kill_node),
     ):
         if given and settings.engine != "ray":
             raise BadInput(f"{flag} {given}: only with --engine ray")
+    if settings.kill_node is not None:
+        check_kill_node(settings)
     if settings.ray_address and not settings.shared_dir:
         raise BadInput(
             f"--ray-address {settings.ray_address}: needs --shared-dir, a directory that every "
             "node mounts, for checkpoints"
         )
+
+
+def check_kill_node(settings: Settings) -> None:
+    """Raise BadInput for a command that cannot be started, or that ends no certain node."""
+    command = f"--kill-node {settings.kill_node}"
+    if not settings.ray_address:
+        raise BadInput(f"{command}: only with --ray-address; simulated nodes need no command")
+    try:
+        words = shlex.split(settings.kill_node or "")
+    except ValueError as error:
+        raise BadInput(f"{command}: is no command: {error}") from error
+    if "{ip}" not in command:
+        raise BadInput(f"{command}: must have {{ip}}, which becomes the node's address")
+    if not shutil.which(words[0]):
+        raise BadInput(f"{command}: there is no program {words[0]}")
 
 
 def ray_cluster(
@@ -126,10 +147,16 @@ def ray_cluster(
     """
     address, started = settings.ray_address, None
     if address is None:
-        started = ray_engine.start_nodes(Deadlines().scaled(settings.deadline_scale))
+        started = simulated_cluster.start_nodes(Deadlines().scaled(settings.deadline_scale))
         at_end(started.end)
         address = started.address
-    own = {"address": address, "shared": settings.shared_dir or tempfile.gettempdir()}
+    own = {
+        "address": address,
+        "shared": settings.shared_dir or tempfile.gettempdir(),
+        "placement": settings.placement or "spread",
+        "kill_node": settings.kill_node or "",
+        "requests": started.requests if started and not started.shared_network else "",
+    }
     return own, ray_engine.network(address, started)
 
 

@@ -55,6 +55,7 @@ class Row:
     gpu: bool | None = None  # only on machines with (or without) one for each worker
     real_mnist: bool | None = None  # only with (or without) the data of published figures
     namespaces: bool | None = None  # only with (or without) a separate network for each cluster
+    nodes: bool | None = None  # only with (or without) nodes that the harness can end
     netem: bool | None = None  # only on kernels with (or without) delay and loss for links
     may_pass: bool = False  # what happens depends on the time of a fault, so both are expected
     # tests that "*" excludes
@@ -89,6 +90,7 @@ class Row:
         gpu: bool,
         real_mnist: bool,
         namespaces: bool,
+        nodes: bool,
         netem: Callable[[], bool],
     ) -> bool:
         """Return True if the row applies to this test with these versions, machine and data."""
@@ -101,6 +103,7 @@ class Row:
             and self.gpu in (None, gpu)
             and self.real_mnist in (None, real_mnist)
             and self.namespaces in (None, namespaces)
+            and self.nodes in (None, nodes)
             and self.covers(tensorflow, keras, protobuf)
             and (self.netem is None or self.netem == netem())  # last, since it runs a probe
         )
@@ -166,6 +169,7 @@ class Expectations:
         gpu: bool = False,
         real_mnist: bool = False,
         namespaces: bool = True,
+        nodes: bool = True,
         netem: Callable[[], bool] = lambda: True,
     ) -> Row | None:
         """Return the heaviest row for this test, the earlier of equals; None if no row applies.
@@ -173,10 +177,11 @@ class Expectations:
         `test` is a test function's name, `scene` its scenario's, `keras` a label such as "tf_keras
         2.21.0" or "none", `protobuf` a version or "". `gpu`: every worker has one. `real_mnist`:
         results are comparable with published figures. `namespaces`: clusters have their own
-        networks. `netem`, called only if needed, returns True if links can have delay and loss.
+        networks. `nodes`: the harness can end nodes. `netem`, called only if needed, returns True
+        if links can have delay and loss.
         """
         case = (trainer, test, backend, tensorflow, keras)
-        here = {"gpu": gpu, "real_mnist": real_mnist, "namespaces": namespaces}
+        here = {"gpu": gpu, "real_mnist": real_mnist, "namespaces": namespaces, "nodes": nodes}
         here_too = {"scene": scene, "protobuf": protobuf, "netem": netem}
         found = [row for row in self.rows if row.applies(*case, **here, **here_too)]
         if test == REPRODUCTION_TEST and not found:

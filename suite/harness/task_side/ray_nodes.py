@@ -1,8 +1,12 @@
 """Start a Ray cluster of several nodes on this machine, until standard input ends.
 
-Run by file path in a process of its own, with Ray installed. It prints one JSON line: the address
-and why the nodes share the machine's network, if they do; or an error. Ray's processes end with
-this one, and it ends when pytest ends in any way.
+Run by file path in a process of its own, with Ray installed. It prints one JSON line: the address,
+why the nodes share the machine's network, if they do, and the path of a socket; or an error. Ray's
+processes end with this one, and it ends when pytest ends in any way.
+
+A connection to the socket gives one request, a JSON line, and gets one answer: {"end": ADDRESS}
+ends a node as a loss of power does, {"start": ADDRESS} starts it again. The answer has an error, or
+is empty.
 
 Each node has a network namespace of its own where the kernel allows it. A bridge joins them, in
 another namespace; a veth pair connects the bridge to the machine's network, in which the head node
@@ -15,11 +19,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
+import shutil
 import socket
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 # Run by path: this directory is first on sys.path.
@@ -28,10 +36,12 @@ import network_links
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-STORE_BYTES = 80 * 2**20  # of each node's object store; Ray's minimum is 75 MiB
+STORE = {"object_store_memory": 80 * 2**20}  # bytes for each node; Ray's minimum is 75 MiB
 PROCESSORS = 64  # of each node, as Ray counts them: tasks share the real ones
 SUBNETS = "10.78.{number}."
 HEAD = 254  # last part of the head's address
+# Ray puts sockets below its directory, and their paths have at most 107 bytes.
+BASE = "/tmp"
 
 
 class NoNetworks(Exception):
@@ -44,6 +54,7 @@ class Networks:
 
     head: str
     nodes: dict[str, str]  # address -> path of the namespace
+    links: dict[str, network_links.Link]  # by address
     subnet: socket.socket  # reserves the subnet
 
 
@@ -96,38 +107,81 @@ def join_networks(nodes: int) -> Networks:
         switch, own = new_network(), f"/proc/{os.getpid()}/ns/net"
         found = {f"{prefix}{number}": new_network() for number in range(1, nodes + 1)}
         head = f"{prefix}{HEAD}"
-        with IPRoute(netns=switch) as ip:
-            network_links.add_bridge(ip)
-            network_links.Link(ip, 0, own, head, name=f"tfdc{os.getpid()}")
-            for number, (address, network) in enumerate(found.items(), 1):
-                network_links.Link(ip, number, network, address)
+        ip = IPRoute(netns=switch)  # stays open: links are cut when nodes end
+        network_links.add_bridge(ip)
+        network_links.Link(ip, 0, own, head, name=f"tfdc{os.getpid()}")
+        links = {
+            address: network_links.Link(ip, number, network, address)
+            for number, (address, network) in enumerate(found.items(), 1)
+        }
     except (OSError, NetlinkError) as error:
         raise NoNetworks(str(error)) from error
-    return Networks(head, found, subnet)
+    return Networks(head, found, links, subnet)
 
 
-def start(nodes: int) -> tuple[Any, str]:
-    """Return Ray's cluster, and why its nodes have no networks of their own; "" if they have."""
-    from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
+@dataclass
+class Nodes:
+    """A Ray cluster, and its nodes by address."""
 
-    store: dict[str, Any] = {"object_store_memory": STORE_BYTES}
-    head: dict[str, Any] = {"num_cpus": 0, "include_dashboard": False, **store}
-    node = {"num_cpus": PROCESSORS, **store}
-    try:
-        networks, reason = join_networks(nodes), ""
-        head["node_ip_address"] = networks.head
-    except NoNetworks as error:
-        networks, reason = None, str(error)
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    if networks is None:
-        for _ in range(nodes):
-            cluster.add_node(**node)
-    else:
-        for address, network in networks.nodes.items():
-            with within(network):
-                cluster.add_node(node_ip_address=address, **node)
-    cluster.wait_for_nodes()
-    return cluster, reason
+    cluster: Any  # Ray's
+    networks: Networks | None
+    shared_network: str  # why the nodes have no networks of their own; "" if they have
+    running: dict[str, Any] = field(default_factory=dict)  # Ray's nodes
+
+    @classmethod
+    def start_all(cls, count: int) -> Nodes:
+        """Start a head without processors, and `count` nodes."""
+        from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
+
+        head = {"num_cpus": 0, "include_dashboard": False, **STORE}
+        try:
+            networks, reason = join_networks(count), ""
+            head["node_ip_address"] = networks.head
+        except NoNetworks as error:
+            networks, reason = None, str(error)
+        nodes = cls(Cluster(initialize_head=True, head_node_args=head), networks, reason)
+        for address in networks.nodes if networks else [""] * count:
+            nodes.start(address)
+        nodes.cluster.wait_for_nodes()
+        return nodes
+
+    def start(self, address: str) -> None:
+        """Start a node at that address; at the machine's if nodes share its network."""
+        own = {"num_cpus": PROCESSORS, **STORE}
+        if self.networks is None:
+            self.cluster.add_node(**own)
+            return
+        network_links.whole(self.networks.links[address])
+        with within(self.networks.nodes[address]):
+            self.running[address] = self.cluster.add_node(node_ip_address=address, **own)
+
+    def end(self, address: str) -> None:
+        """End a node as a loss of power does: it sends nothing any more, not even that it ends."""
+        if self.networks is None:
+            raise NoNetworks(f"nodes share this machine's network: {self.shared_network}")
+        network_links.cut(self.networks.links[address])
+        self.cluster.remove_node(self.running.pop(address), allow_graceful=False)
+
+    def serve(self, requests: socket.socket) -> None:
+        """Do what is requested until standard input ends."""
+        while True:
+            ready, _, _ = select.select([sys.stdin, requests], [], [])
+            if sys.stdin in ready:
+                return
+            connection, _ = requests.accept()
+            with connection, connection.makefile("rw") as lines:
+                print(json.dumps(self.answer(json.loads(lines.readline()))), file=lines)
+
+    def answer(self, request: Mapping[str, str]) -> dict[str, str]:
+        """Do one request, and return the answer to it."""
+        try:
+            if "end" in request:
+                self.end(request["end"])
+            else:
+                self.start(request["start"])
+        except Exception as error:  # the caller reports it, whatever it is
+            return {"error": f"{type(error).__name__}: {error}"}
+        return {}
 
 
 def main() -> int:
@@ -136,19 +190,34 @@ def main() -> int:
         RAY_DISABLE_IMPORT_WARNING="1",
         # Ray would kill an agent where the tasks, which are not Ray's, need most of the memory.
         RAY_memory_monitor_refresh_ms="0",
+        # Ray would need a minute to notice that a node has lost its power.
+        RAY_health_check_period_ms="1000",
+        RAY_health_check_timeout_ms="5000",
+        RAY_health_check_failure_threshold="3",
     )
     # Ray and its processes print to standard output, too.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    # Files of Ray and of the agents, which Ray kills when pytest is killed.
+    os.environ["TMPDIR"] = directory = tempfile.mkdtemp(prefix="tfdc-ray-", dir=BASE)
     try:
-        cluster, reason = start(int(sys.argv[1]))
+        nodes = Nodes.start_all(int(sys.argv[1]))
+        requests = socket.socket(socket.AF_UNIX)
+        requests.bind(str(Path(directory) / "requests"))
+        requests.listen()
+        answer = {
+            "address": nodes.cluster.address,
+            "shared_network": nodes.shared_network,
+            "requests": requests.getsockname(),
+        }
+        print(json.dumps(answer), file=answers, flush=True)
+        nodes.serve(requests)
+        nodes.cluster.shutdown()
     except Exception as error:  # the caller reports it, whatever it is
         print(json.dumps({"error": f"{type(error).__name__}: {error}"}), file=answers, flush=True)
         return 1
-    answer = {"address": cluster.address, "shared_network": reason}
-    print(json.dumps(answer), file=answers, flush=True)
-    sys.stdin.read()
-    cluster.shutdown()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
     return 0
 
 

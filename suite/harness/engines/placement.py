@@ -1,0 +1,131 @@
+"""Reserve processors and ports on the nodes of a Ray cluster for the tasks of one cluster.
+
+Ray's documentation: https://docs.ray.io/en/latest/ray-core/scheduling/placement-group.html
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from suite.harness.core.deadlines import wait_until
+from suite.harness.core.errors import HarnessError
+from suite.harness.engines.nodes import Node, Nodes
+
+SHARE = 0.001  # of the resource that Ray gives each node under its address: pins a task there
+
+
+def _groups() -> Any:
+    return importlib.import_module("ray.util.placement_group")
+
+
+@dataclass
+class Placement:
+    """The nodes and addresses of the tasks of one cluster; `release` gives them back.
+
+    Ray reserves a processor on another node for a task whose node was lost.
+    """
+
+    name: str  # of the cluster, unique among those of all drivers
+    nodes: Nodes
+    strict: bool = False  # no node runs two tasks
+    by_task: dict[str, Node] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)  # by task
+    reserved: list[tuple[Sequence[str], Any]] = field(default_factory=list)  # tasks and their group
+
+    def reserve(self, tasks: Sequence[str], alone: str = "") -> Placement:
+        """Spread the tasks over the nodes; `alone` is a task that shares its node with no other."""
+        try:
+            if self.strict:
+                if len(tasks) > len(self.nodes.live):
+                    raise HarnessError(
+                        f"--placement strict-spread: {len(tasks)} tasks need as many nodes, and "
+                        f"the Ray cluster has {len(self.nodes.live)}"
+                    )
+                self._reserve(tasks, [{} for _ in tasks])
+            elif alone:
+                self._reserve([alone], [{}])
+                own = self.by_task[alone]
+                others = [node for node in self.nodes.live if node is not own]
+                rest = [task for task in tasks if task != alone]
+                pins = [others[i % len(others)].ip for i in range(len(rest))] if others else []
+                if rest and not others:
+                    raise HarnessError(f"{own.name} is the only node that is left")
+                self._reserve(rest, [{f"node:{ip}": SHARE} for ip in pins])
+            else:
+                self._reserve(tasks, [{} for _ in tasks])
+            self._lease(tasks)
+        except BaseException:
+            self.release()
+            raise
+        return self
+
+    def _reserve(self, tasks: Sequence[str], pins: Sequence[Mapping[str, float]]) -> None:
+        """Reserve a processor for each task, with the resources of its pin."""
+        if not tasks:
+            return
+        bundles = [{"CPU": 1, **pin} for pin in pins]
+        strategy = "STRICT_SPREAD" if self.strict else "SPREAD"
+        group = _groups().placement_group(bundles, strategy=strategy)
+        self.reserved.append((tasks, group))
+        within_s = self.nodes.deadlines.exit_s
+        if not group.wait(within_s):
+            raise HarnessError(
+                f"the Ray cluster had no {len(tasks)} free processors for the tasks "
+                f"{', '.join(tasks)} within {within_s:.0f} s"
+            )
+        self.by_task |= self._nodes_of(tasks, group)
+        if missing := [task for task in tasks if task not in self.by_task]:
+            raise HarnessError(f"the node of {missing[0]} left the Ray cluster")
+
+    def _nodes_of(self, tasks: Sequence[str], group: Any) -> dict[str, Node]:
+        """Return the node of each task of a group; add nodes that have joined since the start."""
+        placed = _groups().placement_group_table(group)["bundles_to_node_id"]
+        if not set(placed.values()) <= {node.id for node in self.nodes.live}:
+            self.nodes.add_new()
+        by_id = {node.id: node for node in self.nodes.live}
+        return {task: by_id[placed[i]] for i, task in enumerate(tasks) if placed[i] in by_id}
+
+    def _lease(self, tasks: Sequence[str]) -> None:
+        """Lease a port for each task on its node."""
+        for node in {self.by_task[task].id: self.by_task[task] for task in tasks}.values():
+            own = [task for task in tasks if self.by_task[task] is node]
+            ports = node.ask(self.nodes.deadlines.exit_s, "lease", self.name, len(own))
+            self.addresses.update({t: f"{node.ip}:{p}" for t, p in zip(own, ports, strict=True)})
+
+    def move(self) -> dict[str, str]:
+        """Place the tasks whose node was lost elsewhere, and return their new addresses."""
+        lost = [task for task, node in self.by_task.items() if node.ended]
+        found: dict[str, Node] = {}
+
+        def placed() -> bool:
+            for tasks, group in self.reserved:
+                found.update(self._nodes_of(tasks, group))
+            return set(lost) <= set(found)
+
+        if lost:
+            within_s = self.nodes.deadlines.exit_s
+            try:
+                wait_until(f"another processor for {', '.join(lost)}", placed, within_s)
+            except TimeoutError as error:
+                raise HarnessError(str(error)) from error
+            self.by_task |= {task: found[task] for task in lost}
+            self._lease(lost)
+        return {task: self.addresses[task] for task in lost}
+
+    @property
+    def live(self) -> list[Node]:
+        """Return the distinct nodes of the tasks that no fault has ended."""
+        return list({node.id: node for node in self.by_task.values() if not node.ended}.values())
+
+    def release(self) -> None:
+        """Give ports and processors back."""
+        for node in self.live:
+            with contextlib.suppress(HarnessError):
+                node.ask(self.nodes.deadlines.exit_s, "release", self.name)
+        for _, group in self.reserved:
+            with contextlib.suppress(Exception):  # Ray may be gone
+                _groups().remove_placement_group(group)
