@@ -214,6 +214,36 @@ def test_a_node_that_loses_power_is_replaced(stage, tmp_path):
     assert directories() == left
 
 
+KILL = """
+import sys
+import psutil
+
+for process in psutil.process_iter(["name", "cmdline"]):
+    words = process.info["cmdline"] or []
+    if process.info["name"] == "raylet" and f"--node_ip_address={sys.argv[1]}" in words:
+        process.kill()
+sys.exit(255)  # as ssh does when the other side ends first
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="nodes have addresses of their own only for root")
+def test_the_users_command_ends_a_node_of_a_cluster_that_exists(stage, tmp_path):
+    (tmp_path / "kill.py").write_text(KILL)
+    cluster = simulated_cluster.start_nodes(Deadlines())
+    try:
+        given = ["--engine", "ray", "--ray-address", cluster.address, "--shared-dir", str(tmp_path)]
+        given += ["--kill-node", f"{sys.executable} {tmp_path}/kill.py {{ip}}"]
+        trainer = ["--trainer", "keras_multi_worker_mirrored", "--keras", "tf_keras", "-q"]
+        where = ["--run-dir", str(tmp_path / "run"), "-k", "node_down"]
+        done = run_pytest(stage, [*trainer, *given, *where], "test_node.py", before=["env"])
+        run = frame.load(tmp_path / "run")
+        assert list(run.verdicts["verdict"]) == ["passed"], done.stdout + done.stderr
+        ended = [node["ended_by_fault"] for node in run.info["engine"]["nodes"]]
+        assert sorted(ended) == [False, False, True]
+    finally:
+        cluster.end()
+
+
 def test_a_connection_that_ray_refuses_is_one_line(monkeypatch):
     monkeypatch.setattr(ray_connection, "check_reachable", lambda _: None)
     module = ray_connection.ray()
