@@ -281,6 +281,38 @@ def test_times_are_those_of_the_driver_and_foreign_processes_have_no_number(
     assert 0.0 < run.clock_error_s < 1.0
 
 
+def test_a_zygote_that_died_on_a_node_is_started_again(launch, nodes):
+    agent = nodes[1].agent.agent
+    first = agent.zygotes["none"]
+    first.wait_ready(agent.deadlines)
+    first.process.kill()
+    first.process.wait()
+    with launch("") as cluster:
+        cluster.start()
+        cluster.complete()
+    assert agent.zygotes["none"] is not first
+    (died,) = agent.deaths()
+    assert died.startswith("none: the zygote was killed by signal 9")
+
+
+def test_a_zygote_that_dies_at_once_is_not_started_for_ever(launch, nodes):
+    agent = nodes[1].agent.agent
+    start = agent.how["none"]
+
+    def dead(**given):
+        zygote = start(**given)
+        zygote.wait_ready(agent.deadlines)
+        zygote.process.kill()
+        zygote.process.wait()
+        return zygote
+
+    agent.how["none"] = dead
+    agent.zygotes["none"].process.kill()
+    agent.zygotes["none"].process.wait()
+    with pytest.raises(HarnessError, match="second in a row"), launch("") as cluster:
+        cluster.start()
+
+
 def test_signals_and_holds_reach_the_node_of_the_task(launch):
     body = EMIT + (
         "say('before')\n"

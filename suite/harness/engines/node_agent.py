@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -30,7 +31,7 @@ import psutil
 from suite.harness.cluster import leaks
 from suite.harness.cluster.addresses import PortLeases
 from suite.harness.cluster.harness_use import HarnessUse
-from suite.harness.cluster.zygote_client import ClusterInit, Zygote
+from suite.harness.cluster.zygote_client import ClusterInit, Zygote, ZygoteDied
 from suite.harness.core.deadlines import Deadlines, wait_until
 from suite.harness.core.errors import HarnessError
 from suite.harness.core.paths import ROOT
@@ -129,6 +130,8 @@ class NodeAgent:
         self.session = session
         self.directory = Path(tempfile.mkdtemp(prefix="tfdc-node-"))
         self.zygotes: dict[str, Zygote] = {}
+        self.how: dict[str, Callable[..., Zygote]] = {}  # starts the zygote of a name
+        self.restarts: list[str] = []
         self.clusters: dict[str, Tasks] = {}
         self.leases: dict[str, PortLeases] = {}
         self.directories: list[Path] = []  # of zygotes that were stopped
@@ -184,15 +187,28 @@ class NodeAgent:
         preload: Sequence[str],
     ) -> None:
         """Start the zygote of this name unless it runs; it imports TensorFlow in background."""
+        own = {**env, "TFDC_SHARED_NETWORK": "1"}  # with the node's other clusters
+        log = self.directory / f"zygote-{name}.log"
+        self.how[name] = partial(Zygote.start, python, own, spawn=spawn, preload=preload, log=log)
+        self._zygote(name)
+
+    def _zygote(self, name: str) -> Zygote:
+        """Return the zygote of this name; start it if needed.
+
+        Restart one that died, but not twice in a row, since each restart would fail the same way.
+        """
         with self.lock:
             running = self.zygotes.get(name)
             if running and not running.has_died():
-                return
+                return running
             if running:
+                end = f"{name}: {running.end()}"
+                if running.replaces_dead and not running.worked:
+                    raise HarnessError(f"{end}; the second in a row, so no other is started")
+                self.restarts.append(end)
                 running.stop(self.deadlines)
-            log = self.directory / f"zygote-{name}.log"
-            own = {**env, "TFDC_SHARED_NETWORK": "1"}  # with the node's other clusters
-            self.zygotes[name] = Zygote.start(python, own, spawn=spawn, preload=preload, log=log)
+            self.zygotes[name] = self.how[name](replaces_dead=running is not None)
+            return self.zygotes[name]
 
     def import_s(self, name: str) -> float:
         """Return the seconds in which the zygote of this name imported its modules."""
@@ -215,8 +231,19 @@ class NodeAgent:
         """
         for name in directories:
             (self.directory / name).mkdir(parents=True)
-        connection = self.zygotes[zygote].connect(self.deadlines, isolate=False)
+        connection = self._connect(zygote)
         self.clusters[cluster] = Tasks(connection, Files(self.directory, directories))
+
+    def _connect(self, zygote: str) -> ClusterInit:
+        while True:
+            try:
+                return self._zygote(zygote).connect(self.deadlines, isolate=False)
+            except ZygoteDied:
+                continue  # no task has started yet; `_zygote` restarts or raises
+
+    def deaths(self) -> list[str]:
+        """Return how each zygote died that was restarted."""
+        return self.restarts
 
     def send(self, cluster: str, message: Mapping[str, Any]) -> None:
         tasks = self.clusters[cluster]

@@ -152,6 +152,8 @@ class RayEngine(Engine):
             self._of_each(lambda node: node.ask(2 * within_s, "stop", self.prefix))
             return
         self._of_each(lambda node: node.note_drift(within_s))
+        for died in self._of_each(lambda node: node.ask(within_s, "deaths")):
+            self.restarts += died
         self._of_each(lambda node: node.ask(2 * within_s, "stop", ""))
         # Nodes may share a machine, so this follows the end of all tasks.
         for found in self._of_each(lambda node: node.ask(within_s, "left_behind")):
