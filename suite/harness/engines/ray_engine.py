@@ -111,7 +111,8 @@ class RayEngine(Engine):
             for ip in ended if self.requests else ():
                 self._request("start", ip)
 
-        return Place(placement.addresses, connected, release)
+        addresses = {task: placement.addresses[task] for task in tasks}
+        return Place(addresses, connected, release)
 
     def _end(self, ip: str) -> str:
         """End the node with that address; return what the command said, if it is the user's."""
