@@ -8,7 +8,6 @@ processes.
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
@@ -22,15 +21,6 @@ FEW = 4  # fresh clusters in every run of the suite
 ENOUGH, ENOUGH_S = 9, 50  # of each way in the comparison, at most
 MANY = {"fork": 32, "exec": 4}  # plain processes share no pages: 32 would take 15 GiB
 AT_LEAST = {"multi_process_runner": 2, "exec": 10}  # times slower than forked
-
-
-def pss_mib(pid: int) -> float:
-    """Return the proportional set size in MiB, which divides shared memory among its users."""
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-        name, _, rest = line.partition(":")
-        if name == "Pss":
-            return int(rest.split()[0]) / 1024
-    raise ValueError(f"/proc/{pid}/smaps_rollup has no Pss")
 
 
 @pytest.mark.cases(families=("mwms",), fit=True)
@@ -56,12 +46,12 @@ def test_many_workers_form_a_cluster(launch: Launch, record) -> None:
     with launch(trainer, jobs=(("worker", workers),), flags=startup_ways.HELD) as cluster:
         cluster.start()
         reduced_s = startup_ways.all_reduced(cluster) - begin_s
-        memory_mib = [pss_mib(cluster.pids[worker]) for worker in cluster.workers]
+        used = cluster.use(proportional=True)
     columns = {"variant": spawn, "workers": workers}
     record("cluster_first_all_reduce_s", reduced_s, "s", "lower", **columns)
     record("cluster_formation_per_worker_s", reduced_s / workers, "s", "lower", **columns)
-    for repeat, value in enumerate(memory_mib):
-        record("worker_memory_pss_mib", value, "MiB", "lower", repeat=repeat, **columns)
+    for repeat, mib in enumerate(filter(None, (use.proportional_mib for use in used.values()))):
+        record("worker_memory_pss_mib", mib, "MiB", "lower", repeat=repeat, **columns)
 
 
 @pytest.mark.cases(families=("mwms",), fit=True, flavors="first")

@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-import psutil
 
 from reference_trainers import Trainer
 from suite.harness.checks.assertions import same
@@ -169,17 +166,6 @@ def _ended(cluster: Cluster, steps: int) -> Trained:
         if cluster.plan.trainer.of_user and ended and ended["code"] == 0:
             continue  # its length may be its own
         cluster.wait_for(sign, driver, where=lambda e: e["global_step"] >= steps)
-    used = {task: _used(cluster.pids[task]) for task in cluster.alive()}
-    memories_mib = {task: mib for task, (_, mib) in used.items() if mib}
-    return Trained(cluster.run(), sum(cpu_s for cpu_s, _ in used.values()), memories_mib)
-
-
-def _used(pid: int) -> tuple[float, float]:
-    """Return CPU seconds and the peak resident set in MiB; zeros once the process has exited."""
-    try:
-        times = psutil.Process(pid).cpu_times()
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except (psutil.NoSuchProcess, OSError):
-        return 0.0, 0.0
-    peak = next((line for line in lines if line.startswith("VmHWM:")), "VmHWM: 0 kB")
-    return times.user + times.system, int(peak.split()[1]) / 1024
+    used = cluster.use()
+    peaks_mib = {task: use.peak_mib for task, use in used.items() if use.peak_mib}
+    return Trained(cluster.run(), sum(use.processor_s for use in used.values()), peaks_mib)

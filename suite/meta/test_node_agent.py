@@ -281,6 +281,20 @@ def test_times_are_those_of_the_driver_and_foreign_processes_have_no_number(
     assert 0.0 < run.clock_error_s < 1.0
 
 
+def test_the_nodes_say_what_their_tasks_use(launch, nodes):
+    nodes[1].facts["boot_id"] = "another machine"
+    with launch(EMIT + "say('step', global_step=1)\nsignal.pause()\n") as cluster:
+        cluster.start()
+        cluster.wait_for("step", at_least=2)
+        assert cluster.pids["worker/1"] == 0
+        for use in (cluster.use(proportional=True), cluster.use()):
+            assert sorted(use) == ["worker/0", "worker/1"]
+            assert all(one.processor_s >= 0.0 and one.peak_mib > 1.0 for one in use.values())
+        assert all(one.proportional_mib == 0.0 for one in use.values())
+        cluster.end("worker/1")
+        assert list(cluster.use()) == ["worker/0"]
+
+
 def test_a_zygote_that_died_on_a_node_is_started_again(launch, nodes):
     agent = nodes[1].agent.agent
     first = agent.zygotes["none"]

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from suite.harness.cluster import diagnostics
 from suite.harness.cluster.connections import PortWatch
 from suite.harness.cluster.launch_spec import Plan
+from suite.harness.cluster.task_use import TaskUse
 from suite.harness.cluster.virtual_hosts import Hosts
 from suite.harness.cluster.zygote_client import InitConnection
 from suite.harness.core import error_lines
@@ -267,6 +268,11 @@ class Cluster:
             self.record(
                 "hung", task, waits_in=diagnostics.waits_in(self.pids[task]), missing=missing
             )
+
+    def use(self, *, proportional: bool = False) -> dict[str, TaskUse]:
+        """Return what the process of each live task has used; the proportional set on request."""
+        found = {task: self.cluster_init.use(task, proportional) for task in self.alive()}
+        return {task: use for task, use in found.items() if use}
 
     def alive(self) -> list[str]:
         """Return the tasks whose last attempt is running."""

@@ -22,6 +22,7 @@ from threading import Lock
 from typing import Any, Protocol
 
 from reports.core import text
+from suite.harness.cluster.task_use import TaskUse
 from suite.harness.core.deadlines import Deadlines, wait_until
 from suite.harness.core.errors import HarnessError, Unsupported
 from suite.harness.core.paths import ROOT, TASK_SIDE, short_directory
@@ -211,6 +212,10 @@ class InitConnection(Protocol):
         """Lock a file, so that the task blocks that locks it; return the release."""
         ...
 
+    def use(self, task: str, proportional: bool) -> TaskUse | None:
+        """Return what the process of a task has used; None once it has exited."""
+        ...
+
     def end_node(self, task: str) -> None:
         """End the node of a task, and all tasks there."""
         ...
@@ -233,6 +238,7 @@ class ClusterInit:
         self.connection.setblocking(False)
         self.partial = b""
         self.pid = 0
+        self.pids: dict[str, int] = {}  # of the tasks that have started
         self.clock_error_s = 0.0  # all tasks read the clock of this machine
 
     def send(self, **message: Any) -> None:
@@ -258,13 +264,18 @@ class ClusterInit:
                     return messages
                 raise self._gone("ended by itself")
             *complete, self.partial = (self.partial + data).split(b"\n")
-            messages += [json.loads(line) for line in complete]
+            new = [json.loads(line) for line in complete]
+            self.pids.update({m["task"]: m["pid"] for m in new if m["op"] == "spawned"})
+            messages += new
 
     def hold(self, task: str, path: Path) -> Callable[[], None]:  # noqa: ARG002 - one machine
         """Lock a file, so that the task blocks that locks it; return the release."""
         file = path.open("w")
         fcntl.flock(file, fcntl.LOCK_EX)
         return file.close
+
+    def use(self, task: str, proportional: bool) -> TaskUse | None:
+        return TaskUse.of(self.pids[task], proportional)
 
     def end_node(self, task: str) -> None:
         raise Unsupported(f"the node of {task} is this machine, which cannot be ended")

@@ -31,6 +31,7 @@ import psutil
 from suite.harness.cluster import leaks
 from suite.harness.cluster.addresses import PortLeases
 from suite.harness.cluster.harness_use import HarnessUse
+from suite.harness.cluster.task_use import TaskUse
 from suite.harness.cluster.zygote_client import ClusterInit, Zygote, ZygoteDied
 from suite.harness.core.deadlines import Deadlines, wait_until
 from suite.harness.core.errors import HarnessError
@@ -263,6 +264,10 @@ class NodeAgent:
         with contextlib.suppress(TimeoutError):
             return wait_until("news", news, POLL_S)
         return [], []
+
+    def use(self, cluster: str, task: str, proportional: bool) -> TaskUse | None:
+        """Return what the process of a task has used; None once it has exited."""
+        return self.clusters[cluster].connection.use(task, proportional)
 
     def put(self, name: str, content: bytes) -> None:
         """Write a file below the agent's directory."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from suite.harness.core.deadlines import Deadlines, wait_until
@@ -105,6 +106,7 @@ class Nodes:
     session: str
     deadlines: Deadlines
     all: list[Node] = field(default_factory=list)  # in order of their arrival
+    lock: Lock = field(default_factory=Lock)
 
     @property
     def live(self) -> list[Node]:
@@ -127,20 +129,20 @@ class Nodes:
 
     def add_new(self) -> None:
         """Start an agent on each node that has none, and check these nodes."""
-        affinity = importlib.import_module("ray.util.scheduling_strategies")
-        actor = ray_connection.ray().remote(NodeAgent)
-        new, known = [], {node.id for node in self.all}
-        for found in usable():
-            if found["NodeID"] in known:
-                continue
-            place = affinity.NodeAffinitySchedulingStrategy(found["NodeID"], soft=False)
-            options = {"num_cpus": 0, "max_restarts": 0, "max_concurrency": THREADS}
-            agent = actor.options(scheduling_strategy=place, **options).remote(
-                self.deadlines, self.session
-            )
-            new.append(Node(found["NodeID"], found["NodeManagerAddress"], agent))
-        self.check(new)
-        self.all += new
+        with self.lock:  # several threads place tasks
+            affinity = importlib.import_module("ray.util.scheduling_strategies")
+            actor = ray_connection.ray().remote(NodeAgent)
+            new, known = [], {node.id for node in self.all}
+            for found in usable():
+                if found["NodeID"] in known:
+                    continue
+                place = affinity.NodeAffinitySchedulingStrategy(found["NodeID"], soft=False)
+                options = {"num_cpus": 0, "max_restarts": 0, "max_concurrency": THREADS}
+                start = actor.options(scheduling_strategy=place, **options).remote
+                agent = start(self.deadlines, self.session)
+                new.append(Node(found["NodeID"], found["NodeManagerAddress"], agent))
+            self.check(new)
+            self.all += new
 
     def check(self, nodes: Sequence[Node]) -> None:
         """Check interpreter, checkout and shared directory on each node, and read its clock."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from suite.harness.cluster.task_use import TaskUse
 from suite.harness.core.deadlines import Deadlines
 from suite.harness.core.errors import HarnessError, Unsupported
 from suite.harness.engines import ray_connection
@@ -115,6 +116,13 @@ class RemoteInit:
         if len(self.orphans) < len(self.placement.live):
             return []
         return [{"op": "orphans", "answer": [one for own in self.orphans for one in own]}]
+
+    def use(self, task: str, proportional: bool) -> TaskUse | None:
+        """Return what the process of a task has used; None once it has exited."""
+        node = self.placement.by_task[task]
+        if node.ended:
+            return None
+        return node.ask(self.deadlines.exit_s, "use", self.name, task, proportional)
 
     def end_node(self, task: str) -> None:
         """End the node of a task; all tasks that run there end with it."""
