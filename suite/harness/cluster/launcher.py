@@ -15,6 +15,7 @@ from threading import Lock
 from typing import Any
 
 from reference_trainers import Trainer
+from suite.harness.cluster import zygote_client
 from suite.harness.cluster.addresses import NAMESPACE, Network
 from suite.harness.cluster.cluster import Cluster, Progress
 from suite.harness.cluster.connections import PortWatch
@@ -25,7 +26,6 @@ from suite.harness.cluster.zygote_client import (
     ClusterInit,
     InitConnection,
     Zygote,
-    ZygoteDied,
 )
 from suite.harness.core import backends
 from suite.harness.core.deadlines import Deadlines
@@ -124,34 +124,24 @@ class Engine:
         return HarnessUse.now()
 
     def _zygote(self, flavor: str) -> Zygote:
-        """Return the zygote of this flavor; start it if needed.
+        """Return the living zygote of this flavor; start it if needed."""
 
-        Restart a zygote that died. Raise HarnessError if a restarted zygote dies before one of its
-        clusters has ended, since each further restart would fail the same way.
-        """
-        with self.lock:
-            if self.stopped:
-                raise HarnessError("the session is over: no new cluster starts")
-            dead = self.zygotes.get(flavor)
-            if dead and not dead.has_died():
-                return dead
-            if dead:
-                end = f"{flavor}: {dead.end()}"
-                if dead.replaces_dead and not dead.worked:
-                    raise HarnessError(f"{end}; the second in a row, so no other is started")
-                self.restarts.append(end)
-                dead.stop(self.deadlines)
+        def start(**given: Any) -> Zygote:
             logs = self.directory / "logs"
             logs.mkdir(parents=True, exist_ok=True)
-            zygote = self.zygotes[flavor] = Zygote.start(
+            return Zygote.start(
                 self.python,
                 self.environment(flavor),
                 spawn=self.spawn,
                 preload=self.preload,
                 log=logs / f"zygote-{self.prefix}{flavor}.log",
-                replaces_dead=dead is not None,
+                **given,
             )
-            return zygote
+
+        with self.lock:
+            if self.stopped:
+                raise HarnessError("the session is over: no new cluster starts")
+            return zygote_client.living(self.zygotes, flavor, start, self.restarts, self.deadlines)
 
     def environment(self, flavor: str) -> dict[str, str]:
         """Return the environment of a task of that flavor: pytest's at startup plus settings."""
@@ -176,11 +166,7 @@ class Engine:
 
     def connect(self, flavor: str) -> ClusterInit:
         isolate = self.network.kind == NAMESPACE
-        while True:
-            try:
-                return self._zygote(flavor).connect(self.deadlines, isolate=isolate)
-            except ZygoteDied:
-                continue  # no task has started yet; `_zygote` restarts or raises
+        return zygote_client.connect(lambda: self._zygote(flavor), self.deadlines, isolate=isolate)
 
     @property
     def why_no_node_ends(self) -> str:

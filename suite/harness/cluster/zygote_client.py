@@ -192,6 +192,40 @@ class Zygote:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
+def living(
+    zygotes: dict[str, Zygote],
+    name: str,
+    start: Callable[..., Zygote],
+    restarts: list[str],
+    deadlines: Deadlines,
+) -> Zygote:
+    """Return the zygote of this name; `start` it if needed. Call this with a lock held.
+
+    Restart a zygote that died, and add to `restarts` how. Raise HarnessError if a restarted zygote
+    dies before one of its clusters has ended, since each further restart would fail the same way.
+    """
+    dead = zygotes.get(name)
+    if dead and not dead.has_died():
+        return dead
+    if dead:
+        end = f"{name}: {dead.end()}"
+        if dead.replaces_dead and not dead.worked:
+            raise HarnessError(f"{end}; the second in a row, so no other is started")
+        restarts.append(end)
+        dead.stop(deadlines)
+    zygotes[name] = start(replaces_dead=dead is not None)
+    return zygotes[name]
+
+
+def connect(zygote: Callable[[], Zygote], deadlines: Deadlines, *, isolate: bool) -> ClusterInit:
+    """Return the init process of a new cluster, of the zygote that `zygote` returns."""
+    while True:
+        try:
+            return zygote().connect(deadlines, isolate=isolate)
+        except ZygoteDied:
+            continue  # no task has started yet; `living` restarts or raises
+
+
 class InitConnection(Protocol):
     """The connection to the init process of a cluster: one on this machine, or one per node."""
 

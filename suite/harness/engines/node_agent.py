@@ -28,11 +28,11 @@ from typing import Any
 
 import psutil
 
-from suite.harness.cluster import leaks
+from suite.harness.cluster import leaks, zygote_client
 from suite.harness.cluster.addresses import PortLeases
 from suite.harness.cluster.harness_use import HarnessUse
 from suite.harness.cluster.task_use import TaskUse
-from suite.harness.cluster.zygote_client import ClusterInit, Zygote, ZygoteDied
+from suite.harness.cluster.zygote_client import ClusterInit, Zygote
 from suite.harness.core.deadlines import Deadlines, wait_until
 from suite.harness.core.errors import HarnessError
 from suite.harness.core.paths import ROOT
@@ -194,22 +194,10 @@ class NodeAgent:
         self._zygote(name)
 
     def _zygote(self, name: str) -> Zygote:
-        """Return the zygote of this name; start it if needed.
-
-        Restart one that died, but not twice in a row, since each restart would fail the same way.
-        """
+        """Return the living zygote of this name; start it if needed."""
+        own = (self.zygotes, name, self.how[name], self.restarts, self.deadlines)
         with self.lock:
-            running = self.zygotes.get(name)
-            if running and not running.has_died():
-                return running
-            if running:
-                end = f"{name}: {running.end()}"
-                if running.replaces_dead and not running.worked:
-                    raise HarnessError(f"{end}; the second in a row, so no other is started")
-                self.restarts.append(end)
-                running.stop(self.deadlines)
-            self.zygotes[name] = self.how[name](replaces_dead=running is not None)
-            return self.zygotes[name]
+            return zygote_client.living(*own)
 
     def import_s(self, name: str) -> float:
         """Return the seconds in which the zygote of this name imported its modules."""
@@ -232,15 +220,10 @@ class NodeAgent:
         """
         for name in directories:
             (self.directory / name).mkdir(parents=True)
-        connection = self._connect(zygote)
+        connection = zygote_client.connect(
+            lambda: self._zygote(zygote), self.deadlines, isolate=False
+        )
         self.clusters[cluster] = Tasks(connection, Files(self.directory, directories))
-
-    def _connect(self, zygote: str) -> ClusterInit:
-        while True:
-            try:
-                return self._zygote(zygote).connect(self.deadlines, isolate=False)
-            except ZygoteDied:
-                continue  # no task has started yet; `_zygote` restarts or raises
 
     def deaths(self) -> list[str]:
         """Return how each zygote died that was restarted."""

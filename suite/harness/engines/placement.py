@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,35 +40,34 @@ class Placement:
     def reserve(self, tasks: Sequence[str], alone: str = "") -> Placement:
         """Spread the tasks over the nodes; `alone` is a task that shares its node with no other."""
         try:
-            if self.strict:
-                if len(tasks) > len(self.nodes.live):
-                    raise HarnessError(
-                        f"--placement strict-spread: {len(tasks)} tasks need as many nodes, and "
-                        f"the Ray cluster has {len(self.nodes.live)}"
-                    )
-                self._reserve(tasks, [{} for _ in tasks])
-            elif alone:
-                self._reserve([alone], [{}])
+            if self.strict and len(tasks) > len(self.nodes.live):
+                raise HarnessError(
+                    f"--placement strict-spread: {len(tasks)} tasks need as many nodes, and "
+                    f"the Ray cluster has {len(self.nodes.live)}"
+                )
+            if alone and not self.strict:
+                self._reserve([alone])
                 own = self.by_task[alone]
                 others = [node for node in self.nodes.live if node is not own]
                 rest = [task for task in tasks if task != alone]
-                pins = [others[i % len(others)].ip for i in range(len(rest))] if others else []
                 if rest and not others:
                     raise HarnessError(f"{own.name} is the only node that is left")
-                self._reserve(rest, [{f"node:{ip}": SHARE} for ip in pins])
+                self._reserve(rest, others)
             else:
-                self._reserve(tasks, [{} for _ in tasks])
+                self._reserve(tasks)
             self._lease(tasks)
         except BaseException:
             self.release()
             raise
         return self
 
-    def _reserve(self, tasks: Sequence[str], pins: Sequence[Mapping[str, float]]) -> None:
-        """Reserve a processor for each task, with the resources of its pin."""
+    def _reserve(self, tasks: Sequence[str], nodes: Sequence[Node] = ()) -> None:
+        """Reserve a processor for each task, on these nodes in turn, else where Ray chooses."""
         if not tasks:
             return
-        bundles = [{"CPU": 1, **pin} for pin in pins]
+        bundles = [{"CPU": 1.0} for _ in tasks]
+        for bundle, node in zip(bundles, itertools.cycle(nodes), strict=False):
+            bundle[f"node:{node.ip}"] = SHARE
         strategy = "STRICT_SPREAD" if self.strict else "SPREAD"
         group = _groups().placement_group(bundles, strategy=strategy)
         self.reserved.append((tasks, group))
