@@ -40,6 +40,8 @@ def clean(value: Any) -> Any:
     row), except tabs and line ends. Colors are removed. Bytes that are not UTF-8 become U+FFFD.
     """
     if isinstance(value, str):
+        if value.isprintable():  # nearly every cell
+            return value
         text = ANSI_COLORS.sub("", value.replace("\r\n", "\n").replace("\r", "\n"))
         return SURROGATES.sub("\ufffd", ACTIVE.sub(_visible, text))
     if isinstance(value, Mapping):

@@ -6,6 +6,7 @@ and types, so everything that is written can be read. pandas 2 and 3 are support
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STRING, INTEGER, NUMBER = pa.string(), pa.int64(), pa.float64()
+STRINGS = pa.list_(STRING)
 TIME = pa.timestamp("us", tz="UTC")
 VERSIONS = [("tensorflow", STRING), ("keras", STRING), ("python", STRING), ("host", STRING)]
 
@@ -51,7 +53,7 @@ VERDICTS = pa.schema(
         ("fault", STRING),
         ("variant", STRING),
         ("repeat", INTEGER),
-        ("claims", pa.list_(STRING)),
+        ("claims", STRINGS),
         ("verdict", STRING),
         ("reason", STRING),
         ("url", STRING),
@@ -176,25 +178,31 @@ def verdict_row(**columns: Any) -> dict[str, Any]:
 
 
 def _row(schema: pa.Schema, columns: Mapping[str, Any], required: Iterable[str]) -> dict[str, Any]:
-    unknown = sorted(set(columns) - set(schema.names))
+    types = _types(schema)
+    unknown = sorted(columns.keys() - types.keys())
     missing = [name for name in required if columns.get(name) in (None, "")]
     if unknown or missing:
         problem = f"unknown column {unknown[0]!r}" if unknown else f"no {missing[0]!r}"
         raise ValueError(f"{problem} in the row of {columns.get('test', 'a test without a name')}")
-    return {field.name: _value(field, columns.get(field.name)) for field in schema}
+    return {name: _value(kind, columns.get(name)) for name, kind in types.items()}
 
 
-def _value(field: pa.Field, value: Any) -> Any:
-    if field.type == STRING:
+@functools.cache
+def _types(schema: pa.Schema) -> dict[str, pa.DataType]:
+    return {field.name: field.type for field in schema}  # slow for each row
+
+
+def _value(kind: pa.DataType, value: Any) -> Any:
+    if kind == STRING:
         return "" if value is None else text.bounded(str(value), text.MAX_CELL_BYTES)
-    if field.type == pa.list_(STRING):
+    if kind == STRINGS:
         items = value.split() if isinstance(value, str) else (value or ())
         return [text.bounded(str(item), text.MAX_CELL_BYTES) for item in items]
     if value is None or value == "":
         return None
-    if field.type == TIME:
+    if kind == TIME:
         return timestamp(value.isoformat() if isinstance(value, datetime) else str(value))
-    return int(value) if field.type == INTEGER else float(value)
+    return int(value) if kind == INTEGER else float(value)
 
 
 def timestamp(written: str) -> datetime:

@@ -35,6 +35,8 @@ from suite.meta.groups import (
 
 AT_ONCE = 4  # scenarios, which mostly wait
 
+pytestmark = pytest.mark.xdist_group("checks")  # one process runs the scenarios of all
+
 
 @pytest.fixture(scope="session")
 def stage(
@@ -49,10 +51,9 @@ def stage(
     asked = [spec.params for spec in specs if spec is not None]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         found = Stage(engine, directory, pool)
-        if not hasattr(request.config, "workerinput"):  # a worker would run others' scenarios
-            for params in asked:
-                if params.keys() >= {"group", "defect"}:
-                    found.run(params["group"], params["defect"])
+        for params in asked:
+            if params.keys() >= {"group", "defect"}:
+                found.run(params["group"], params["defect"])
         yield found
     engine.stop()
 

@@ -51,7 +51,7 @@ class Programs:
 
     def run(self, *command: str, **env: str) -> subprocess.CompletedProcess[str]:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("TRAINER_")}
-        inherited.update(PYTHONPATH=str(ROOT), PYTHONDONTWRITEBYTECODE="1")
+        inherited.update(PYTHONPATH=str(ROOT))
         return subprocess.run(
             [sys.executable, *command],
             capture_output=True,
@@ -205,7 +205,6 @@ def run_script(programs: Programs, *lines: str, **env: str) -> subprocess.Comple
         "OBSERVER_ATTEMPT": "1",
         "PATH": os.pathsep.join([directory, os.environ["PATH"]]),
         "PYTHONPATH": STARTUP,
-        "PYTHONDONTWRITEBYTECODE": "1",
     }
     script = programs.write("launch.sh", "#!/bin/bash\n" + "\n".join(lines) + "\n")
     script.chmod(0o755)
