@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from reference_trainers import TRAINERS
-from reference_trainers.events import SCHEMA
+from reference_trainers.support.events import SCHEMA
 from reports import __main__ as reports_command
 from reports.core.verdicts import VERDICTS
 from reports.rundir import frame

@@ -3,6 +3,7 @@
 import pytest
 
 from suite.harness.checks import accounting, coordinator, parameter_servers, supervisor
+from suite.harness.checks.assertions import reported
 from suite.harness.core.errors import NotExamined
 from suite.harness.metrics import growth, step_counts
 from suite.harness.pytest_plugin.parametrization import scenario
@@ -66,8 +67,9 @@ def test_nothing_grows_in_many_epochs(outcome):
 
 
 @pytest.mark.claim("mwms/global-batch", "mirrored/replicas", "training/runs-to-the-end")
-@pytest.mark.cases(events=("step",))
+@pytest.mark.cases(events=("step",), controls=("batch-size",))
 def test_each_worker_processes_its_own_batch(healthy):
+    reported(healthy, "step", "examples")
     accounting.examples_accounted(healthy)
 
 

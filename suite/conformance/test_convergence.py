@@ -3,6 +3,7 @@
 import pytest
 
 from suite.harness.checks import accounting, agreement, convergence
+from suite.harness.checks.assertions import reported
 from suite.harness.core.errors import NotExamined
 from suite.harness.pytest_plugin.parametrization import scenario
 from suite.harness.scenarios import fault_free, small_programs
@@ -52,8 +53,9 @@ def test_accuracy_rises_epoch_by_epoch(healthy):
     "ps1/synchronous",
     "training/learns",
 )
-@pytest.mark.cases(events=("step",))
+@pytest.mark.cases(events=("step",), controls=("length",))
 def test_losses_of_steps_fall(healthy):
+    reported(healthy, "step", "loss")
     convergence.step_losses_fall(healthy)
 
 

@@ -15,7 +15,7 @@ import fake_cluster
 import fake_model
 from fake_model import defect, report_started
 
-from reference_trainers.events import EventWriter
+from reference_trainers.support.events import EventWriter
 
 STEP_S = 0.001  # simulated work of a step, so that workers alternate
 GLOBAL_STEP = "global_step"

@@ -15,8 +15,8 @@ import fake_cluster
 import fake_model
 from fake_model import defect, report_started
 
-from reference_trainers.events import EventWriter
-from reference_trainers.peer_errors import is_peer_loss
+from reference_trainers.support.events import EventWriter
+from reference_trainers.support.peer_errors import is_peer_loss
 
 UNEXPECTED_TASK = 2  # index of a worker beyond the cluster
 

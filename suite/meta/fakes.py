@@ -20,7 +20,7 @@ from suite.harness.scenarios.base import ASYNCHRONOUS_STEPS, WORK
 IMPORTS = (
     *("argparse", "hashlib", "json", "random", "shutil", "socket", "threading", "zipfile"),
     *("operator", "select", "struct"),
-    *("reference_trainers.events", "reference_trainers.peer_errors"),
+    *("reference_trainers.support.events", "reference_trainers.support.peer_errors"),
 )
 PROGRAM = str(Path(__file__).with_name("fake_trainer.py"))
 

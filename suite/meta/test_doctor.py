@@ -601,7 +601,8 @@ def test_exit_code_and_output_follow_the_findings(
     [
         ("observe = false", "0 (black box)", "let an observer watch the program"),
         ("", "1 (observed)", "give the program arguments with {epochs}"),
-        ("args = ['{epochs}']", "2 (declared)", "let the program write the events"),
+        ("args = ['{epochs}']", "2 (declared)", "only the suite's own trainers"),
+        ("events = ['step']", "3 (reporting)", "give the program arguments with {epochs}"),
     ],
 )
 def test_section_of_a_program_says_what_is_examined_at_its_level(

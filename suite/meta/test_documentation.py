@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from reference_trainers import TRAINERS, workload
+from reference_trainers import TRAINERS
+from reference_trainers.support import workload
 from reports.__main__ import COMMANDS
 from reports.core.verdicts import NAMES
 from suite.harness.checks import reproductions

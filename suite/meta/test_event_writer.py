@@ -15,8 +15,8 @@ from typing import IO
 
 import pytest
 
-from reference_trainers import events
-from reference_trainers.events import EventWriter
+from reference_trainers.support import events
+from reference_trainers.support.events import EventWriter
 from suite.harness.core.deadlines import wait_until
 from suite.harness.core.paths import ROOT
 
@@ -81,7 +81,7 @@ def test_event_time_is_when_it_happened_not_when_written(path, monkeypatch):
 def test_a_process_that_ends_leaves_nothing_unwritten(path: Path):
     """This includes a process that exits with an error."""
     program = (
-        "from reference_trainers import events; events.SOON_S = 3600\n"
+        "from reference_trainers.support import events; events.SOON_S = 3600\n"
         "writer = events.EventWriter(); writer.flush()\n"
         "writer.write_soon('step', step=1, global_step=1, loss=1.0, examples=1)\n"
         "raise SystemExit(3)"

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reference_trainers import digests
-from reference_trainers.events import EventWriter
+from reference_trainers.support import digests
+from reference_trainers.support.events import EventWriter
 from suite.harness.core.paths import ROOT, TASK_SIDE
 from suite.harness.task_side.training_observer import (
     changes,

@@ -456,7 +456,7 @@ def test_trainer_without_a_documented_snippet_has_no_pair(tmp_path: Path, monkey
 DOCUMENTED = """
 import sys, threading
 sys.path.insert(0, {root!r})
-from reference_trainers.events import EventWriter
+from reference_trainers.support.events import EventWriter
 events = EventWriter("worker/0")
 for step in range(1, {steps} + 1):
     events.write("step", step=step, global_step=step, loss=None, examples=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reference_trainers.peer_errors import is_peer_loss
+from reference_trainers.support.peer_errors import is_peer_loss
 
 TASK = "/job:worker/replica:0/task:1"
 HEARTBEAT = "/tensorflow.CoordinationService/Heartbeat"

@@ -548,7 +548,7 @@ def test_a_held_task_is_still_there_however_late_the_harness(fake_engine, progra
     """A hold applies to the task's next incarnation only, and until it is released."""
     body = f"""
         sys.path.insert(0, {str(ROOT)!r})
-        from reference_trainers.events import EventWriter
+        from reference_trainers.support.events import EventWriter
         writer = EventWriter()
         for step in range(1, 4):
             writer.write("step", step=step, global_step=step, loss=0.0, examples=1)

@@ -17,6 +17,7 @@ import pytest
 
 from reference_trainers import BY_NAME, TRAINERS, Trainer
 from suite.harness.checks import accounting, checkpoints, restart, startup
+from suite.harness.checks.assertions import reported
 from suite.harness.cluster.launch_spec import OBSERVE, STARTUP, Plan
 from suite.harness.cluster.launcher import Engine
 from suite.harness.core.deadlines import Deadlines
@@ -204,7 +205,7 @@ def test_level_follows_from_what_is_declared(tmp_path: Path, toml: str, level: s
     [
         (Needs(level="black box"), [], ""),
         (Needs(level="observed"), [], ""),
-        (Needs(), ["--e={epochs}"], "write the events"),
+        (Needs(), ["--e={epochs}"], "only the suite's own trainers"),
         (Needs(controls=("epochs",)), [], "with {epochs}"),
         (Needs(controls=("epochs", "model-dir")), ["{epochs}"], "with {model_dir}"),
         (Needs(controls=("length",)), [], "{epochs} or {steps_per_epoch}"),
@@ -223,6 +224,32 @@ def test_test_examines_a_program_only_if_it_can(
     assert lacking in needs.lacking(row)
     assert needs.met_by(row) == (not lacking)
     assert not any(needs.lacking(reference) for reference in TRAINERS)
+
+
+def test_program_that_writes_the_events_still_needs_the_arguments(tmp_path: Path):
+    events = "events = ['step', 'epoch']\n"
+    bare = row_of(tmp_path, ARGS.format("[]") + events)
+    assert Needs(level="observed", events=("step",)).met_by(bare)
+    assert not Needs(level="observed", events=("restored",)).apply_to(bare)
+    assert "with {epochs}" in Needs(controls=("epochs",)).lacking(bare)
+    assert "only the suite's own trainers" in Needs(events=("step",)).lacking(bare)
+    (tmp_path / "declared").mkdir()
+    declared = row_of(tmp_path / "declared", ARGS.format("['--epochs={epochs}']") + events)
+    assert Needs(controls=("epochs",), events=("step",)).met_by(declared)
+
+
+def test_numbers_that_a_program_does_not_report_are_not_examined(tmp_path: Path):
+    row = row_of(tmp_path, ARGS.format("[]"))
+    steps = [Event("step", float(i), "worker/0", 0, {"loss": 1.0}) for i in range(3)]
+    run = Run(row, ("worker/0",), ("worker/0",), "none", "none", tuple(steps))
+    reported(run, "step", "loss")
+    with pytest.raises(NotExamined, match="does not report examples of each step"):
+        reported(run, "step", "examples")
+    silent = replace(steps[1], data={"loss": None})
+    run = replace(run, events=(steps[0], silent, steps[2]))
+    with pytest.raises(NotExamined, match="does not report loss of each step"):
+        reported(run, "step", "loss")
+    reported(replace(run, trainer=TRAINERS[0]), "step", "loss")
 
 
 def test_reference_trainers_do_not_get_tests_for_programs_of_users(tmp_path: Path):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reference_trainers.roles import ALONE, role_from_dtensor
-from reference_trainers.workload import BadInput
+from reference_trainers.support.roles import ALONE, role_from_dtensor
+from reference_trainers.support.workload import BadInput
 from suite.harness.core.topology import ROLE_VARIABLES, Topology
 
 CLIENTS = Topology((("worker", 2),))

@@ -130,7 +130,7 @@ def test_every_module_says_why_it_exists():
 
 def test_what_forks_tasks_runs_without_any_package():
     """`-S` excludes site-packages, so that pytest, pandas and TensorFlow are all absent."""
-    table = "import sys; sys.path.insert(0, sys.argv[1]); import reference_trainers.events"
+    table = "import sys; sys.path.insert(0, sys.argv[1]); import reference_trainers.support.events"
     zygote = ROOT / "suite" / "harness" / "task_side" / "zygote.py"
     for arguments in (["-c", table, ROOT], [zygote, "--help"]):
         command = [sys.executable, "-S", *map(str, arguments)]

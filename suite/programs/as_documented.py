@@ -18,8 +18,9 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import tensorflow as tf
 from documents import common, servers
 
-from reference_trainers import BY_NAME, roles, workload
-from reference_trainers.events import EventWriter
+from reference_trainers import BY_NAME
+from reference_trainers.support import roles, workload
+from reference_trainers.support.events import EventWriter
 
 
 def role_of(name, args):

@@ -13,8 +13,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 
 import tensorflow as tf
 
-from reference_trainers import roles, workload
-from reference_trainers.events import EventWriter
+from reference_trainers.support import roles, workload
+from reference_trainers.support.events import EventWriter
 
 NAME = "autoshard_file"
 

@@ -13,8 +13,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 import numpy as np
 import tensorflow as tf
 
-from reference_trainers import keras_support, roles, workload
-from reference_trainers.events import EventWriter
+from reference_trainers.support import keras_support, roles, workload
+from reference_trainers.support.events import EventWriter
 
 NAME = "built_outside_scope"
 

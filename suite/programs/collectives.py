@@ -22,8 +22,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 import numpy as np
 import tensorflow as tf
 
-from reference_trainers import roles, workload
-from reference_trainers.events import EventWriter
+from reference_trainers.support import roles, workload
+from reference_trainers.support.events import EventWriter
 
 NAME = "collectives"
 PERIOD = 4093  # of the values, at most; odd, so that no two chunks of a ring start alike

@@ -15,8 +15,8 @@ import numpy as np
 import tensorflow as tf
 from meshes import dtensor, trainer
 
-from reference_trainers import workload
-from reference_trainers.events import EventWriter
+from reference_trainers.support import workload
+from reference_trainers.support.events import EventWriter
 
 NAME = "dtensor_as_published"
 SIZES = (784, 700, 10, 10)

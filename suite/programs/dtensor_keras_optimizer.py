@@ -12,7 +12,7 @@ import meshes
 import tensorflow as tf
 import wrapped
 
-from reference_trainers import workload
+from reference_trainers.support import workload
 
 
 class Optimizer(tf.Module):

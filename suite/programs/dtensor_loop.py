@@ -11,8 +11,8 @@ import meshes
 import tensorflow as tf
 from meshes import dtensor, trainer
 
-from reference_trainers import digests, keras_checkpoints, multi_worker, roles, workload
-from reference_trainers.events import EventWriter
+from reference_trainers.support import digests, keras_checkpoints, multi_worker, roles, workload
+from reference_trainers.support.events import EventWriter
 
 NAME = "dtensor_loop"
 FLAGS = ("devices", "optimizer", "learning-rate", "save-every")

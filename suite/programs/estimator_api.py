@@ -11,8 +11,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 
 import tensorflow as tf
 
-from reference_trainers import keras_support
-from reference_trainers.events import EventWriter
+from reference_trainers.support import keras_support
+from reference_trainers.support.events import EventWriter
 
 NAME = "estimator_api"
 

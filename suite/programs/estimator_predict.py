@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from reference_trainers import estimator_multi_worker_mirrored as trainer
-from reference_trainers.events import EventWriter
+from reference_trainers.support.events import EventWriter
 
 
 def as_documented(features, labels):

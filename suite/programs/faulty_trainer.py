@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import wrapped
 
-from reference_trainers.events import EventWriter
+from reference_trainers.support.events import EventWriter
 
 SLOWER_S = 0.1  # extra time of a straggler's step
 IN_CREATE = 0x100  # linux/inotify.h

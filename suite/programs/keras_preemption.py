@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import preemptible_fit
 
-from reference_trainers import workload
+from reference_trainers.support import workload
 
 
 class NotFound(http.server.BaseHTTPRequestHandler):

@@ -12,8 +12,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 import numpy as np
 import tensorflow as tf
 
-from reference_trainers import workload
-from reference_trainers.events import EventWriter
+from reference_trainers.support import workload
+from reference_trainers.support.events import EventWriter
 
 NAME = "load_signature"
 BATCH = 256

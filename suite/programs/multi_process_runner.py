@@ -14,7 +14,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 
 import tensorflow as tf
 
-from reference_trainers.events import EventWriter
+from reference_trainers.support.events import EventWriter
 
 NAME = "multi_process_runner"
 LAUNCHER = "MULTI_PROCESS_RUNNER_LAUNCHER"  # environment variable; inherited by the re-run

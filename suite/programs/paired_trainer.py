@@ -20,7 +20,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import wrapped
 from turns import Turns
 
-from reference_trainers.events import EventWriter
+from reference_trainers.support.events import EventWriter
 
 WINDOW = 10  # window of the median during warm-up, in steps
 FALLING = 0.97  # warm-up ends if a window takes at least this share of the one before

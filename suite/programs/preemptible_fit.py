@@ -18,7 +18,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 
 import tensorflow as tf
 
-from reference_trainers import (
+from reference_trainers.support import (
     keras_checkpoints,
     keras_events,
     keras_support,
@@ -26,7 +26,7 @@ from reference_trainers import (
     roles,
     workload,
 )
-from reference_trainers.events import EventWriter
+from reference_trainers.support.events import EventWriter
 
 NAME = "preemptible_fit"
 FLAGS = (

@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 
 import tensorflow as tf
 
-from reference_trainers import (
+from reference_trainers.support import (
     custom_loop,
     keras_checkpoints,
     keras_events,
@@ -21,7 +21,7 @@ from reference_trainers import (
     roles,
     workload,
 )
-from reference_trainers.events import EventWriter
+from reference_trainers.support.events import EventWriter
 
 NAME = "preemptible_loop"
 HANDLER = tf.distribute.experimental.PreemptionCheckpointHandler

@@ -10,8 +10,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 
 import tensorflow as tf
 
-from reference_trainers import digests, keras_support, workload
-from reference_trainers.events import EventWriter
+from reference_trainers.support import digests, keras_support, workload
+from reference_trainers.support.events import EventWriter
 
 NAME = "save_formats"
 

@@ -14,8 +14,8 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspa
 
 import numpy as np
 
-from reference_trainers import roles, workload
-from reference_trainers.events import EventWriter
+from reference_trainers.support import roles, workload
+from reference_trainers.support.events import EventWriter
 
 NAME = "tcp_limit"
 PIECE = 1 << 20  # bytes of one send or receive

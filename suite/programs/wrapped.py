@@ -8,7 +8,7 @@ import os
 import runpy
 import sys
 
-from reference_trainers.events import EventWriter
+from reference_trainers.support.events import EventWriter
 
 
 def split(arguments):

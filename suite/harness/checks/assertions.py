@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from suite.harness.core.errors import CheckFailed
+from suite.harness.core.errors import CheckFailed, NotExamined
 from suite.harness.core.history import Event, Run
 
 CHECKS: dict[str, Callable[..., None]] = {}
@@ -49,6 +49,12 @@ def same(what: str, sides: Mapping[str, Any]) -> Any:
     for name, found in others:
         require(found == wanted, f"{what}: {name} has {found!r}, {first} has {wanted!r}")
     return wanted
+
+
+def reported(run: Run, event: str, name: str) -> None:
+    """Raise NotExamined if a user's program leaves this field out of any such event."""
+    if run.trainer.of_user and any(each.get(name) is None for each in run.of(event)):
+        raise NotExamined(f"it does not report {name} of each {event} (see training_reports.py)")
 
 
 def some(what: str, found: Iterable[T]) -> list[T]:

@@ -48,7 +48,7 @@ class Hold:
     """Block one attempt of a task after an event until the hold is released."""
 
     attempt: int
-    setting: str  # TRAINER_HOLD, see reference_trainers/events.py
+    setting: str  # TRAINER_HOLD, see reference_trainers/support/events.py
     let_go: Callable[[], None]
 
 

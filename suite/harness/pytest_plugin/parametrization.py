@@ -19,7 +19,7 @@ from suite.harness.core.versions import NO_KERAS
 from suite.harness.pytest_plugin import vocabulary
 from suite.harness.scenarios import published_runs, reproductions, small_programs
 from suite.harness.tables.claims import Claims
-from suite.harness.tables.programs import BLACK_BOX, LENGTH, LENGTHS, REPORTING
+from suite.harness.tables.programs import BLACK_BOX, LENGTH, LENGTHS
 
 # `@scenario(scene)`: the fixture `outcome` returns the outcome of that scenario; with several
 # scenarios, of each in turn. pytest.mark.scenario(scene) would mark a single function instead of
@@ -31,7 +31,7 @@ ABOUT_TENSORFLOW = tuple(
     module.__name__ for module in (small_programs, published_runs, reproductions)
 )
 EITHER = {LENGTH: "{epochs} or {steps-per-epoch}"}
-REPORT_EVENTS = "let the program write the events of the suite (events = [...])"
+FOR_OWN_TRAINERS = "not possible: they use what only the suite's own trainers have"
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,10 @@ class Needs:
     fit: bool | None = None  # trains by Keras' Model.fit
     documented: bool = False  # the document's snippets exist, see document_of
     backends: str = "first"  # of the row: first or each
-    # What a user's program must let the suite know and set; by default, all that a reference
-    # trainer does.
-    level: str = REPORTING  # the lowest that will do; controls imply the level "declared"
+    # What a user's program must let the suite know and set.
+    level: str = (
+        ""  # the lowest that will do; controls imply "declared"; "": reference trainers only
+    )
     controls: Sequence[str] = ()  # PLACEHOLDERS of programs.py, as flags, or LENGTH
     deterministic: bool = False  # the same seed gives the same weights
     equivalent: bool = False  # N workers make the steps of one worker with N times the batch
@@ -72,11 +73,10 @@ class Needs:
 
         "": nothing does.
         """
-        if not row.of_user or row.level == REPORTING:
+        if not row.of_user:
             return ""
-        declared = self.controls or self.deterministic or self.equivalent
-        if self.level == REPORTING and not declared:
-            return REPORT_EVENTS
+        if not (self.level or self.controls or self.deterministic or self.equivalent):
+            return FOR_OWN_TRAINERS
         if self.level != BLACK_BOX and row.level == BLACK_BOX:
             return "let an observer watch the program: leave out observe = false"
         missing = [name for name in self.controls if not _takes(row, name)]

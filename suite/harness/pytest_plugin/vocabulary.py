@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from reference_trainers import TRAINERS, Trainer
-from reference_trainers.events import SCHEMA
-from reference_trainers.workload import OPTIONAL_FLAGS
+from reference_trainers.support.events import SCHEMA
+from reference_trainers.support.workload import OPTIONAL_FLAGS
 from suite.harness.core.backends import BY_NAME as BACKENDS
 from suite.harness.core.errors import BadInput
 from suite.harness.core.placeholders import flag_names
@@ -39,7 +39,7 @@ def check_needs(where: str, needs: Needs, claims: Claims) -> Needs:
     for field, known in vocabularies(claims).items():
         _check(f"{where}: cases({field}=...)", getattr(needs, field), known)
     _check(f"{where}: cases(controls=...)", needs.controls, (LENGTH, *flag_names(PLACEHOLDERS)))
-    _check(f"{where}: cases(level=...)", [needs.level], LEVELS)
+    _check(f"{where}: cases(level=...)", [needs.level] if needs.level else [], LEVELS)
     _check(f"{where}: cases(backends=...)", [needs.backends], (FIRST, EACH))
     _check(f"{where}: cases(flavors=...)", [needs.flavors], (EACH, FIRST, FULL))
     return needs

@@ -29,7 +29,7 @@ LEVELS = (
     BLACK_BOX := "black box",  # exits, signals, and what processes leave behind
     OBSERVED := "observed",  # and events that an observer writes
     DECLARED := "declared",  # and a length, a model directory or a seed that the suite sets
-    REPORTING := "reporting",  # the program writes events itself, and takes the suite's flags
+    REPORTING := "reporting",  # the program writes the events itself
 )
 # In place of epochs or steps_per_epoch, if either will do.
 LENGTH, LENGTHS = "length", ("epochs", "steps-per-epoch")

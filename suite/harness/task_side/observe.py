@@ -3,7 +3,8 @@
     python observe.py --task worker/0 [--module] [OPTIONS] PROGRAM [ARGUMENTS...]
 
 The program runs as by `python PROGRAM ARGUMENTS`. TRAINER_EVENTS, TRAINER_ATTEMPT and TRAINER_HOLD
-configure the observer's events, see reference_trainers/events.py, and are removed for the program.
+configure the observer's events, see reference_trainers/support/events.py. The program does not see
+them.
 
 With --of-script, for which see startup/sitecustomize.py, these are OBSERVER_EVENTS and so on. They
 remain until the program is the first of its task to call a function that the observer hooks.

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from reference_trainers import keras_support
+from reference_trainers.support import keras_support
 
 FOR_EVER = 10**9  # steps: the comparing side kills the program
 

@@ -4,7 +4,7 @@ import os
 
 import tensorflow as tf
 
-from reference_trainers import keras_support, multi_worker
+from reference_trainers.support import keras_support, multi_worker
 
 JOBS = ("chief", "ps", "worker")
 # A kernel of the document's size is split, a bias is not. Keras 3 cannot train a variable in parts.

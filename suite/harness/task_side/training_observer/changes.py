@@ -66,7 +66,7 @@ class Changes(object):
             compile_with_xla(tf, namespace, self._of("jit"))
 
     def _build_model(self):
-        from reference_trainers import keras_support, workload
+        from reference_trainers.support import keras_support, workload
 
         model = self._of("model") or workload.MODELS[0]
         precision = self._of("precision") or "float32"
@@ -79,7 +79,7 @@ class Changes(object):
         """Return the variables of a replaced model that training changes without a gradient."""
         if self.model is None:
             return []
-        from reference_trainers import keras_support
+        from reference_trainers.support import keras_support
 
         return keras_support.statistics(self.model)
 
@@ -96,7 +96,7 @@ class Changes(object):
     def add_probe(self, model):
         """Let Model.fit of this model yield the loss and the examples of each step."""
         if self.probes and self.probe is None:
-            from reference_trainers import keras_events
+            from reference_trainers.support import keras_events
 
             self.probe = keras_events.BatchProbe(model, bool(self._of("audit-input")))
             numbers, times = keras_events.loss_and_examples, self.probe.times
@@ -114,7 +114,7 @@ class Changes(object):
         """
         if not self.probes:
             return "", []
-        from reference_trainers import keras_checkpoints
+        from reference_trainers.support import keras_checkpoints
 
         if module is None:
             return keras_checkpoints.exported_state(path)
@@ -152,7 +152,7 @@ def with_weights(build, path):
     """Return `build`, after which the model's weights are those of the file."""
 
     def build_with_weights(*args):
-        from reference_trainers import keras_support
+        from reference_trainers.support import keras_support
 
         model = build(*args)
         keras_support.copy_weights(path, model)

@@ -8,7 +8,7 @@ hooks do nothing, see fit.py.
 
 import weakref
 
-from reference_trainers import digests
+from reference_trainers.support import digests
 
 from . import counts
 from .hooks import loaded

@@ -8,7 +8,7 @@ import functools
 import sys
 from typing import Any, Callable, NamedTuple, Optional, Tuple
 
-from reference_trainers import peer_errors
+from reference_trainers.support import peer_errors
 
 from .import_hooks import Finder
 

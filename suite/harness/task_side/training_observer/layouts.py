@@ -1,6 +1,6 @@
 """Layouts of a DTensor trainer: how weights, batch and gradients are divided among the devices."""
 
-from reference_trainers import digests
+from reference_trainers.support import digests
 
 from .hooks import loaded
 

@@ -5,7 +5,8 @@ import sys
 import threading
 from typing import Any
 
-from reference_trainers import TENSORFLOW, digests, peer_errors
+from reference_trainers import TENSORFLOW
+from reference_trainers.support import digests, peer_errors
 
 from . import coordinator, counts, functions, hooks, sessions, strategies, training
 from .changes import Changes

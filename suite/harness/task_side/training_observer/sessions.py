@@ -8,7 +8,7 @@ shows on which device each op runs.
 import time
 import weakref
 
-from reference_trainers import digests
+from reference_trainers.support import digests
 
 from . import checkpoints, counts, functions, training
 from .hooks import loaded

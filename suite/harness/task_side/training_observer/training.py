@@ -3,7 +3,7 @@
 Variables are held in the order in which the program gives them to its optimizer.
 """
 
-from reference_trainers import digests
+from reference_trainers.support import digests
 
 
 class Training(object):

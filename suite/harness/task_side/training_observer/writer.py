@@ -3,14 +3,14 @@
 import os
 import threading
 
-from reference_trainers.events import EventWriter
+from reference_trainers.support.events import EventWriter
 
 
 class ObserverWriter(EventWriter):
     """Write the events of this process, and remove the variables that configure the writer."""
 
     is_claimed = True  # this process is the one that is observed
-    settings = ("EVENTS", "ATTEMPT", "HOLD", "DUMP")  # see reference_trainers/events.py
+    settings = ("EVENTS", "ATTEMPT", "HOLD", "DUMP")  # see reference_trainers/support/events.py
 
     def __init__(self, task):
         super().__init__(task)

@@ -10,7 +10,7 @@ TRAINER_EVENTS is set.
 import numpy as np
 import tensorflow as tf
 
-from reference_trainers import digests, keras_support
+from reference_trainers.support import digests, keras_support
 
 OWN = "own"  # key in the result of train_step
 

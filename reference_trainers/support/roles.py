@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 from typing import Dict, List, Tuple
 
-from reference_trainers.workload import BadInput
+from reference_trainers.support.workload import BadInput
 
 
 @dataclass(frozen=True)

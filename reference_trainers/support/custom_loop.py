@@ -5,7 +5,7 @@ Each trainer has its own strategy, training step, input sharding and checkpoint 
 
 import tensorflow as tf
 
-from reference_trainers import keras_events, workload
+from reference_trainers.support import keras_events, workload
 
 
 def progress():

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from reference_trainers import digests, keras_support
-from reference_trainers.workload import BadInput, timed
+from reference_trainers.support import digests, keras_support
+from reference_trainers.support.workload import BadInput, timed
 
 VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 # Substrings that only names of weights contain: those of a Keras model's layers, and those of an

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from reference_trainers import digests, workload
+from reference_trainers.support import digests, workload
 
 MOMENTUM, EPSILON = 0.5, 1e-3  # of batch normalization; EPSILON is Keras' default
 VIRTUAL_BATCH = 64  # examples that a replica of the suite's scenarios has in a step

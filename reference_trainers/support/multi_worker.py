@@ -6,7 +6,7 @@ import sys
 
 import tensorflow as tf
 
-from reference_trainers import peer_errors, workload
+from reference_trainers.support import peer_errors, workload
 
 
 def leave_unsupported(events, reason):
