@@ -33,7 +33,6 @@ ANSWERS = {KNOWN_DEVIATION: "deviation", PASSED: "promise held", UNSUPPORTED: "c
 CAMPAIGNS: Mapping[str, tuple[str, ...]] = {
     "benchmarks": ("reports show --format md DIRECTORY/*",),
     "drift": ("suite.campaigns drift FILE",),
-    "documented": ("reports ab DIRECTORY/*",),
     "many-workers": ("suite.campaigns workers FILE",),
     "soak": ("reports soak DIRECTORY/*",),
     "gate": ("suite.campaigns trials FILE",),

@@ -49,10 +49,10 @@ class Needs:
     fit: bool | None = None  # trains by Keras' Model.fit
     documented: bool = False  # the document's snippets exist, see document_of
     backends: str = "first"  # of the row: first or each
-    # What a user's program must let the suite know and set.
-    level: str = (
-        ""  # the lowest that will do; controls imply "declared"; "": reference trainers only
-    )
+    # What a user's program must let the suite know and set: at least this level. Controls,
+    # deterministic and equivalent imply "declared". With none of these, the test is for the
+    # suite's own trainers only.
+    level: str = ""
     controls: Sequence[str] = ()  # PLACEHOLDERS of programs.py, as flags, or LENGTH
     deterministic: bool = False  # the same seed gives the same weights
     equivalent: bool = False  # N workers make the steps of one worker with N times the batch
