@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ from reports.rundir.frame import BadInput, RunFrames
 
 VALID_EXIT_CODES = (0, 1)  # exit codes of pytest: 1 is a red verdict; the measurements remain valid
 PR_SET_PDEATHSIG = 1  # prctl(2)
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 T = TypeVar("T")
 
 
@@ -38,13 +39,11 @@ def stoppable() -> Iterator[None]:
     def stop(number: int, _: Any) -> None:
         raise Stopped(number)
 
-    signals = (signal.SIGINT, signal.SIGTERM)
-    handlers = [signal.signal(number, stop) for number in signals]
+    handlers = {number: signal.signal(number, stop) for number in SIGNALS}
     try:
         yield
     finally:
-        for number, handler in zip(signals, handlers, strict=True):
-            signal.signal(number, handler)
+        _restore(handlers)
 
 
 def run(
@@ -58,9 +57,8 @@ def run(
     `variables`: NAME=VALUE, added to those of this process.
     """
     arguments = [*targets, *arguments, "--run-dir", str(directory)]
-    own = dict(text.split("=", 1) for text in variables)
-    process = _popen(arguments, stdout=sys.stderr, env={**os.environ, **own})
-    code = _ended(process, process.wait)
+    env = {**os.environ, **dict(text.split("=", 1) for text in variables)}
+    code, _ = _pytest(arguments, subprocess.Popen.wait, stdout=sys.stderr, env=env)
     if code not in VALID_EXIT_CODES or not (directory / "run.json").exists():
         raise BadInput(f"nothing was measured: pytest ended with exit code {code}")
     return frame.load(directory)
@@ -72,31 +70,50 @@ def collect(targets: Sequence[str], arguments: Sequence[str]) -> list[str]:
     Raise BadInput if it refuses the arguments; it has then printed a line on stderr.
     """
     arguments = [*targets, *arguments, "--collect-only", "-q"]
-    process = _popen(arguments, stdout=subprocess.PIPE, text=True)
-    printed = _ended(process, lambda: process.communicate()[0]) or ""
-    if process.returncode not in (0, 5):  # 5: no test was collected
+    code, (printed, _) = _pytest(
+        arguments, subprocess.Popen.communicate, stdout=subprocess.PIPE, text=True
+    )
+    if code not in (0, 5):  # 5: no test was collected
         lines = [line for line in printed.splitlines() if line.strip()]
-        why = lines[-1] if lines else f"pytest ended with exit code {process.returncode}"
+        why = lines[-1] if lines else f"pytest ended with exit code {code}"
         raise BadInput(f"nothing can be measured: {why}")
     return [line for line in printed.splitlines() if "::" in line and " " not in line]
 
 
-def _popen(arguments: Sequence[str], **streams: Any) -> subprocess.Popen[Any]:
+def _pytest(
+    arguments: Sequence[str], wait: Callable[[subprocess.Popen[Any]], T], **streams: Any
+) -> tuple[int, T]:
+    """Run pytest; return its exit code and what `wait` returns.
+
+    Pass a signal on to pytest, and wait until it has cleaned up.
+    """
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
-    # In a session of its own, Ctrl-C reaches pytest once, from `_wait`. If this process is killed,
-    # pytest gets SIGTERM and cleans up.
-    return subprocess.Popen(command, start_new_session=True, preexec_fn=_end_with_parent, **streams)
+    early: list[int] = []  # signals that arrived before there was a process to pass them on to
+    handlers = {n: signal.signal(n, lambda number, _: early.append(number)) for n in SIGNALS}
+    try:
+        # In a session of its own, Ctrl-C reaches pytest once, from here. If this process is killed,
+        # pytest gets SIGTERM and cleans up.
+        process = subprocess.Popen(
+            command, start_new_session=True, preexec_fn=_end_with_parent, **streams
+        )
+        try:
+            _restore(handlers)
+            for number in early:
+                signal.raise_signal(number)
+            waited = wait(process)
+        except (Stopped, KeyboardInterrupt) as error:
+            process.send_signal(error.number if isinstance(error, Stopped) else signal.SIGINT)
+            process.communicate()  # reads what it prints, so that it does not wait for that
+            raise
+    finally:
+        _restore(handlers)
+    return process.returncode, waited
 
 
 def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _ended(process: subprocess.Popen[Any], wait: Callable[[], T]) -> T:
-    """Return what `wait` returns; pass a signal on to pytest and wait until it has cleaned up."""
-    try:
-        return wait()
-    except (Stopped, KeyboardInterrupt) as error:
-        process.send_signal(error.number if isinstance(error, Stopped) else signal.SIGINT)
-        process.communicate()  # also reads what it prints, so that it does not wait for a reader
-        raise
+def _restore(handlers: Mapping[signal.Signals, Any]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

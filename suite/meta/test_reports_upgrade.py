@@ -21,6 +21,7 @@ from reports.rundir.frame import BadInput
 from reports.upgrade import environments, measure, sides
 from reports.upgrade.measure import LOOKS, Measured, Record
 from reports.upgrade.page import Page
+from suite.harness.core.deadlines import wait_until
 from suite.meta import made_up_run
 from suite.meta.made_up_run import MULTI, SINGLE
 from suite.meta.test_reports_paired import TEST, row, turns
@@ -587,23 +588,24 @@ def test_one_side_without_a_run_compares_no_verdict(tmp_path: Path):
 
 SIGNALS_ITS_PARENT = """#!/bin/sh
 trap 'echo cleaned up > {done}; exit 143' TERM
-while [ ! -e {started} ]; do :; done
 kill -TERM $PPID
+touch {sent}
 while :; do :; done
 """
 
 
-def test_a_signal_during_collection_reaches_pytest(tmp_path: Path, monkeypatch: Any):
-    program, done, started = (tmp_path / name for name in ("pytest", "done", "started"))
-    program.write_text(SIGNALS_ITS_PARENT.format(done=done, started=started))
+def test_a_signal_at_the_start_of_pytest_reaches_it(tmp_path: Path, monkeypatch: Any):
+    """The signal arrives before this process knows the process that it has started."""
+    program, done, sent = (tmp_path / name for name in ("pytest", "done", "sent"))
+    program.write_text(SIGNALS_ITS_PARENT.format(done=done, sent=sent))
     program.chmod(0o755)
-    communicate = subprocess.Popen.communicate
+    begin = subprocess.Popen.__init__
 
-    def noted(process: Any) -> Any:
-        started.touch()  # from here on `collect` passes signals on
-        return communicate(process)
+    def begin_slowly(*args: Any, **options: Any) -> None:
+        begin(*args, **options)
+        wait_until("the signal to be sent", sent.exists, 10)
 
-    monkeypatch.setattr(subprocess.Popen, "communicate", noted)
+    monkeypatch.setattr(subprocess.Popen, "__init__", begin_slowly)
     monkeypatch.setattr(suite_run.sys, "executable", str(program))
     with suite_run.stoppable(), pytest.raises(suite_run.Stopped, match="SIGTERM"):
         suite_run.collect([], [])
