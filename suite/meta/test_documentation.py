@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 
 from reference_trainers import TRAINERS
-from reference_trainers.support import workload
+from reference_trainers.support import events, workload
 from reports.__main__ import COMMANDS
 from reports.core.verdicts import NAMES
+from reports.rundir import event_files
 from suite.harness.checks import reproductions
 from suite.harness.core.settings import OPTIONS
 from suite.meta.sources import ROOT
@@ -361,6 +362,22 @@ def test_recorded_commands_are_still_understood(name: str):
 def test_each_recorded_run_is_shown():
     shown = {a for page in pages() for _, a in generate.MARKER.findall(page.read_text("utf-8"))}
     assert {path.parent.name for path in RECORDED} <= shown
+
+
+def test_events_are_written_as_the_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    page = (ROOT / "docs" / "reference" / "events.md").read_text("utf-8")
+    code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.S))
+    names = {"step": 1, "loss": 0.5, "batch_size": 64}
+    exec(code, dict(names))
+    path = tmp_path / "worker-1.jsonl"
+    role = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}
+    own = {"TRAINER_EVENTS": str(path), "TRAINER_ATTEMPT": "2", "TF_CONFIG": json.dumps(role)}
+    for name, value in own.items():
+        monkeypatch.setenv(name, value)
+    exec(code, dict(names))
+    (event,) = map(event_files.parse, path.read_text("utf-8").splitlines())
+    assert (event["event"], event["task"], event["attempt"]) == ("step", "worker/1", 2)
+    assert event.keys() >= {*events.SCHEMA["step"], *event_files.COMMON}
 
 
 def test_each_promise_has_a_name():
