@@ -32,6 +32,7 @@ ANSWERS = {KNOWN_DEVIATION: "deviation", PASSED: "promise held", UNSUPPORTED: "c
 # Campaign -> the commands that print it, for the run directories in DIRECTORY or the packed FILE.
 CAMPAIGNS: Mapping[str, tuple[str, ...]] = {
     "benchmarks": ("reports show --format md DIRECTORY/*",),
+    "documented": ("reports ab --format md DIRECTORY/*",),
     "drift": ("suite.campaigns drift FILE",),
     "many-workers": ("suite.campaigns workers FILE",),
     "soak": ("reports soak DIRECTORY/*",),
