@@ -452,12 +452,12 @@ def test_trainer_without_a_documented_snippet_has_no_pair(tmp_path: Path, monkey
     assert cases.Needs().met_by(ALONE.trainer)
 
 
-# It reports `steps` steps. From five steps on, it then waits to be ended.
+# The observer reports `steps` steps of it. From five steps on, it then waits to be ended.
 DOCUMENTED = """
 import sys, threading
-sys.path.insert(0, {root!r})
-from reference_trainers.support.events import EventWriter
-events = EventWriter("worker/0")
+sys.path[:0] = [{root!r}, {root!r} + "/suite/programs"]
+import wrapped
+events = wrapped.event_writer()
 for step in range(1, {steps} + 1):
     events.write("step", step=step, global_step=step, loss=None, examples=None)
 if {steps} >= 5:
@@ -471,7 +471,7 @@ def test_the_document_s_bare_calls_have_to_make_a_few_steps(
 ):
     program = tmp_path / "as_documented.py"
     program.write_text(DOCUMENTED.format(root=str(ROOT), steps=steps))
-    monkeypatch.setattr(interleaved, "AS_DOCUMENTED", str(program))
+    monkeypatch.setattr(sides, "AS_DOCUMENTED", str(program))
     launch = sides_of(fake_engine, tmp_path, SINGLE)[0]
     if steps < staging.FEW:
         with pytest.raises(TrainerFailed, match="ended before `step`"):

@@ -26,7 +26,8 @@ from suite.meta.sources import (
 
 EXAMINED = {"tensorflow", "keras", "tf_keras"}
 # Pytest also reads the table of trainers and the vocabulary of events.
-WORKERS_MAY_IMPORT = {*EXAMINED, "numpy", "reference_trainers", *sys.stdlib_module_names}
+OWN = {"reference_trainers", "training_reports"}
+WORKERS_MAY_IMPORT = {*EXAMINED, "numpy", *OWN, *sys.stdlib_module_names}
 LATER_GENERICS = {"dict", "frozenset", "list", "set", "tuple", "type"}  # subscripted since 3.9
 
 Rule = Callable[[Path], object]  # returns a true value if the file breaks it

@@ -2,9 +2,9 @@
 
 `documents` has a file for each approach. Model, optimizer, data and batch are those of the trainer
 that --approach names; the calls are those of its document. The trainers' additions are left out:
-checkpoints, restarts, metrics of each step, digests. Each step, or round of a coordinator, is
-reported as an empty event. In one way the programs are faster than the documents: `fit` prints a
-line per epoch instead of a progress bar.
+checkpoints, restarts, metrics of each step. An observer sees the steps, as those of the trainer. In
+one way the programs are faster than the documents: `fit` prints a line per epoch instead of a
+progress bar.
 """
 
 import argparse
@@ -13,14 +13,14 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+sys.path.insert(0, os.path.join(sys.path[0], "reference_trainers"))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import tensorflow as tf
-from documents import common, servers
+from documents import servers
 
 from reference_trainers import BY_NAME
 from reference_trainers.support import roles, workload
-from reference_trainers.support.events import EventWriter
 
 
 def role_of(name, args):
@@ -45,11 +45,10 @@ def main():
         roles.add_host_flags(parser)
     args = parser.parse_args()
     role = role_of(name, args)
-    events = EventWriter(role.task)
     tf.keras.utils.set_random_seed(args.seed)
     serves = role.task.split("/")[0] in row.services
     data = None if serves else workload.load_data(args.data)
-    importlib.import_module("documents.%s" % name).train(args, data, common.Steps(events), role)
+    importlib.import_module("documents.%s" % name).train(args, data, role)
 
 
 if __name__ == "__main__":

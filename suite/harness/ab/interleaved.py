@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from suite.harness.ab.sides import AS_DOCUMENTED, Side
+from suite.harness.ab.sides import Side, makes_documents_calls, with_documents_calls
 from suite.harness.cluster.cluster import Cluster
 from suite.harness.core.deadlines import wait_until
 from suite.harness.core.errors import HarnessError
@@ -113,7 +113,7 @@ def cluster_of(launch: Launch, own: dict[str, Any], how: dict[str, Any]) -> Clus
     else:
         timed = program(launch, "paired_trainer", flags=row.flags, plain=row.plain)
         flags = {**_endless(launch), **theirs}
-    if row.path == AS_DOCUMENTED:
+    if makes_documents_calls(row):
         flags["approach"] = row.name
     # Asynchronous workers would each need their own turns. A single worker runs the same code.
     workers = None if row.synchronous or coordinated(row) else 1
@@ -132,7 +132,7 @@ def documented(launch: Launch) -> Run:
 
     A coordinator makes a few epochs, or rounds of as many steps as it schedules at once.
     """
-    row = replace(launch.case.trainer, path=AS_DOCUMENTED, plain=False)
+    row = with_documents_calls(launch.case.trainer)
     flags = {**_endless(launch), "approach": row.name}
     with launch(row, flags=flags) as cluster:
         cluster.start()

@@ -128,7 +128,7 @@ class Side:
     def trainer(self) -> str:
         """Return the name of the trainer."""
         row = self.case.trainer
-        return DOCUMENTED if row.path == AS_DOCUMENTED else row.name
+        return DOCUMENTED if makes_documents_calls(row) else row.name
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -154,6 +154,15 @@ def document_of(row: Trainer) -> Path:
     return DOCUMENTS / f"{row.name}.py"
 
 
+def with_documents_calls(row: Trainer) -> Trainer:
+    """Return the program that makes the calls of the trainer's document; it is observed, too."""
+    return replace(row, path=AS_DOCUMENTED, plain=False, observed=True)
+
+
+def makes_documents_calls(row: Trainer) -> bool:
+    return row.path == AS_DOCUMENTED
+
+
 def base_of(base: str, case: Case, interpreter: Interpreter, new: Interpreter) -> Side:
     """Return the base side of a case, under that interpreter; `new` is that of the new side.
 
@@ -170,7 +179,7 @@ def base_of(base: str, case: Case, interpreter: Interpreter, new: Interpreter) -
     if kind.name == "keras" and not row.keras:
         raise HarnessError(f"{row.name} does without Keras, so it has no {base} to compare with")
     changes: dict[str, Any] = {
-        "document": lambda: {"trainer": replace(row, path=AS_DOCUMENTED, plain=False)},
+        "document": lambda: {"trainer": with_documents_calls(row)},
         "trainer": lambda: _another(_trainer(base), case, interpreter),
         "backend": lambda: {"backend": base},
         "keras": lambda: {"keras": base},

@@ -26,7 +26,7 @@ NUMBER = (int, float)
 # Types of the fields that waits, checks and measurements compare and add up.
 FIELDS: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("step", "global_step", "steps", "iterations", "workers", "replicas"), NUMBER),
-    # None in the documented snippets, which do not report these.
+    # None where the program does not report them.
     **dict.fromkeys(("loss", "examples", "epoch"), (*NUMBER, type(None))),
     "metrics": (dict,),
 }

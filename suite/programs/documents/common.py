@@ -8,26 +8,6 @@ from reference_trainers.support import keras_support
 FOR_EVER = 10**9  # steps: the comparing side kills the program
 
 
-class Steps(object):
-    """Report steps without their content."""
-
-    def __init__(self, events):
-        self.events, self._count = events, 0
-
-    def made(self, loss=lambda: None):
-        """Report a step; `loss` is called a little later and waits for pending computation."""
-        self._count += 1
-        where = {"step": self._count, "global_step": self._count}
-        self.events.write_soon("step", later=lambda: {"loss": loss()}, examples=None, **where)
-
-    def executed(self, steps):
-        self.events.write("executed", steps=steps, by={}, updates=None)
-
-    def epoch(self, steps):
-        self._count += steps
-        self.events.write("epoch", epoch=None, steps=steps, metrics={}, global_step=self._count)
-
-
 def batches(data, batch):
     """Return endless shuffled batches of (x float32 [batch, 28, 28] in 0..1, y int64 [batch])."""
     x, y = data.x_train / np.float32(255), data.y_train
@@ -48,16 +28,12 @@ def compiled(args, strategy, **how):
     return model
 
 
-def fit(args, data, steps, strategy):
+def fit(args, data, strategy):
     """Train as tutorials/distribute/keras and multi_worker_with_keras do."""
     model = compiled(args, strategy)
 
-    class StepReporter(tf.keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):  # noqa: ARG002 (Keras' signature)
-            steps.made()
-
     dataset = batches(data, args.batch_size * strategy.num_replicas_in_sync)
-    model.fit(dataset, epochs=1, steps_per_epoch=FOR_EVER, callbacks=[StepReporter()], verbose=2)
+    model.fit(dataset, epochs=1, steps_per_epoch=FOR_EVER, verbose=2)
 
 
 def mirrored(args):

@@ -5,9 +5,9 @@ import tensorflow as tf
 from . import common, servers
 
 
-def train(args, data, steps, role):
+def train(args, data, role):
     if role.task.split("/")[0] != "chief":
-        servers.serve(role, steps.events)
+        servers.serve(role)
     strategy = servers.connect(role)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     replica_step, global_batch = common.make_loop(args, strategy)
@@ -29,4 +29,3 @@ def train(args, data, steps, role):
         for _ in range(at_once):
             coordinator.schedule(step, args=(iterator,))
         coordinator.join()
-        steps.executed(at_once)

@@ -5,7 +5,7 @@ import tensorflow as tf
 from . import common
 
 
-def train(args, data, steps, _):
+def train(args, data, _):
     strategy = common.mirrored(args)
     replica_step, global_batch = common.make_loop(args, strategy)
 
@@ -17,4 +17,3 @@ def train(args, data, steps, _):
     total = 0.0
     for batch in strategy.experimental_distribute_dataset(common.batches(data, global_batch)):
         total += step(batch)
-        steps.made()

@@ -5,7 +5,7 @@ import tensorflow as tf
 from . import common
 
 
-def train(args, data, steps, _):
+def train(args, data, _):
     strategy = common.multi_worker_mirrored(args)
     replica_step, global_batch = common.make_loop(args, strategy)
 
@@ -20,4 +20,3 @@ def train(args, data, steps, _):
     while True:
         total += step(iterator)
         step_in_epoch.assign_add(1)
-        steps.made()

@@ -8,12 +8,8 @@ from . import common
 tf1 = tf.compat.v1
 
 
-def train(args, data, steps, _):
+def train(args, data, _):
     tf1.disable_eager_execution()
-
-    class StepReporter(tf1.train.SessionRunHook):
-        def after_run(self, run_context, run_values):  # noqa: ARG002 (the hook's signature)
-            steps.made()
 
     def input_fn(mode, input_context=None):  # noqa: ARG001 (the Estimator's signature)
         x = data.x_train.reshape(-1, 28, 28, 1) / np.float32(255)
@@ -42,9 +38,7 @@ def train(args, data, steps, _):
         loss = tf.reduce_sum(losses) * (1.0 / args.batch_size)
         optimizer = tf1.train.GradientDescentOptimizer(args.learning_rate)
         train_op = optimizer.minimize(loss, tf1.train.get_or_create_global_step())
-        return tf.estimator.EstimatorSpec(
-            mode, loss=loss, train_op=train_op, training_hooks=[StepReporter()]
-        )
+        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
     classifier = tf.estimator.Estimator(
         model_fn=model_fn,

@@ -3,5 +3,5 @@
 from . import common
 
 
-def train(args, data, steps, _):
-    common.fit(args, data, steps, common.mirrored(args))
+def train(args, data, _):
+    common.fit(args, data, common.mirrored(args))

@@ -7,14 +7,10 @@ from . import common, servers
 STEPS_PER_EXECUTION = 10  # the document's value
 
 
-def train(args, data, steps, role):
+def train(args, data, role):
     if role.task.split("/")[0] != "chief":
-        servers.serve(role, steps.events)
+        servers.serve(role)
     strategy = servers.connect(role)
-
-    class EpochReporter(tf.keras.callbacks.Callback):
-        def on_epoch_end(self, epoch, logs=None):  # noqa: ARG002 (Keras' signature)
-            steps.epoch(self.params["steps"])
 
     common.compiled(args, strategy, steps_per_execution=STEPS_PER_EXECUTION).fit(
         tf.keras.utils.experimental.DatasetCreator(
@@ -22,6 +18,5 @@ def train(args, data, steps, role):
         ),
         epochs=common.FOR_EVER,
         steps_per_epoch=args.steps_per_epoch,
-        callbacks=[EpochReporter()],
         verbose=2,
     )

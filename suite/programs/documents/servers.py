@@ -4,14 +4,14 @@ import os
 
 import tensorflow as tf
 
-from reference_trainers.support import keras_support, multi_worker
+from reference_trainers.support import keras_support
 
 JOBS = ("chief", "ps", "worker")
 # A kernel of the document's size is split, a bias is not. Keras 3 cannot train a variable in parts.
 SHARD_BYTES = 0 if keras_support.is_keras_3() else 256 << 10
 
 
-def serve(role, events):
+def serve(role):
     """Run a worker or a parameter server until this task is killed."""
     os.environ["GRPC_FAIL_FAST"] = "use_caller"  # a worker may start before the other servers
     config = tf.compat.v1.ConfigProto()
@@ -25,7 +25,6 @@ def serve(role, events):
         protocol="grpc",
         config=config,
     )
-    multi_worker.report_joined(events, role, "none", 1)
     server.join()
 
 

@@ -5,5 +5,5 @@ import tensorflow as tf
 from . import common
 
 
-def train(args, data, steps, _):
-    common.fit(args, data, steps, tf.distribute.get_strategy())
+def train(args, data, _):
+    common.fit(args, data, tf.distribute.get_strategy())

@@ -6,7 +6,7 @@ import tensorflow as tf
 tf1 = tf.compat.v1
 
 
-def train(args, data, steps, role, synchronous=False):
+def train(args, data, role, synchronous=False):
     tf1.disable_eager_execution()
     cluster = tf1.train.ClusterSpec(role.cluster)
     server = tf1.train.Server(cluster, job_name=args.job_name, task_index=args.task_index)
@@ -51,7 +51,6 @@ def train(args, data, steps, role, synchronous=False):
         while not supervisor.should_stop():
             batch = next(rows)
             session.run([train_op, global_step], {x: images[batch], y: labels[batch]})
-            steps.made()
 
 
 def rows_of_steps(examples, args):

@@ -3,5 +3,5 @@
 from . import supervisor_parameter_server
 
 
-def train(args, data, steps, role):
-    supervisor_parameter_server.train(args, data, steps, role, synchronous=True)
+def train(args, data, role):
+    supervisor_parameter_server.train(args, data, role, synchronous=True)
