@@ -25,9 +25,10 @@ READ_BYTES = 65_536  # per read; an event file grows by less between two reads
 NUMBER = (int, float)
 # Types of the fields that waits, checks and measurements compare and add up.
 FIELDS: Mapping[str, tuple[type, ...]] = {
-    **dict.fromkeys(("step", "global_step", "steps", "iterations", "workers", "replicas"), NUMBER),
+    **dict.fromkeys(("step", "global_step", "steps", "epoch", "iterations"), NUMBER),
+    **dict.fromkeys(("workers", "replicas"), NUMBER),
     # None where the program does not report them.
-    **dict.fromkeys(("loss", "examples", "epoch"), (*NUMBER, type(None))),
+    **dict.fromkeys(("loss", "examples"), (*NUMBER, type(None))),
     "metrics": (dict,),
 }
 HARNESS_EVENTS = "harness.jsonl"  # events of the harness, next to the event files of the tasks

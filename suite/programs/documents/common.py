@@ -31,7 +31,6 @@ def compiled(args, strategy, **how):
 def fit(args, data, strategy):
     """Train as tutorials/distribute/keras and multi_worker_with_keras do."""
     model = compiled(args, strategy)
-
     dataset = batches(data, args.batch_size * strategy.num_replicas_in_sync)
     model.fit(dataset, epochs=1, steps_per_epoch=FOR_EVER, verbose=2)
 
