@@ -30,6 +30,7 @@ from suite.harness.task_side.training_observer import (
     layouts,
     observer,
     row_files,
+    sessions,
     strategies,
 )
 
@@ -1022,6 +1023,46 @@ def test_save_of_another_thread_leaves_the_step_to_its_report(programs: Programs
     (step,) = programs.of("step")
     assert (step["loss"], step["examples"]) == (1.5, 2)
     assert len(programs.of("checkpoint_saved")) == 1
+
+
+def test_fetches_are_understood_once_and_the_step_is_found_by_its_path(monkeypatch):
+    understood = []
+
+    def understand(_graph, _train_ops, places):
+        understood.append(places)
+        return sessions.Fetches(bool(places), False, path=places[-1][0] if places else None)
+
+    monkeypatch.setattr(sessions, "understand", understand)
+    train_ops = sessions.TrainOps()
+    loss, step = SimpleNamespace(name="loss:0"), SimpleNamespace(name="step:0")
+
+    def monitored():
+        return train_ops.fetches_of({"caller": [loss, "train"], "hook": {"step": (step,)}}, None)
+
+    assert not train_ops.fetches_of([], None).trains
+    first = monitored()
+    assert first.step_in({"caller": [0.5, None], "hook": {"step": (7,)}}) == 7
+    assert monitored() is first
+    assert train_ops.fetches_of([loss, "train", step], None) is not first
+    assert monitored() is first
+    # Other tensors, of the same names, of a program that looks them up at every step.
+    loss, step = SimpleNamespace(name="loss:0"), SimpleNamespace(name="step:0")
+    assert monitored() is first
+    assert len(understood) == 3
+
+
+def test_step_that_a_monitored_session_reads_is_the_global_step():
+    read = SimpleNamespace(type="AddV2", inputs=(), name="global_step/add")
+    other = SimpleNamespace(type="AddV2", inputs=(), name="add")
+    graph = SimpleNamespace(
+        get_collection=lambda name: {
+            "global_step_read_op_cache": [SimpleNamespace(op=read)],
+        }.get(name, [])
+    )
+    read.graph = other.graph = graph
+    number = SimpleNamespace(dtype=SimpleNamespace(is_integer=True), shape=SimpleNamespace(rank=0))
+    assert sessions.is_step(number, read, sessions.TrainOps())
+    assert not sessions.is_step(number, other, sessions.TrainOps())
 
 
 @pytest.mark.parametrize(

@@ -64,12 +64,13 @@ class Guarded(object):
         """Return the function with the hook around it."""
         before, after, always = self.hook.before, self.hook.after, self.hook.always
         outside_fit, in_fit, local = self.hook.outside_fit, self.hook.in_fit, self.observer.local
+        watches = self.observer.watches
 
         @functools.wraps(function)
         def observed(*args, **kwargs):
             # In this order, as it costs least: tf.functions are called at every step.
-            if (outside_fit and local.fits) or self.off or not self.observer.watches():
-                if in_fit and local.fits and not self.off and self.observer.watches():
+            if (outside_fit and local.fits) or self.off or not watches():
+                if in_fit and local.fits and not self.off and watches():
                     self.run(in_fit, Call(args, kwargs))
                 return function(*args, **kwargs)
             call = Call(args, kwargs)
@@ -90,7 +91,8 @@ class Guarded(object):
 
     def run(self, part, call):
         """Run a part of the hook; switch the hook off if it raises."""
-        self.observer.local.is_inside = True
+        local = self.observer.local
+        local.is_inside = True
         try:
             part(self.observer, call)
         except Exception as error:
@@ -100,7 +102,7 @@ class Guarded(object):
             if not peer_errors.is_from_peer_loss(error):
                 self.fail(error)
         finally:
-            self.observer.local.is_inside = False
+            local.is_inside = False
 
     def fail(self, error):
         """Switch the hook off and report it."""

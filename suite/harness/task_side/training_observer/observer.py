@@ -66,7 +66,10 @@ class Observer(object):
 
     def watches(self):
         """Return True if a call of a hooked function is the program's."""
-        return self.events.enabled and not self.local.is_inside and self.events.claim()
+        events = self.events
+        if not events.enabled or self.local.is_inside:
+            return False
+        return events.is_claimed or events.claim()
 
     def write(self, event, in_step=False, **fields):
         """Write an event, after the steps that were counted before.

@@ -5,8 +5,10 @@ already. No step costs a further `session.run`. Of a reference trainer the first
 shows on which device each op runs.
 """
 
+import operator
 import time
 import weakref
+from typing import Any
 
 from reference_trainers.support import digests
 
@@ -15,16 +17,24 @@ from .hooks import loaded
 
 # Ops through which a fetched tensor has the value of the variable that it was read from.
 PASSING = ("Identity", "Cast", "ReadVariableOp", "ResourceGather", "Assign", "AssignAdd")
+# Collection of the op that hooks of a MonitoredSession fetch to know the global step
+STEP_READS = "global_step_read_op_cache"
 
 
 class Fetches(object):
     """The meaning of fetches of one form: whether they train, and the place of the global step."""
 
-    def __init__(self, trains, initializes, position=None, is_exact=False):
+    def __init__(self, trains, initializes, path: Any = None, is_exact=False):
         self.trains = trains
         self.initializes = initializes  # the weights get their first values
-        self.position = position  # of the global step among the flat fetches, None: not fetched
+        self.path = path  # of the global step in the fetches, None: not fetched
         self.is_exact = is_exact  # it is read after the update
+
+    def step_in(self, values):
+        """Return the global step in the values of these fetches."""
+        for key in self.path:
+            values = values[key]
+        return int(values)
 
 
 class TrainOps(object):
@@ -37,11 +47,27 @@ class TrainOps(object):
         self.global_step = None  # the variable
         self.local_step = None  # of SyncReplicasOptimizer: the global step to continue from
         self.aggregates = False  # several steps of the workers make one global step
-        self.known = {}  # names of fetches -> Fetches
+        self.known = {}  # paths and names of fetches -> Fetches
+        self.last: Any = None, [], None  # type and leaves of the last fetches, and their Fetches
         self.sessions = weakref.WeakSet()  # that have trained
         self.has_initial = False  # the initial weights of the next session are reported
         self.failed = False  # the last step has raised
         self.version = None  # of the graph when its operations were last counted
+
+    def fetches_of(self, given, graph):
+        """Return the Fetches of what the program fetches from the graph."""
+        leaves = flatten(given)
+        kind, before, fetches = self.last
+        is_same = type(given) is kind and len(before) == len(leaves)
+        if is_same and all(map(operator.is_, before, leaves)):
+            return fetches  # as at most steps; the rest takes longer
+        places = list(places_of(given))
+        key = tuple((path, getattr(leaf, "name", None) or str(leaf)) for path, leaf in places)
+        fetches = self.known.get(key)
+        if fetches is None:
+            fetches = self.known[key] = understand(graph, self, places)
+        self.last = type(given), leaves, fetches
+        return fetches
 
 
 class Graphs(object):
@@ -96,24 +122,23 @@ def op_of(value):
 
 def before_run(observer, call):
     session = call.args[0]
-    train_ops = observer.graphs.get(session.graph)
+    known, train_ops = observer.session or (None, None)
+    is_known = known is session
+    if not is_known:
+        train_ops = observer.graphs.get(session.graph)
     if train_ops is None:
         return
     given = call.argument(1, "fetches")
-    flat = flatten(given)
-    names = tuple(getattr(leaf, "name", None) or str(leaf) for leaf in flat)
-    fetches = train_ops.known.get(names)
-    if fetches is None:
-        fetches = train_ops.known[names] = understand(session.graph, train_ops, flat)
+    fetches = train_ops.fetches_of(given, session.graph)
     call.kept = (train_ops, fetches, None)
     if not fetches.trains:
         return
-    if session not in train_ops.sessions:
+    if not is_known and session not in train_ops.sessions:
         begin_session(observer, session, train_ops)
         if observer.changes.probes:
             call.kept = (train_ops, fetches, trace(call))
     train_ops.failed = True  # unless it returns
-    if fetches.position is None and train_ops.global_step is not None:
+    if fetches.path is None and train_ops.global_step is not None:
         both = {"program": given, "observer": read_op(train_ops.global_step)}
         if len(call.args) > 1:
             call.args = (session, both) + tuple(call.args[2:])
@@ -128,23 +153,23 @@ def after_run(observer, call):
     if not fetches.trains:
         if fetches.initializes:
             begin_weights(observer, call.args[0], train_ops)
-        if fetches.position is not None:
-            observer.see_global_step(int(flatten(call.result)[fetches.position]))
+        if fetches.path is not None:
+            observer.see_global_step(fetches.step_in(call.result))
         return
-    train_ops.failed = False
-    observer.session = (call.args[0], train_ops)
+    session, train_ops.failed = call.args[0], False
+    observer.session = (session, train_ops)
     if metadata is not None:
-        report_placed(observer, call.args[0].graph, metadata, train_ops)
+        report_placed(observer, session.graph, metadata, train_ops)
     counted = observer.global_step + (not train_ops.aggregates)
-    if fetches.position is not None:
-        found = int(flatten(call.result)[fetches.position])
+    if fetches.path is not None:
+        found = fetches.step_in(call.result)
     elif train_ops.global_step is not None:
         found = int(call.result["observer"])
         call.result = call.result["program"]
     else:
         found = counted
     observer.report_steps()
-    report_growth(observer, call.args[0].graph, train_ops)
+    report_growth(observer, session.graph, train_ops)
     observer.count_steps(1)
     # Without a dependency the step may be read before it is incremented.
     observer.global_step = found if fetches.is_exact else max(found, counted)
@@ -159,20 +184,38 @@ def report_growth(observer, graph, train_ops):
 
 
 def flatten(fetches):
-    """Return the leaves of fetches, or of their values: lists, tuples and dictionaries nest."""
+    """Return the leaves of fetches: lists, tuples and dictionaries nest."""
+    leaves, waiting = [], [fetches]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            waiting.extend(reversed(part.values()))
+        elif isinstance(part, (list, tuple)):
+            waiting.extend(reversed(part))
+        else:
+            leaves.append(part)
+    return leaves
+
+
+def places_of(fetches, path=()):
+    """Yield each leaf of fetches, in their order, after its path: the keys that lead to it."""
     if isinstance(fetches, dict):
-        return [leaf for part in fetches.values() for leaf in flatten(part)]
-    if isinstance(fetches, (list, tuple)):
-        return [leaf for part in fetches for leaf in flatten(part)]
-    return [fetches]
+        parts = fetches.items()
+    elif isinstance(fetches, (list, tuple)):
+        parts = enumerate(fetches)
+    else:
+        yield path, fetches
+        return
+    for key, part in parts:
+        yield from places_of(part, (*path, key))
 
 
-def understand(graph, train_ops, flat):
+def understand(graph, train_ops, places):
     """Return Fetches: whether these depend on a train op, and which of them is the global step."""
-    position, is_exact, trains, initializes = None, False, False, False
+    step_path, is_exact, trains, initializes = None, False, False, False
     weights = graph.get_collection("trainable_variables")
     initializers = [op_of(part.initializer) for v in weights for part in digests.parts_of(v)]
-    for place, leaf in enumerate(flat):
+    for path, leaf in places:
         op = element_of(graph, leaf)
         if op is None:
             continue
@@ -180,8 +223,8 @@ def understand(graph, train_ops, flat):
         trains = trains or is_after
         initializes = initializes or depends(op, initializers)
         if not is_exact and is_step(leaf, op, train_ops):
-            position, is_exact = place, is_after
-    return Fetches(trains, initializes, position, is_exact)
+            step_path, is_exact = path, is_after
+    return Fetches(trains, initializes, step_path, is_exact)
 
 
 def element_of(graph, leaf):
@@ -215,6 +258,7 @@ def is_step(leaf, op, train_ops):
         return False
     counters = (train_ops.global_step, train_ops.local_step)
     wanted = [counter.op for counter in counters if counter is not None]
+    wanted += [read.op for read in op.graph.get_collection(STEP_READS)]
     while True:
         if functions.is_in(op, wanted):
             return True
