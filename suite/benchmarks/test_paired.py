@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from suite.harness.ab import interleaved
-from suite.harness.ab.sides import Side, base_of, interpreter_of, with_variables
+from suite.harness.ab.sides import Side, base_of, interpreter_of, with_paths, with_variables
 from suite.harness.core.case import Case
 from suite.harness.metrics import step_counts
 from suite.harness.session.session import Launch, Session
@@ -30,12 +30,13 @@ def test_paired(case: Case, launch: Launch, session: Session, record, time: int)
     injected = {"base": "", "new": slower}
     interpreter = session.interpreter
     base = base_of(settings.base, case, interpreter_of(settings.base, interpreter), interpreter)
-    sides = tuple(with_variables(side, settings) for side in (base, Side("new", case, interpreter)))
+    both = with_paths(base, Side("new", case, interpreter), settings)
+    sides = tuple(with_variables(side, settings) for side in both)
     again = (replace(sides[0], name="control"),) if settings.control else ()
     with interleaved.launches(launch, (*sides, *again)) as launches:
-        both, control = launches[:2], (launches[0], launches[2]) if again else ()
+        control = (launches[0], launches[2]) if again else ()
         for number, pair in enumerate(
-            interleaved.measure(both, settings.budget_s, settings.slow_down, control)
+            interleaved.measure(launches[:2], settings.budget_s, settings.slow_down, control)
         ):
             if pair.control is not None:
                 value = ratios.center(pair.control)

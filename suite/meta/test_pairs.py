@@ -22,6 +22,7 @@ from suite.harness.cluster.launcher import MALLOC
 from suite.harness.core.case import Case
 from suite.harness.core.errors import BadInput, HarnessError, TrainerFailed
 from suite.harness.core.paths import ROOT
+from suite.harness.core.settings import Settings
 from suite.harness.core.topology import Topology
 from suite.harness.environment.interpreter import Interpreter
 from suite.harness.pytest_plugin import parametrization as cases
@@ -300,6 +301,29 @@ def test_the_base_differs_in_that_one_thing():
     other = sides.base_of("single_process", ALONE, HERE, HERE)
     assert other.case.trainer.name == "single_process"
     assert other.versions["keras"] == "tf_keras 2.21.0"
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "names"),
+    [
+        ("old/train.toml", "new/train.toml", ["old/train.toml", "new/train.toml"]),
+        ("a/x/train.py", "b/x/train.py", ["a/x/train.py", "b/x/train.py"]),
+        ("old/train.py", "old/train.toml", ["train.py", "train.toml"]),
+        ("old/train.py", "old/../old/train.py", ["train", "train"]),
+        ("old/train.py", "new/changed.py", ["train", "changed"]),
+    ],
+)
+def test_programs_with_one_name_are_known_by_their_paths(tmp_path, base, new, names):
+    paths = [str(tmp_path / name) for name in (base, new)]
+    programs = [replace(BY_NAME["single_process"], name=Path(path).stem) for path in paths]
+    base_side, new_side = (
+        sides.Side(side, replace(ALONE, trainer=row), HERE)
+        for side, row in zip(("base", "new"), programs, strict=True)
+    )
+    settings = Settings(base=paths[0], trainers=(paths[1],))
+    assert [side.trainer for side in sides.with_paths(base_side, new_side, settings)] == names
+    itself = sides.with_paths(new_side, new_side, replace(settings, base="same"))
+    assert [side.trainer for side in itself] == [programs[1].name] * 2
 
 
 def test_program_of_a_user_is_a_side_and_takes_turns(tmp_path):

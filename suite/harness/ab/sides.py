@@ -6,6 +6,7 @@ kind. The base is the same case with that one property replaced.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -113,6 +114,7 @@ class Side:
     case: Case
     interpreter: Interpreter
     variables: Mapping[str, str] = field(default_factory=dict)
+    path: str = ""  # of a user's program, if the other side's has the same name: where they differ
 
     @property
     def environment(self) -> dict[str, str]:
@@ -126,9 +128,9 @@ class Side:
 
     @property
     def trainer(self) -> str:
-        """Return the name of the trainer."""
+        """Return the name of the trainer, or the path if the name does not identify it."""
         row = self.case.trainer
-        return DOCUMENTED if makes_documents_calls(row) else row.name
+        return DOCUMENTED if makes_documents_calls(row) else self.path or row.name
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -142,6 +144,22 @@ def with_variables(side: Side, settings: Settings) -> Side:
     """Return the side with the variables that --base-env or --new-env give it."""
     given = {"base": settings.base_env, "new": settings.new_env}[side.name]
     return replace(side, variables=dict(text.split("=", 1) for text in given))
+
+
+def with_paths(base: Side, new: Side, settings: Settings) -> tuple[Side, Side]:
+    """Return both sides; two programs with one name get the ends of their paths, as they differ.
+
+    old/train.toml and new/train.toml would both be `train` in a report.
+    """
+    given = [path for path in settings.trainers if programs.name_of(Path(path)) == new.trainer]
+    if base.trainer != new.trainer or not (given and is_program(str(settings.base))):
+        return base, new
+    paths = [Path(os.path.abspath(name)).parts for name in (str(settings.base), given[0])]
+    for count in range(1, max(map(len, paths)) + 1):
+        ends = ["/".join(parts[-count:]) for parts in paths]
+        if ends[0] != ends[1]:
+            return replace(base, path=ends[0]), replace(new, path=ends[1])
+    return base, new
 
 
 def interpreter_of(base: str, interpreter: Interpreter) -> Interpreter:

@@ -216,7 +216,7 @@ def read(path: Path, spawn: str = "") -> Program:
     requested = row.backends if "backend" in taken else (backend,)
     new = replace(
         row,
-        name=_name(path),
+        name=name_of(path),
         document=str(program),
         jobs=jobs,
         role=_role(row, uses, jobs),
@@ -245,7 +245,8 @@ def read(path: Path, spawn: str = "") -> Program:
     return Program(new, path, approach.name, reason)
 
 
-def _name(path: Path) -> str:
+def name_of(path: Path) -> str:
+    """Return the name of the program of a file, as reports have it."""
     return re.sub(r"\W", "_", path.stem)
 
 
