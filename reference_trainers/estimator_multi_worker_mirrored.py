@@ -73,16 +73,16 @@ def step_in(path):
 def training_rows(examples, args, batch, step, shards=1, shard=0):
     """Return endless batches of rows, int64 [batch], of a shard; they begin at this step."""
 
-    @functools.lru_cache(maxsize=1)
     def shuffled(epoch):
         return np.random.default_rng([args.seed, epoch]).permutation(examples)
 
-    def rows_of(number):
-        of_step = number % args.steps_per_epoch * batch + np.arange(batch)
-        return shuffled(number // args.steps_per_epoch)[(of_step * shards + shard) % examples]
+    def batches_of(epoch):
+        order = tf.numpy_function(shuffled, [epoch], tf.int64)
+        places = tf.data.Dataset.range(shard, args.steps_per_epoch * batch * shards, shards)
+        return places.batch(batch).map(lambda place: tf.gather(order, place % examples))
 
-    steps = tf.data.Dataset.range(step, args.epochs * args.steps_per_epoch)
-    return steps.map(lambda number: tf.numpy_function(rows_of, [number], tf.int64)).repeat()
+    epochs = tf.data.Dataset.range(step // args.steps_per_epoch, args.epochs)
+    return epochs.flat_map(batches_of).skip(step % args.steps_per_epoch).repeat()
 
 
 def input_fn(args, data, first_step, mode, input_context=None):
@@ -112,22 +112,22 @@ def build_model():
 
 
 class EpochMetrics(tf1.train.SessionRunHook):
-    """Print the means of each epoch, over all workers. `means`: value [2] and its update."""
+    """Print the means of each epoch, over all workers: `means`, float [2]."""
 
-    def __init__(self, args, first_step, means, losses, rows):
+    def __init__(self, args, first_step, means, loss, rows):
         self.steps, self.step = args.steps_per_epoch, first_step
-        self.value, self.fetches = means[0], {"losses": losses, "rows": rows, "update": means[1]}
+        self.means, self.fetches = means, {"loss": loss, "ids": rows}
         self.begin_again = [v.initializer for v in tf1.get_collection("metric_variables")]
 
     def before_run(self, run_context):  # noqa: ARG002
         return tf1.train.SessionRunArgs(self.fetches)
 
     def after_run(self, run_context, run_values):
-        training_reports.step(run_values.results["losses"].mean(), ids=run_values.results["rows"])
+        training_reports.step(**run_values.results)
         self.step += 1
         epoch, step = divmod(self.step, self.steps)
         if step == 0:
-            means = run_context.session.run(self.value).tolist()
+            means = run_context.session.run(self.means).tolist()
             metrics = dict(zip(("loss", "accuracy"), means))  # noqa: B905
             print(f"Epoch {epoch}: {metrics}", flush=True)
             training_reports.epoch(epoch, metrics)
@@ -146,9 +146,9 @@ def model_fn(args, first_step, features, labels, mode):
         metrics = {"accuracy": tf1.metrics.mean(right), "average_loss": tf1.metrics.mean(losses)}
         return tf.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)
     optimizer = OPTIMIZERS[args.optimizer](args.learning_rate)
-    train_op = optimizer.minimize(loss, tf1.train.get_or_create_global_step())
-    means = tf1.metrics.mean_tensor(tf.reduce_mean([losses, right], axis=1))
-    hooks = [EpochMetrics(args, first_step, means, losses, features["row"])]
+    means, update = tf1.metrics.mean_tensor(tf.reduce_mean([losses, right], axis=1))
+    train_op = tf.group(optimizer.minimize(loss, tf1.train.get_or_create_global_step()), update)
+    hooks = [EpochMetrics(args, first_step, means, loss, features["row"])]
     return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=hooks)
 
 
