@@ -177,7 +177,7 @@ def show_mutants(options: argparse.Namespace) -> int:
 def _print_mutants(runs: Sequence[frame.RunFrames]) -> int:
     sys.stdout.write(markdown.one_table(mutants.table(runs), titled=False))
     lines = mutants.deviations(runs)
-    print("\n".join(lines or ["All as the rows of MUTANTS say."]))
+    print("\n".join(lines or ["All as the rows of programs.toml say."]))
     return 1 if lines else 0
 
 

@@ -10,6 +10,7 @@ import pytest
 from reports.rundir.frame import BadInput, RunFrames
 from suite.campaigns import __main__ as command
 from suite.campaigns import mutants
+from suite.harness.core import errors
 from suite.harness.core.settings import Settings
 from suite.harness.tables import programs
 from suite.meta import made_up_pair
@@ -20,13 +21,47 @@ PASSED = "test_every_task_exits_with_success"
 
 @pytest.mark.parametrize("mutant", mutants.MUTANTS, ids=lambda row: row.name)
 def test_mutant_differs_from_its_program_and_compiles(mutant: mutants.Mutant):
-    assert mutant.source != mutant.program.source
+    assert mutant.source != mutant.base.source
     compile(mutant.source, mutant.name, "exec")
-    assert bool(mutant.level) == bool(mutant.test) != bool(mutant.why)
+
+
+ROW = """
+[[mutant]]
+name = "one"
+program = "mirrored"
+mistake = "it is wrong"
+old = ["a"]
+new = ["b"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ("", "mutant is missing"),
+        (ROW.replace("mirrored", "miror"), "no program miror (did you mean 'mirrored'?)"),
+        (ROW.replace('["b"]', '["b", "c"]'), "one: old has 1 texts, new has 2"),
+        (ROW + "level = 3\ntest = 't'", "one: level is 1 or 2 and test is given, or neither"),
+        (ROW + "level = 1", "one: level is 1 or 2 and test is given, or neither"),
+        (ROW + "test = 't'", "one: level is 1 or 2 and test is given, or neither"),
+        (ROW, "one: why is for a mutant that no test finds"),
+        (ROW + "level = 1\ntest = 't'\nwhy = 'x'", "one: why is for a mutant that no test finds"),
+        ((ROW + "why = 'x'") * 2, "one: the name is there twice"),
+        (ROW + "leve = 1", "one: unknown key 'leve'"),
+        (ROW + "level = '1'", "one: level must be a int, not '1'"),
+    ],
+)
+def test_bad_row_is_one_line(tmp_path: Path, rows: str, says: str):
+    path = tmp_path / "programs.toml"
+    path.write_text(rows, encoding="utf-8")
+    with pytest.raises(errors.BadInput) as error:
+        mutants.load(path)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_edit_must_fit_the_program():
-    twice = replace(FOUND, edits=(("import", "import"),))
+    twice = replace(FOUND, old=("import",), new=("import",))
     with pytest.raises(ValueError, match="'import' occurs"):
         _ = twice.source
 
@@ -39,7 +74,7 @@ def test_programs_are_examined_at_both_levels_by_the_approach_of_their_source(tm
         level = int(program.row.name[-1])
         assert programs.LEVELS.index(program.row.level) == level
     names = {program.row.name[:-2]: program.approach for program in found}
-    assert all(names[row.name] == names[row.program.name] for row in mutants.MUTANTS)
+    assert all(names[row.name] == names[row.program] for row in mutants.MUTANTS)
     assert Settings().trainers == ()
 
 
@@ -57,7 +92,7 @@ def run_of(*verdicts: tuple[str, str, str]) -> RunFrames:
 
 
 def base(verdict: str = "passed", test: str = FOUND.test) -> tuple[str, str, str]:
-    return f"{FOUND.program.name}_1", test, verdict
+    return f"{FOUND.program}_1", test, verdict
 
 
 def mutated(verdict: str, test: str = FOUND.test, level: int = 1) -> tuple[str, str, str]:
@@ -84,7 +119,7 @@ def test_run_is_held_to_the_rows(verdicts: list[tuple[str, str, str]], line: str
 def test_table_names_the_test_and_counts():
     failing = [mutated("failed"), mutated("failed", level=2), mutated("failed", PASSED, level=2)]
     (row,) = mutants.table([run_of(base(), *failing)]).rows
-    assert row.cells == (FOUND.program.name, FOUND.mistake, "1", FOUND.test, "1, 2")
+    assert row.cells == (FOUND.program, FOUND.mistake, "1", FOUND.test, "1, 2")
     with pytest.raises(BadInput, match="no mutants"):
         mutants.table([run_of(("single_process_1", PASSED, "passed"))])
 

@@ -18,7 +18,13 @@ from suite.harness.core.versions import keras_alternatives, version_in
 
 Row = TypeVar("Row")
 # Annotation of a field -> type of its value in TOML.
-KINDS: Mapping[str, type] = {"str": str, "bool": bool, "bool | None": bool, "tuple[str, ...]": list}
+KINDS: Mapping[str, type] = {
+    "str": str,
+    "bool": bool,
+    "bool | None": bool,
+    "int | None": int,
+    "tuple[str, ...]": list,
+}
 KEY = "key"  # in a field's metadata: the key in TOML, if that is no Python name
 
 
