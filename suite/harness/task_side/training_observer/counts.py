@@ -170,7 +170,7 @@ class Resources(object):
         while self._next_step <= observer.step:
             self._next_step *= 2
         self._see_heap(now_s)
-        # With the next lines: to write it at once would take half as long again.
+        # Written with the next lines, because a write of its own would take half as long again.
         observer.events.write_soon(
             "resources",
             step=observer.step,
