@@ -143,7 +143,6 @@ VALUES: Mapping[str, Callable[[], str]] = {
     "prediction": lambda: percent(1 - 1 / published_ranges.ONE_IN),
     "event-pairs": lambda: str(benchmark("test_event_cost").PAIRS),
     "event-cost": lambda: f"{benchmark('test_event_cost').AT_MOST:g} times",
-    "event-cost-least": lambda: f"{1e6 * benchmark('test_event_cost').AT_MOST_S:g} µs",
     # limits
     "detect": lambda: seconds(Deadlines().detect_s),
     "leave": lambda: seconds(Deadlines().leave_s),

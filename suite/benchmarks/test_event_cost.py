@@ -25,9 +25,6 @@ PAIRS = 10
 STRETCHES = 24
 STEPS = {True: 25, False: 100}  # of a stretch, with Keras or without: a fraction of a second
 AT_MOST = 1.01
-# Of a step that is too short for that: the observer's own code takes 40 to 60 us after a session's
-# run, when the caches hold nothing of it.
-AT_MOST_S = 75e-6
 
 
 def pair(launch: Launch, number: int) -> tuple[Run, Run]:
@@ -68,15 +65,10 @@ def per_step(run: Run, with_events: bool, clock: str) -> np.ndarray:
 @pytest.mark.timing
 @pytest.mark.long
 def test_events_cost_at_most_one_percent(launch: Launch, record) -> None:
-    """Judge by the wall clock; CPU time, recorded as well, is less affected by other processes.
-
-    Steps shorter than AT_MOST_S / (AT_MOST - 1) may take up to AT_MOST_S longer.
-    """
+    """Judge by the wall clock; CPU time, recorded as well, is less affected by other processes."""
     pairs = [pair(launch, number) for number in range(PAIRS)]
     assert not any(silent.of("step") for _, silent in pairs), "a run without events has events"
     found = {}
-    silent_s = median(t for _, silent in pairs for t in per_step(silent, False, "wall_s"))
-    at_most = max(AT_MOST, 1 + AT_MOST_S / silent_s)
     for clock in ("wall_s", "cpu_s"):
         ratios = []
         for repeat, (reporting, silent) in enumerate(pairs):
@@ -88,5 +80,4 @@ def test_events_cost_at_most_one_percent(launch: Launch, record) -> None:
         found[clock] = mean_ratio(ratios)
         for name, value in found[clock].named(f"event_cost_ratio_{clock[:-2]}"):
             record(name, value, "1", "lower", workers=1)
-    times = f"times a step without events, which takes {silent_s:.3g} s"
-    assert found["wall_s"].estimate <= at_most, f"more than {at_most:.3f} {times}: {found}"
+    assert found["wall_s"].estimate <= AT_MOST, f"times a step without events: {found}"

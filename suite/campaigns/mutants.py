@@ -21,8 +21,8 @@ from reports.core.verdicts import FAILED
 from reports.rundir.frame import BadInput, RunFrames
 from suite.harness.core import errors
 from suite.harness.core.paths import ROOT
-from suite.harness.tables import toml_schema
-from suite.mutants.edits import edited
+from suite.harness.tables.toml_schema import did_you_mean
+from suite.mutants.edits import edited, read_rows
 
 FOLDER = ROOT / "suite" / "programs" / "plain"
 ROWS = ROOT / "suite" / "mutants" / "programs.toml"
@@ -106,25 +106,17 @@ class Mutant:
 
 def load(path: Path = ROWS) -> tuple[Mutant, ...]:
     """Return the rows of the table; raise errors.BadInput, in one line, for a bad row."""
-    rows: dict[str, Mutant] = {}
-    content = toml_schema.read_toml(path)
-    toml_schema.check_keys(path.name, content, {"mutant": list}, ("mutant",))
-    for number, values in enumerate(content["mutant"], start=1):
-        where = f"{path.name}, {values.get('name') or f'row {number}'}"
-        row = toml_schema.convert(where, values, Mutant)
+    rows = []
+    for _, where, row in read_rows([path], Mutant):
         if row.program not in PROGRAMS:
-            nearest = toml_schema.did_you_mean(row.program, PROGRAMS)
+            nearest = did_you_mean(row.program, PROGRAMS)
             raise errors.BadInput(f"{where}: there is no program {row.program}{nearest}")
-        if len(row.old) != len(row.new):
-            raise errors.BadInput(f"{where}: old has {len(row.old)} texts, new has {len(row.new)}")
         if row.level not in (None, *LEVELS) or bool(row.level) != bool(row.test):
             raise errors.BadInput(f"{where}: level is 1 or 2 and test is given, or neither")
         if bool(row.level) == bool(row.why):
             raise errors.BadInput(f"{where}: why is for a mutant that no test finds")
-        if row.name in rows:
-            raise errors.BadInput(f"{where}: the name is there twice")
-        rows[row.name] = row
-    return tuple(rows.values())
+        rows.append(row)
+    return tuple(rows)
 
 
 MUTANTS = load()

@@ -14,8 +14,8 @@ from pathlib import Path
 from reference_trainers import BY_NAME
 from suite.harness.core.errors import BadInput
 from suite.harness.core.paths import ROOT
-from suite.harness.tables.toml_schema import check_keys, convert, did_you_mean, read_toml
-from suite.mutants.edits import edited
+from suite.harness.tables.toml_schema import did_you_mean
+from suite.mutants.edits import edited, read_rows
 
 TRAINERS, MACHINERY = "trainers", "machinery"
 KINDS = (TRAINERS, MACHINERY)
@@ -54,23 +54,14 @@ class Mutant:
 
 def load(kinds: Iterable[str] = KINDS, folder: Path = FOLDER) -> tuple[Mutant, ...]:
     """Return the rows in the order of their files; raise BadInput, in one line, for a bad row."""
-    rows: dict[str, Mutant] = {}
-    for kind in kinds:
-        path = folder / f"{kind}.toml"
-        content = read_toml(path)
-        check_keys(path.name, content, {"mutant": list}, ("mutant",))
-        for number, values in enumerate(content["mutant"], start=1):
-            where = f"{path.name}, {values.get('name') or f'row {number}'}"
-            row = _checked(where, replace(convert(where, values, Mutant), kind=kind))
-            if row.name in rows:
-                raise BadInput(f"{where}: the name is there twice")
-            rows[row.name] = row
-    return tuple(rows.values())
+    paths = [folder / f"{kind}.toml" for kind in kinds]
+    return tuple(
+        _checked(where, replace(row, kind=path.stem))
+        for path, where, row in read_rows(paths, Mutant)
+    )
 
 
 def _checked(where: str, row: Mutant) -> Mutant:
-    if len(row.old) != len(row.new):
-        raise BadInput(f"{where}: old has {len(row.old)} texts, new has {len(row.new)}")
     path = ROOT / row.file
     if not path.is_file():
         raise BadInput(f"{where}: there is no file {row.file}")
