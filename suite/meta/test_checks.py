@@ -209,10 +209,11 @@ def test_loss_that_is_a_ten_thousandth_apart_is_found(apart: float, found: bool)
 @pytest.mark.parametrize(
     ("step", "apart", "found"), [(3, 1e-4, True), (4, 1e-4, False), (4, 2e-3, True)]
 )
-def test_normalized_losses_may_differ_more_after_the_first_epoch(step, apart, found):
+@pytest.mark.parametrize("flag", [{"model": "synchronized-cnn"}, {"optimizer": "adam"}])
+def test_losses_of_some_may_differ_more_after_the_first_epoch(flag, step, apart, found):
     def run(last: float) -> Run:
         losses = {number: last if number == step else 2.0 for number in range(1, step + 1)}
-        flags = {"model": "synchronized-cnn", "steps-per-epoch": 3}
+        flags = {**flag, "steps-per-epoch": 3}
         steps = [{"global_step": n, "loss": loss, "examples": 8} for n, loss in losses.items()]
         events = [(task, "step", each) for each in steps for task in histories.TASKS]
         return histories.history(*events, **flags)

@@ -68,12 +68,19 @@ TOLERANCES = {
 # strategies agreed. Statistics that are not synchronized show in the first step.
 NORMALIZED = replace(TOLERANCES["float32"], later_loss=1e-3)
 NORMALIZED_MODEL = "synchronized-cnn"
+# Adam divides a gradient by its own size, and so makes whole steps of differences in gradients of
+# almost 0. Of 582 seeds of TensorFlow's CNN for custom loops, halves of the batch against whole
+# ones, eight had losses more than 4e-5 apart after step 6, and one 2.6e-4. The first five steps
+# were at most 1.2e-5 apart.
+ADAM = replace(TOLERANCES["float32"], later_loss=1e-3)
 
 
 def tolerance_of(run: Run) -> Tolerance:
     """Return the limits for the model and the precision of a run."""
     if run.flags.get("model") == NORMALIZED_MODEL:
         return NORMALIZED
+    if run.flags.get("optimizer") == "adam":
+        return ADAM
     return TOLERANCES[run.flags.get("precision") or "float32"]
 
 
