@@ -121,7 +121,8 @@ class EventWriter(object):
         self._file = -1
         self._waiting = collections.deque()  # (event, time_s, fields, later)
         self._writing = threading.RLock()  # reentrant: a signal handler may write as well
-        self._written_s = 0.0
+        self._thread = None  # writes the events of `write_soon`
+        self._error = None  # of that thread, for the next call to raise
         self._hold_at = self._hold_of(os.environ.get(self.prefix + "HOLD", ""))
         if self.enabled:
             self._open()
@@ -136,18 +137,37 @@ class EventWriter(object):
             self._hold(event, fields)
 
     def write_soon(self, event, later=nothing, **fields):
-        """Write an event of every step, batched with the next events if these follow quickly.
+        """Have an event of every step written by a thread, together with others.
 
         After a step the caches are cold, and a separate write would cost a hundred microseconds.
-        The delay is at most SOON_S. The next `write` keeps the order. Pending events are lost if
-        the process is killed. `later`: returns more fields when the line is written.
+        The thread writes while TensorFlow computes, at most SOON_S later. The next `write` keeps
+        the order. Pending events are lost if the process is killed. `later`: returns more fields
+        when the line is written.
         """
         if self.enabled:
             now_s = time.clock_gettime(time.CLOCK_MONOTONIC)
             self._waiting.append((event, now_s, fields, later))
-            if now_s - self._written_s >= SOON_S:
+            if self._thread is None:
+                self._start()
+            if self._hold_at is not None:
+                self._hold(event, fields)
+            if self._error is not None:
                 self.flush()
-            self._hold(event, fields)
+
+    def _start(self):
+        with self._writing:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._write_pending, daemon=True)
+                self._thread.start()
+
+    def _write_pending(self):
+        ended = threading.Event()  # never set: a daemon thread ends with its process
+        while self.enabled:
+            ended.wait(SOON_S)
+            try:
+                self.flush()
+            except Exception as error:  # noqa: BLE001 (the next call raises it)
+                self._error = error
 
     def _open(self):
         try:
@@ -184,20 +204,26 @@ class EventWriter(object):
                 fcntl.flock(file, fcntl.LOCK_EX)
 
     def flush(self):
-        """Write pending events."""
+        """Write pending events; raise an error that the thread has met since the last call."""
         with self._writing:
+            error, self._error = self._error, None
+            if error is not None:
+                raise error
             lines = []
-            while self._waiting:
-                lines.append(self._line(*self._waiting.popleft()))
-            data = "".join(lines).encode()
-            self._written_s = time.clock_gettime(time.CLOCK_MONOTONIC)
             try:
-                written = os.write(self._file, data) if data else 0
-            except OSError as error:
-                self._give_up(error.strerror)
-            else:
-                if written != len(data):  # a full disk took a part; the rest would fail as well
-                    self._give_up("only %d of %d bytes were written" % (written, len(data)))
+                while self._waiting:
+                    lines.append(self._line(*self._waiting.popleft()))
+            finally:
+                self._append("".join(lines).encode())
+
+    def _append(self, data):
+        try:
+            written = os.write(self._file, data) if data else 0
+        except OSError as error:
+            self._give_up(error.strerror)
+        else:
+            if written != len(data):  # a full disk took a part; the rest would fail as well
+                self._give_up("only %d of %d bytes were written" % (written, len(data)))
 
     def _line(self, event, time_s, fields, later):
         record = {"event": event, "time_s": time_s, "task": self.task, "attempt": self.attempt}

@@ -1,5 +1,8 @@
 """Cost of events: a step with events against one without events and without fetching the loss.
 
+The observer reports as for a program of a user. Of the suite's own trainers it also reads the loss
+and the size of each batch of `Model.fit`, which the runs here leave out.
+
 Both train in separate processes and alternate, some steps each: see programs/timed_trainer.py. A
 ratio is the median of one such pair, of each turn to the adjacent turn of the other. The interval
 is over pairs, because more steps in the same processes would not show the variation between
@@ -42,7 +45,7 @@ def pair(launch: Launch, number: int) -> tuple[Run, Run]:
     reporting, silent = (
         launch(row, workers=1, flags={**how, "silent": quiet, "first": first})
         for row, quiet, first in (
-            (replace(timed, plain=trainer.plain), False, number % 2 == 0),
+            (replace(timed, observed=trainer.is_observed), False, number % 2 == 0),
             (timed, True, number % 2 == 1),
         )
     )

@@ -61,11 +61,33 @@ def test_steps_that_follow_at_once_wait_for_each_other(path: Path, monkeypatch):
     assert times == sorted(times)
 
 
-def test_a_step_after_a_while_is_written_at_once(path: Path, monkeypatch):
-    monkeypatch.setattr(events, "SOON_S", 0)
+def test_a_step_is_written_although_no_event_follows(path: Path):
     writer = EventWriter()
     step(writer, 1)
+    wait_until("the step", lambda: bool(read(path)), 10)
     assert [e["step"] for e in read(path)] == [1]
+
+
+def test_an_error_of_late_fields_is_raised_by_the_next_event(path: Path):
+    """The other steps are written, and the writer goes on."""
+    writer = EventWriter()
+    late = [{"loss": 0.5, "examples": 8}, None, {"loss": 0.5, "examples": 8}]
+
+    def fetch(number: int) -> dict:
+        found = late[number - 1]
+        if found is None:
+            raise OSError("the loss is gone")
+        return found
+
+    with writer._writing:  # the thread waits
+        for number in (1, 2, 3):
+            fields = {"step": number, "global_step": number}
+            writer.write_soon("step", later=lambda number=number: fetch(number), **fields)
+    wait_until("the error", lambda: writer._error is not None, 10)
+    with pytest.raises(OSError, match="the loss is gone"):
+        writer.write("finished", global_step=3, steps=3)
+    writer.flush()
+    assert [e.get("step") for e in read(path)] == [1, 3, None]
 
 
 def test_event_time_is_when_it_happened_not_when_written(path, monkeypatch):

@@ -948,6 +948,35 @@ TRAINER = """
 """
 
 
+@pytest.mark.parametrize("failing", ["", "repeated", "finish"])
+def test_hook_of_a_repeated_call_leaves_the_result_and_may_fail(failing: str):
+    seen: list[object] = []
+    failures: list[str] = []
+
+    def note(part: str, what: object) -> None:
+        if part == failing:
+            raise ValueError(part)
+        seen.append(what)
+
+    def repeated(_observer: object, args: tuple, _kwargs: dict) -> Any:
+        note("repeated", args)
+        return (lambda *given: note("finish", given[-1])) if args == (1,) else None
+
+    observer = SimpleNamespace(
+        local=SimpleNamespace(is_inside=False),
+        watches=lambda: True,
+        report_failure=lambda hook, _: failures.append(hook),
+    )
+    row = hooks.Hook("run", (), before=lambda *_: seen.append("before"), repeated=repeated)
+    observed = hooks.Guarded(observer, row).wrap(lambda number: 7 // number)
+    assert (observed(1), observed(2)) == (7, 3)
+    assert failures == ["run"] * bool(failing)
+    expected = {"": [(1,), 7, (2,), "before"], "repeated": [], "finish": [(1,)]}
+    assert seen == expected[failing]
+    with pytest.raises(ZeroDivisionError):
+        observed(0)
+
+
 def reporting(body: str) -> str:
     """Return a program that imports the module of reports."""
     where = str(ROOT / "reference_trainers")
@@ -979,6 +1008,22 @@ def test_reports_are_added_to_the_steps_that_the_observer_counts(programs: Progr
     order = [e["event"] for e in programs.history() if e["event"] in ("step", "evaluated")]
     assert order == ["step"] * 3 + ["evaluated"]
     assert not programs.of("input")
+
+
+def test_reports_are_read_as_they_were_when_they_were_made(programs: Programs):
+    """They are read later, when the program may have changed a list."""
+    body = """
+        losses = [1.0, 2.0]
+        step(1)
+        training_reports.step(losses, [3, 1])
+        losses.clear()
+        step(1)
+        training_reports.step(loss=0.5, ids=range(6))
+    """
+    done = train(programs, reporting(body))
+    assert done.returncode == 0, done.stderr
+    losses = [(e["loss"], e["examples"]) for e in programs.of("step")]
+    assert losses == [(1.25, 4), (0.5, 6)]
 
 
 SCALAR = {
@@ -1049,6 +1094,97 @@ def test_fetches_are_understood_once_and_the_step_is_found_by_its_path(monkeypat
     loss, step = SimpleNamespace(name="loss:0"), SimpleNamespace(name="step:0")
     assert monitored() is first
     assert len(understood) == 3
+
+
+class Sessions:
+    """Observed sessions of one graph, which count the global step."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.first_runs = 0  # that were not recognized as repeated ones
+        self.found: list[tuple[int, int]] = []
+        self.graph = SimpleNamespace(version=1)
+        self.train_ops = sessions.TrainOps()
+        self.global_step = 0
+        writer = SimpleNamespace(enabled=True, is_claimed=True, write=self.write)
+        writer.write_soon = self.write
+        self.observer: Any = observer.Observer(writer, "train.py")
+        self.observer.graphs = SimpleNamespace(get=lambda _: self.train_ops)
+        self.observer.join_alone = lambda: None
+        for name in ("begin_session", "report_growth"):
+            monkeypatch.setattr(sessions, name, lambda *_: None)
+        monkeypatch.setattr(sessions, "understand", self.understand)
+        self.train_ops.version = 1
+        row = hooks.Hook("run", (), self.before, sessions.after_run, repeated=sessions.repeated_run)
+        self.run = hooks.Guarded(self.observer, row).wrap(self.run_alone)
+
+    def understand(self, _graph: object, _train_ops: object, places: list) -> sessions.Fetches:
+        trains = any(leaf == "train" for _, leaf in places)
+        return sessions.Fetches(trains, False, path=places[-1][0], is_exact=True)
+
+    def before(self, watched: Any, call: Any) -> None:
+        self.first_runs += 1
+        sessions.before_run(watched, call)
+
+    def write(self, event: str, later: object = None, **fields: int) -> None:  # noqa: ARG002
+        if event == "step":
+            self.found.append((fields["step"], fields["global_step"]))
+
+    def run_alone(self, _session: Any, fetches: Any, feed: object = None) -> Any:
+        if feed == "bad":
+            raise ValueError(feed)
+        self.global_step += "train" in fetches
+        return [None] * (len(fetches) - 1) + [np.int64(self.global_step)]
+
+    def session(self) -> Any:
+        class Session:
+            graph = self.graph
+
+        return Session()
+
+
+def test_repeated_runs_of_a_session_are_steps(monkeypatch: pytest.MonkeyPatch):
+    runs = Sessions(monkeypatch)
+    session, other = runs.session(), runs.session()
+    for _ in range(3):
+        assert len(runs.run(session, ["train", "step"])) == 2
+    runs.global_step += 4  # of another worker
+    runs.run(session, ["train", "step"], feed=1)
+    assert runs.found == [(1, 1), (2, 2), (3, 3), (4, 8)]
+    assert runs.first_runs == 1
+    runs.run(session, ["loss", "step"])
+    runs.run(session, ["train", "step"])
+    assert runs.first_runs == 2  # evaluations between the steps leave these repeated
+    assert len(runs.found) == 5
+    runs.graph.version += 1
+    runs.run(session, ["train", "step"])
+    runs.graph.version -= 1
+    runs.run(session, ("train", "step"))
+    runs.run(other, ("train", "step"))
+    assert runs.first_runs == 5
+    assert runs.found[4:] == [(5, 9), (6, 10), (7, 11), (8, 12)]
+
+
+def test_repeated_run_writes_the_step_before_if_the_program_has_not_reported_it(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setitem(sys.modules, observer.REPORTS, SimpleNamespace())
+    runs = Sessions(monkeypatch)
+    session = runs.session()
+    for _ in range(3):
+        runs.run(session, ["train", "step"])
+    assert (runs.found, runs.first_runs) == ([(1, 1), (2, 2)], 1)
+
+
+def test_repeated_run_that_fails_is_no_step(monkeypatch: pytest.MonkeyPatch):
+    runs = Sessions(monkeypatch)
+    session = runs.session()
+    for _ in range(2):
+        runs.run(session, ["train", "step"])
+    assert not runs.train_ops.failed
+    with pytest.raises(ValueError, match="bad"):
+        runs.run(session, ["train", "step"], feed="bad")
+    assert runs.train_ops.failed
+    assert (runs.first_runs, len(runs.found)) == (1, 2)
 
 
 def test_step_that_a_monitored_session_reads_is_the_global_step():
@@ -1214,12 +1350,13 @@ def test_a_report_that_cannot_be_read_is_a_failed_hook(programs: Programs):
 def test_input_is_audited_on_request(programs: Programs):
     for name, text in TENSORFLOW.items():
         programs.write(name, text)
-    body = reporting("step(1)\ntraining_reports.step(1.0, ids=[3, 1])")
+    reports = [f"step(1)\ntraining_reports.step(1.0, ids={ids})" for ids in ("[3, 1]", "range(2)")]
+    body = reporting("\n".join(reports))
     program = programs.write("train.py", textwrap.dedent(TRAIN) + body)
     done = programs.observe("--audit-input", str(program))
     assert done.returncode == 0, done.stderr
-    (audited,) = programs.of("input")
-    assert (audited["ids"], audited["global_step"]) == ([3, 1], 1)
+    audited = [(e["ids"], e["global_step"]) for e in programs.of("input")]
+    assert audited == [([3, 1], 1), ([0, 1], 2)]
 
 
 def test_without_an_observer_reports_do_nothing(programs: Programs):

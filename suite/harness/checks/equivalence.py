@@ -71,7 +71,7 @@ NORMALIZED_MODEL = "synchronized-cnn"
 # Adam divides a gradient by its own size, and so makes whole steps of differences in gradients of
 # almost 0. Of 582 seeds of TensorFlow's CNN for custom loops, halves of the batch against whole
 # ones, eight had losses more than 4e-5 apart after step 6, and one 2.6e-4. The first five steps
-# were at most 1.2e-5 apart.
+# were at most 1.2e-5 apart. With momentum, none of 416 seeds was beyond 6.5e-6.
 ADAM = replace(TOLERANCES["float32"], later_loss=1e-3)
 
 

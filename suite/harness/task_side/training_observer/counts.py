@@ -5,6 +5,7 @@ first run or has grown. `resources` is written after a few steps, see `Resources
 """
 
 import ctypes
+import functools
 import os
 import time
 
@@ -117,6 +118,7 @@ def heap_function():
     return held
 
 
+@functools.lru_cache(maxsize=None)
 def network():
     """Return a number that identifies the network of this task: tasks may share one.
 
@@ -127,14 +129,17 @@ def network():
 
 def sent_bytes():
     """Return the bytes that all interfaces of this task's network have sent so far."""
-    with open("/proc/self/net/dev") as file:
+    with open("/proc/self/net/dev", "rb", buffering=0) as file:
         lines = file.read().splitlines()[2:]
-    return sum(int(line.split(":")[1].split()[8]) for line in lines)
+    return sum(int(line.split(b":")[1].split()[8]) for line in lines)
 
 
-def resident_bytes():
+def in_use():
+    """Return what takes longest to count, and need not be of exactly that step."""
     with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * PAGE_BYTES
+        resident = int(file.read().split()[1]) * PAGE_BYTES
+    threads, files = (len(os.listdir("/proc/self/" + name)) for name in ("task", "fd"))
+    return {"resident_bytes": resident, "threads": threads, "files": files}
 
 
 class Resources(object):
@@ -142,18 +147,19 @@ class Resources(object):
 
     def __init__(self):
         self._next_step, self._reported_s = FIRST_STEP, 0.0
-        self._heap, self._heap_s, self._least = heap_function(), 0.0, None
+        self._heap, self._next_look_s, self._least = heap_function(), 0.0, None
 
     def after_step(self, observer):
         """Look at the heap, and write `resources` if it is due."""
         now_s = time.monotonic()
-        if now_s - self._heap_s >= HEAP_S:
-            self._see_heap(now_s)
+        if now_s < self._next_look_s and observer.step < self._next_step:
+            return
+        self._see_heap(now_s)
         if observer.step >= self._next_step or self._is_late(observer.step, now_s):
             self._report(observer, now_s)
 
     def _see_heap(self, now_s):
-        self._heap_s = now_s
+        self._next_look_s = now_s + HEAP_S
         held = self._heap()
         if held is not None:
             self._least = held if self._least is None else min(self._least, held)
@@ -169,17 +175,13 @@ class Resources(object):
     def _report(self, observer, now_s):
         while self._next_step <= observer.step:
             self._next_step *= 2
-        self._see_heap(now_s)
-        # Written with the next lines, because a write of its own would take half as long again.
         observer.events.write_soon(
             "resources",
+            later=in_use,
             step=observer.step,
             global_step=observer.global_step,
             network=network(),
             sent_bytes=sent_bytes(),
             heap_bytes=self._least,
-            resident_bytes=resident_bytes(),
-            threads=len(os.listdir("/proc/self/task")),
-            files=len(os.listdir("/proc/self/fd")),
         )
         self._reported_s, self._least = now_s, None

@@ -57,12 +57,16 @@ def before_batch_begin(observer, call):  # noqa: ARG001
 
 def before_batch_end(observer, call):
     """Count the steps, so that saves by callbacks have the right number."""
-    callbacks, last = call.args[0], call.argument(1, "batch")
     if observer.coordinator:
         return  # the batch was scheduled, not executed
+    observer.count_steps(steps_of(call.args[0], call.argument(1, "batch")))
+
+
+def steps_of(callbacks, last):
+    """Return the number of steps that Keras has made in one call."""
     first = callbacks.observed_begin
     both_known = isinstance(last, int) and isinstance(first, int)
-    observer.count_steps(last - first + 1 if both_known else 1)
+    return last - first + 1 if both_known else 1
 
 
 def after_batch_end(observer, call):  # noqa: ARG001
@@ -73,6 +77,18 @@ def after_batch_end(observer, call):  # noqa: ARG001
     observer.report_steps(observer.changes.last_step)
     if observer.audits_input:
         observer.write_input(probe.rows())
+
+
+def repeated_batch_end(observer, args, kwargs):  # noqa: ARG001
+    """Count the steps of a program of a user, after its first ones."""
+    if not observer.has_begun or observer.coordinator or observer.changes.probe or len(args) < 2:
+        return None
+    observer.count_steps(steps_of(args[0], args[1]))
+    return after_repeated_batch_end
+
+
+def after_repeated_batch_end(observer, args, kwargs, result):  # noqa: ARG001
+    observer.report_steps()
 
 
 def after_epoch_end(observer, call):

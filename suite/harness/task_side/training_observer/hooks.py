@@ -37,6 +37,10 @@ class Hook(NamedTuple):
     outside_fit: bool = False
     # Called before the function within Model.fit, if the hook does nothing else there.
     in_fit: Optional[Callable[[Any, "Call"], None]] = None
+    # Called first, with the observer, `args` and `kwargs`. If this call does what the last one did,
+    # it returns a function that does all that is left to do, and gets the result in addition. After
+    # a step of training the caches are cold, and each call in Python costs a microsecond or more.
+    repeated: Optional[Callable[..., Optional[Callable[..., None]]]] = None
 
 
 class Call(object):
@@ -64,10 +68,24 @@ class Guarded(object):
         """Return the function with the hook around it."""
         before, after, always = self.hook.before, self.hook.after, self.hook.always
         outside_fit, in_fit, local = self.hook.outside_fit, self.hook.in_fit, self.observer.local
-        watches = self.observer.watches
+        observer, watches = self.observer, self.observer.watches
+        repeated = self.hook.repeated
 
         @functools.wraps(function)
         def observed(*args, **kwargs):
+            if repeated and not self.off:
+                try:
+                    finish = repeated(observer, args, kwargs)
+                except Exception as error:
+                    self.handle(error)
+                    finish = None
+                if finish is not None:
+                    result = function(*args, **kwargs)
+                    try:
+                        finish(observer, args, kwargs, result)
+                    except Exception as error:
+                        self.handle(error)
+                    return result
             # In this order, as it costs least: tf.functions are called at every step.
             if (outside_fit and local.fits) or self.off or not watches():
                 if in_fit and local.fits and not self.off and watches():
@@ -90,19 +108,23 @@ class Guarded(object):
         return observed
 
     def run(self, part, call):
-        """Run a part of the hook; switch the hook off if it raises."""
+        """Run a part of the hook, whose calls of TensorFlow are not the program's."""
         local = self.observer.local
         local.is_inside = True
         try:
             part(self.observer, call)
         except Exception as error:
-            if getattr(error, "of_program", False):
-                raise  # suite/programs/faulty_trainer.py fails at an event
-            # A lost peer is the program's to meet, at its next step.
-            if not peer_errors.is_from_peer_loss(error):
-                self.fail(error)
+            self.handle(error)
         finally:
             local.is_inside = False
+
+    def handle(self, error):
+        """Switch the hook off after an error of its own."""
+        if getattr(error, "of_program", False):
+            raise error  # suite/programs/faulty_trainer.py fails at an event
+        # A lost peer is the program's to meet, at its next step.
+        if not peer_errors.is_from_peer_loss(error):
+            self.fail(error)
 
     def fail(self, error):
         """Switch the hook off and report it."""

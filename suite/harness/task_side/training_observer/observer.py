@@ -57,7 +57,7 @@ class Observer(object):
         self.coordinator = None  # ParameterServerStrategy: a batch is scheduled, not executed
         self.audits_input = False
         self.changes = Changes()
-        self._joined = self._observing = False
+        self._joined = self._observing = self.has_begun = False
         self._restores = []  # fields of restores whose state is not known yet
         self._installation = None
 
@@ -127,8 +127,10 @@ class Observer(object):
         number, self.unreported = self.unreported, 0
         if not self.counts_steps or number < 1:
             return
-        self.join_alone()
-        self._report_observing()
+        if not self.has_begun:
+            self.has_begun = True
+            self.join_alone()
+            self._report_observing()
         for back in range(number - 1, -1, -1):
             self.events.write_soon(
                 "step",

@@ -1,5 +1,7 @@
 """Reports of the program itself, by training_reports.py (of reference_trainers) or tf.summary."""
 
+import functools
+
 from . import coordinator, fit
 from .changes import leave_unsupported
 from .functions import is_eager
@@ -21,14 +23,44 @@ def after_step(observer, call):
         return
     if observer.unreported == 0 and not observer.sees_steps:
         observer.count_steps(1, seen=False)
-    rows = parts(ids)
-    if rows and not hasattr(value(rows[0]), "__len__"):
-        rows = [rows]  # a list of numbers
-    sizes = parts(examples) if examples is not None else [len(part) for part in rows]
-    losses = parts(loss)
+    rows, losses = rows_of(ids), parts(loss)
+    sizes = sizes_of(examples, rows)
     observer.report_steps(lambda: loss_and_examples(losses, sizes))
     if observer.audits_input and rows:
         observer.write_input([int(row) for part in rows for row in value(part)])
+
+
+def repeated_step(observer, args, kwargs):
+    """Return `after_repeated_step` if the program reports the step that was counted just now.
+
+    It is read later, so a list, which the program may change until then, is not left to it.
+    """
+    if observer.unreported != 1 or observer.audits_input or observer.coordinator:
+        return None
+    if list in map(type, args) or list in map(type, kwargs.values()):
+        return None
+    return after_repeated_step
+
+
+def after_repeated_step(observer, args, kwargs, result):  # noqa: ARG001
+    observer.report_steps(functools.partial(reported, *args, **kwargs))
+
+
+def reported(loss=None, examples=None, ids=None):
+    """Return the loss and the number of examples that the program reports."""
+    return loss_and_examples(parts(loss), sizes_of(examples, rows_of(ids)))
+
+
+def rows_of(ids):
+    """Return the rows of each local replica's examples."""
+    rows = parts(ids)
+    if rows and not hasattr(value(rows[0]), "__len__"):
+        rows = [rows]  # a list of numbers
+    return rows
+
+
+def sizes_of(examples, rows):
+    return parts(examples) if examples is not None else [len(part) for part in rows]
 
 
 def parts(reported):

@@ -151,7 +151,8 @@ FIT = (
     ),
     Hook(
         "on_train_batch_end", of_callbacks("on_train_batch_end"),
-        before=fit.before_batch_end, after=fit.after_batch_end, optional=True,
+        before=fit.before_batch_end, after=fit.after_batch_end,
+        repeated=fit.repeated_batch_end, optional=True,
     ),
     Hook("evaluate", of_model("evaluate", TRAINER_3), after=fit.after_evaluate, optional=True),
 )  # fmt: skip
@@ -295,6 +296,7 @@ SESSIONS = (
         (PYTHON + "client.session:BaseSession.run",),
         before=sessions.before_run,
         after=sessions.after_run,
+        repeated=sessions.repeated_run,
     ),
     Hook(
         "Session.close", (PYTHON + "client.session:BaseSession.close",),
@@ -325,13 +327,14 @@ REPORTS = tuple(
         "training_reports.%s" % name,
         ("%s:%s" % (REPORTS_MODULE, name),),
         after=after,
+        repeated=repeated,
         optional=True,
     )
-    for name, after in (
-        ("step", reports.after_step),
-        ("epoch", reports.after_epoch),
-        ("evaluated", reports.after_evaluated),
-        ("preempted", reports.after_preempted),
+    for name, after, repeated in (
+        ("step", reports.after_step, reports.repeated_step),
+        ("epoch", reports.after_epoch, None),
+        ("evaluated", reports.after_evaluated, None),
+        ("preempted", reports.after_preempted, None),
     )
 )
 
