@@ -119,8 +119,9 @@ class EventWriter(object):
         self.path = os.environ.get(self.prefix + "EVENTS", "")
         self.enabled = bool(self.path)
         self._file = -1
-        self._waiting = collections.deque()  # (event, time_s, fields, later)
+        self._waiting = collections.deque()  # (anywhere, event, time_s, fields, later)
         self._writing = threading.RLock()  # reentrant: a signal handler may write as well
+        self._written_s = 0.0
         self._thread = None  # writes the events of `write_soon`
         self._error = None  # of that thread, for the next call to raise
         self._hold_at = self._hold_of(os.environ.get(self.prefix + "HOLD", ""))
@@ -132,27 +133,30 @@ class EventWriter(object):
         """Write one event; raise KeyError for a name that is not in SCHEMA."""
         if self.enabled:
             now_s = time.clock_gettime(time.CLOCK_MONOTONIC)
-            self._waiting.append((event, now_s, fields, nothing))
+            self._waiting.append((True, event, now_s, fields, nothing))
             self.flush()
             self._hold(event, fields)
 
-    def write_soon(self, event, later=nothing, **fields):
+    def write_soon(self, event, later=nothing, anywhere=False, **fields):
         """Have an event of every step written by a thread, together with others.
 
         After a step the caches are cold, and a separate write would cost a hundred microseconds.
         The thread writes while TensorFlow computes, at most SOON_S later. The next `write` keeps
-        the order. Pending events are lost if the process is killed. `later`: returns more fields
-        when the line is written.
+        the order. Pending events are lost if the process is killed.
+
+        `later`: returns more fields when the line is written. `anywhere`: in any thread, else by a
+        later call of this writer. A function that reads tensors must not be called anywhere:
+        reading one of DTensor in another thread cancels the step that runs.
         """
         if self.enabled:
             now_s = time.clock_gettime(time.CLOCK_MONOTONIC)
-            self._waiting.append((event, now_s, fields, later))
+            self._waiting.append((anywhere or later is nothing, event, now_s, fields, later))
             if self._thread is None:
                 self._start()
+            if now_s - self._written_s >= SOON_S or self._error is not None:
+                self.flush()
             if self._hold_at is not None:
                 self._hold(event, fields)
-            if self._error is not None:
-                self.flush()
 
     def _start(self):
         with self._writing:
@@ -163,9 +167,9 @@ class EventWriter(object):
     def _write_pending(self):
         ended = threading.Event()  # never set: a daemon thread ends with its process
         while self.enabled:
-            ended.wait(SOON_S)
+            ended.wait(SOON_S / 2)  # before a call of `write_soon` has to
             try:
-                self.flush()
+                self.flush(anywhere=True)
             except Exception as error:  # noqa: BLE001 (the next call raises it)
                 self._error = error
 
@@ -203,22 +207,29 @@ class EventWriter(object):
             with open(path) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
 
-    def flush(self):
-        """Write pending events; raise an error that the thread has met since the last call."""
+    def flush(self, anywhere=False):
+        """Write pending events; raise an error that the thread has met since the last call.
+
+        `anywhere`: only up to the first one whose fields must not be read in any thread.
+        """
         with self._writing:
             error, self._error = self._error, None
             if error is not None:
                 raise error
             lines = []
             try:
-                while self._waiting:
-                    lines.append(self._line(*self._waiting.popleft()))
+                while self._waiting and (self._waiting[0][0] or not anywhere):
+                    _, *event = self._waiting.popleft()
+                    lines.append(self._line(*event))
             finally:
                 self._append("".join(lines).encode())
 
     def _append(self, data):
+        if not data:
+            return
+        self._written_s = time.clock_gettime(time.CLOCK_MONOTONIC)
         try:
-            written = os.write(self._file, data) if data else 0
+            written = os.write(self._file, data)
         except OSError as error:
             self._give_up(error.strerror)
         else:

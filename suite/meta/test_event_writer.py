@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import json
+import math
 import os
 import subprocess
 import sys
@@ -46,10 +48,9 @@ def test_events_say_who_when_and_in_which_life(path: Path):
     assert before_s <= event["time_s"] <= time.monotonic()
 
 
-def test_steps_that_follow_at_once_wait_for_each_other(path: Path, monkeypatch):
-    monkeypatch.setattr(events, "SOON_S", 3600)
+def test_steps_that_follow_at_once_wait_for_each_other(path: Path):
     writer = EventWriter()
-    writer.flush()
+    writer._written_s = math.inf  # no call of write_soon is late
     step(writer, 1)
     step(writer, 2)
     assert read(path) == []
@@ -61,16 +62,34 @@ def test_steps_that_follow_at_once_wait_for_each_other(path: Path, monkeypatch):
     assert times == sorted(times)
 
 
-def test_a_step_is_written_although_no_event_follows(path: Path):
+@pytest.mark.parametrize("anywhere", [True, False])
+def test_fields_are_read_by_the_thread_of_the_call_or_anywhere(path: Path, anywhere: bool):
+    """With those that any thread may read, an event is written although none follows."""
     writer = EventWriter()
-    step(writer, 1)
-    wait_until("the step", lambda: bool(read(path)), 10)
-    assert [e["step"] for e in read(path)] == [1]
+    readers: list[int] = []
+
+    def fetch() -> dict:
+        readers.append(threading.get_ident())
+        return {"loss": 0.5, "examples": 8}
+
+    writer._written_s = math.inf  # no call of write_soon is late
+    with writer._writing:
+        writer.write_soon("step", later=fetch, anywhere=anywhere, step=1, global_step=1)
+        writer.write_soon("scheduled", steps=1)
+    if anywhere:
+        wait_until("the step", lambda: len(read(path)) == 2, 10)
+    else:
+        threading.Event().wait(2 * events.SOON_S)
+        assert read(path) == []  # the order is kept
+        writer.flush()
+    assert [e["event"] for e in read(path)] == ["step", "scheduled"]
+    assert (readers == [threading.get_ident()]) != anywhere
 
 
 def test_an_error_of_late_fields_is_raised_by_the_next_event(path: Path):
     """The other steps are written, and the writer goes on."""
     writer = EventWriter()
+    writer._written_s = math.inf  # no call of write_soon is late
     late = [{"loss": 0.5, "examples": 8}, None, {"loss": 0.5, "examples": 8}]
 
     def fetch(number: int) -> dict:
@@ -82,7 +101,8 @@ def test_an_error_of_late_fields_is_raised_by_the_next_event(path: Path):
     with writer._writing:  # the thread waits
         for number in (1, 2, 3):
             fields = {"step": number, "global_step": number}
-            writer.write_soon("step", later=lambda number=number: fetch(number), **fields)
+            late_fields = functools.partial(fetch, number)
+            writer.write_soon("step", later=late_fields, anywhere=True, **fields)
     wait_until("the error", lambda: writer._error is not None, 10)
     with pytest.raises(OSError, match="the loss is gone"):
         writer.write("finished", global_step=3, steps=3)
@@ -90,10 +110,9 @@ def test_an_error_of_late_fields_is_raised_by_the_next_event(path: Path):
     assert [e.get("step") for e in read(path)] == [1, 3, None]
 
 
-def test_event_time_is_when_it_happened_not_when_written(path, monkeypatch):
-    monkeypatch.setattr(events, "SOON_S", 3600)
+def test_event_time_is_when_it_happened_not_when_written(path: Path):
     writer = EventWriter()
-    writer.flush()
+    writer._written_s = math.inf  # no call of write_soon is late
     step(writer, 1)
     happened_s = time.monotonic()
     writer.flush()
@@ -104,7 +123,7 @@ def test_a_process_that_ends_leaves_nothing_unwritten(path: Path):
     """This includes a process that exits with an error."""
     program = (
         "from reference_trainers.support import events; events.SOON_S = 3600\n"
-        "writer = events.EventWriter(); writer.flush()\n"
+        "writer = events.EventWriter(); writer._written_s = float('inf')\n"
         "writer.write_soon('step', step=1, global_step=1, loss=1.0, examples=1)\n"
         "raise SystemExit(3)"
     )
@@ -113,6 +132,15 @@ def test_a_process_that_ends_leaves_nothing_unwritten(path: Path):
     )
     assert ended.returncode == 3
     assert [e["step"] for e in read(path)] == [1]
+
+
+def test_tensors_are_read_in_time_by_a_thread_that_goes_on_training(path: Path):
+    """The thread that may not read them does not delay that: steps of DTensor would queue."""
+    writer = EventWriter()
+    for number in range(1, 4):
+        step(writer, number)
+        threading.Event().wait(2 * events.SOON_S)
+        assert len(read(path)) == number
 
 
 @pytest.fixture

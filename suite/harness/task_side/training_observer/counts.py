@@ -178,6 +178,7 @@ class Resources(object):
         observer.events.write_soon(
             "resources",
             later=in_use,
+            anywhere=True,
             step=observer.step,
             global_step=observer.global_step,
             network=network(),

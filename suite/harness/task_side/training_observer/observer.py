@@ -119,10 +119,11 @@ class Observer(object):
         if REPORTS not in sys.modules:
             self.report_steps()
 
-    def report_steps(self, of_last=unknown):
+    def report_steps(self, of_last=unknown, anywhere=False):
         """Write `step` for each step that was counted since the last call.
 
         `of_last`: returns loss and examples of the last of them, once the line is written.
+        `anywhere`: in any thread, as it reads no tensors.
         """
         number, self.unreported = self.unreported, 0
         if not self.counts_steps or number < 1:
@@ -135,6 +136,7 @@ class Observer(object):
             self.events.write_soon(
                 "step",
                 later=unknown if back else of_last,
+                anywhere=anywhere or back > 0 or of_last is unknown,
                 step=self.step - back,
                 global_step=self.global_step - back,
             )

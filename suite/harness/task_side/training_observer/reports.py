@@ -33,17 +33,19 @@ def after_step(observer, call):
 def repeated_step(observer, args, kwargs):
     """Return `after_repeated_step` if the program reports the step that was counted just now.
 
-    It is read later, so a list, which the program may change until then, is not left to it.
+    A thread reads the report later, so there must be no list in it, which the program may change
+    until then, and no tensor.
     """
     if observer.unreported != 1 or observer.audits_input or observer.coordinator:
         return None
-    if list in map(type, args) or list in map(type, kwargs.values()):
-        return None
+    for found in (*args, *kwargs.values()):
+        if isinstance(found, list) or hasattr(found, "numpy"):
+            return None
     return after_repeated_step
 
 
 def after_repeated_step(observer, args, kwargs, result):  # noqa: ARG001
-    observer.report_steps(functools.partial(reported, *args, **kwargs))
+    observer.report_steps(functools.partial(reported, *args, **kwargs), anywhere=True)
 
 
 def reported(loss=None, examples=None, ids=None):

@@ -85,9 +85,9 @@ class ClaimingWriter(ObserverWriter):
     def _open(self):
         """Wait for `claim`."""
 
-    def flush(self):
+    def flush(self, anywhere=False):
         if self.is_claimed:
-            super().flush()
+            super().flush(anywhere)
 
 
 # The directory of the harness with sitecustomize.py
