@@ -94,7 +94,8 @@ SCHEMA = {
 }
 
 EXIT_BAD_INPUT = 2
-SOON_S = 0.1  # how late an event of `write_soon` may be
+SOON_S = 0.1  # how late an event of `write_soon` may be that reads tensors
+THREAD_S = 0.25  # and another one; to wake a thread costs as much as to write some twenty lines
 
 
 def nothing():
@@ -121,7 +122,8 @@ class EventWriter(object):
         self._file = -1
         self._waiting = collections.deque()  # (anywhere, event, time_s, fields, later)
         self._writing = threading.RLock()  # reentrant: a signal handler may write as well
-        self._written_s = 0.0
+        self._written_s = self._soon_s = 0.0  # time of the last write, and of the last write_soon
+        self._is_left = False  # an event that the thread must not write is pending
         self._thread = None  # writes the events of `write_soon`
         self._error = None  # of that thread, for the next call to raise
         self._hold_at = self._hold_of(os.environ.get(self.prefix + "HOLD", ""))
@@ -141,8 +143,9 @@ class EventWriter(object):
         """Have an event of every step written by a thread, together with others.
 
         After a step the caches are cold, and a separate write would cost a hundred microseconds.
-        The thread writes while TensorFlow computes, at most SOON_S later. The next `write` keeps
-        the order. Pending events are lost if the process is killed.
+        The thread writes while TensorFlow computes, at most THREAD_S later. The next `write` keeps
+        the order. Pending events are lost if the process is killed. Those of slow steps are written
+        at once.
 
         `later`: returns more fields when the line is written. `anywhere`: in any thread, else by a
         later call of this writer. A function that reads tensors must not be called anywhere:
@@ -150,10 +153,15 @@ class EventWriter(object):
         """
         if self.enabled:
             now_s = time.clock_gettime(time.CLOCK_MONOTONIC)
-            self._waiting.append((anywhere or later is nothing, event, now_s, fields, later))
+            anywhere = anywhere or later is nothing
+            self._waiting.append((anywhere, event, now_s, fields, later))
             if self._thread is None:
                 self._start()
-            if now_s - self._written_s >= SOON_S or self._error is not None:
+            if not anywhere:
+                self._is_left = True
+            waited_s = now_s - (self._written_s if self._is_left else self._soon_s)
+            self._soon_s = now_s
+            if waited_s >= SOON_S or self._error is not None:
                 self.flush()
             if self._hold_at is not None:
                 self._hold(event, fields)
@@ -167,7 +175,7 @@ class EventWriter(object):
     def _write_pending(self):
         ended = threading.Event()  # never set: a daemon thread ends with its process
         while self.enabled:
-            ended.wait(SOON_S / 2)  # before a call of `write_soon` has to
+            ended.wait(THREAD_S)
             try:
                 self.flush(anywhere=True)
             except Exception as error:  # noqa: BLE001 (the next call raises it)
@@ -217,6 +225,7 @@ class EventWriter(object):
             if error is not None:
                 raise error
             lines = []
+            self._is_left = self._is_left and anywhere
             try:
                 while self._waiting and (self._waiting[0][0] or not anywhere):
                     _, *event = self._waiting.popleft()

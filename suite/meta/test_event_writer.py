@@ -31,6 +31,12 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "events.jsonl"
 
 
+@pytest.fixture
+def never_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no call of write_soon be late, so that none writes."""
+    monkeypatch.setattr(events, "SOON_S", math.inf)
+
+
 def step(writer: EventWriter, number: int) -> None:
     later = {"loss": 0.5, "examples": 8}
     writer.write_soon("step", later=lambda: later, step=number, global_step=number)
@@ -48,9 +54,9 @@ def test_events_say_who_when_and_in_which_life(path: Path):
     assert before_s <= event["time_s"] <= time.monotonic()
 
 
+@pytest.mark.usefixtures("never_late")
 def test_steps_that_follow_at_once_wait_for_each_other(path: Path):
     writer = EventWriter()
-    writer._written_s = math.inf  # no call of write_soon is late
     step(writer, 1)
     step(writer, 2)
     assert read(path) == []
@@ -62,6 +68,7 @@ def test_steps_that_follow_at_once_wait_for_each_other(path: Path):
     assert times == sorted(times)
 
 
+@pytest.mark.usefixtures("never_late")
 @pytest.mark.parametrize("anywhere", [True, False])
 def test_fields_are_read_by_the_thread_of_the_call_or_anywhere(path: Path, anywhere: bool):
     """With those that any thread may read, an event is written although none follows."""
@@ -72,24 +79,23 @@ def test_fields_are_read_by_the_thread_of_the_call_or_anywhere(path: Path, anywh
         readers.append(threading.get_ident())
         return {"loss": 0.5, "examples": 8}
 
-    writer._written_s = math.inf  # no call of write_soon is late
     with writer._writing:
         writer.write_soon("step", later=fetch, anywhere=anywhere, step=1, global_step=1)
         writer.write_soon("scheduled", steps=1)
     if anywhere:
         wait_until("the step", lambda: len(read(path)) == 2, 10)
     else:
-        threading.Event().wait(2 * events.SOON_S)
+        threading.Event().wait(2 * events.THREAD_S)
         assert read(path) == []  # the order is kept
         writer.flush()
     assert [e["event"] for e in read(path)] == ["step", "scheduled"]
     assert (readers == [threading.get_ident()]) != anywhere
 
 
+@pytest.mark.usefixtures("never_late")
 def test_an_error_of_late_fields_is_raised_by_the_next_event(path: Path):
     """The other steps are written, and the writer goes on."""
     writer = EventWriter()
-    writer._written_s = math.inf  # no call of write_soon is late
     late = [{"loss": 0.5, "examples": 8}, None, {"loss": 0.5, "examples": 8}]
 
     def fetch(number: int) -> dict:
@@ -110,9 +116,9 @@ def test_an_error_of_late_fields_is_raised_by_the_next_event(path: Path):
     assert [e.get("step") for e in read(path)] == [1, 3, None]
 
 
+@pytest.mark.usefixtures("never_late")
 def test_event_time_is_when_it_happened_not_when_written(path: Path):
     writer = EventWriter()
-    writer._written_s = math.inf  # no call of write_soon is late
     step(writer, 1)
     happened_s = time.monotonic()
     writer.flush()
@@ -122,8 +128,8 @@ def test_event_time_is_when_it_happened_not_when_written(path: Path):
 def test_a_process_that_ends_leaves_nothing_unwritten(path: Path):
     """This includes a process that exits with an error."""
     program = (
-        "from reference_trainers.support import events; events.SOON_S = 3600\n"
-        "writer = events.EventWriter(); writer._written_s = float('inf')\n"
+        "from reference_trainers.support import events; events.THREAD_S = 3600\n"
+        "events.SOON_S = float('inf'); writer = events.EventWriter()\n"
         "writer.write_soon('step', step=1, global_step=1, loss=1.0, examples=1)\n"
         "raise SystemExit(3)"
     )
@@ -141,6 +147,16 @@ def test_tensors_are_read_in_time_by_a_thread_that_goes_on_training(path: Path):
         step(writer, number)
         threading.Event().wait(2 * events.SOON_S)
         assert len(read(path)) == number
+
+
+def test_tensors_are_read_in_time_although_no_other_event_has_some(path: Path):
+    writer = EventWriter()
+    writer.write("served", clusters=0, values=[])
+    step(writer, 1)
+    for number in range(1, 30):
+        writer.write_soon("scheduled", steps=number)
+        threading.Event().wait(events.SOON_S / 10)
+    assert len(read(path)) > 2
 
 
 @pytest.fixture

@@ -1125,7 +1125,7 @@ class Sessions:
         self.first_runs += 1
         sessions.before_run(watched, call)
 
-    def write(self, event: str, later: object = None, **fields: int) -> None:  # noqa: ARG002
+    def write(self, event: str, **fields: Any) -> None:
         if event == "step":
             self.found.append((fields["step"], fields["global_step"]))
 

@@ -116,14 +116,27 @@ class Observer(object):
 
     def end_step(self):
         """Write the counted steps, unless the program may report them itself right afterwards."""
-        if REPORTS not in sys.modules:
+        if not self.awaits_reports():
             self.report_steps()
 
-    def report_steps(self, of_last=unknown, anywhere=False):
+    def awaits_reports(self):
+        return REPORTS in sys.modules
+
+    def report_step(self, later=unknown):
+        """Write `step` for the one step that was counted since the last call, not the first one.
+
+        `later`: returns loss and examples once the line is written, in any thread.
+        """
+        self.unreported = 0
+        if self.counts_steps:
+            where = {"step": self.step, "global_step": self.global_step}
+            self.events.write_soon("step", later=later, anywhere=True, **where)
+            self.resources.after_step(self)
+
+    def report_steps(self, of_last=unknown):
         """Write `step` for each step that was counted since the last call.
 
         `of_last`: returns loss and examples of the last of them, once the line is written.
-        `anywhere`: in any thread, as it reads no tensors.
         """
         number, self.unreported = self.unreported, 0
         if not self.counts_steps or number < 1:
@@ -136,7 +149,7 @@ class Observer(object):
             self.events.write_soon(
                 "step",
                 later=unknown if back else of_last,
-                anywhere=anywhere or back > 0 or of_last is unknown,
+                anywhere=back > 0 or of_last is unknown,
                 step=self.step - back,
                 global_step=self.global_step - back,
             )

@@ -23,11 +23,16 @@ def after_step(observer, call):
         return
     if observer.unreported == 0 and not observer.sees_steps:
         observer.count_steps(1, seen=False)
-    rows, losses = rows_of(ids), parts(loss)
-    sizes = sizes_of(examples, rows)
+    rows, losses = parts(ids), parts(loss)
+    if rows and not hasattr(value(rows[0]), "__len__"):
+        rows = [rows]  # a list of numbers
+    sizes = parts(examples) if examples is not None else [len(part) for part in rows]
     observer.report_steps(lambda: loss_and_examples(losses, sizes))
     if observer.audits_input and rows:
         observer.write_input([int(row) for part in rows for row in value(part)])
+
+
+PLAIN = set()  # types of reported values that are no tensors and no lists
 
 
 def repeated_step(observer, args, kwargs):
@@ -36,33 +41,30 @@ def repeated_step(observer, args, kwargs):
     A thread reads the report later, so there must be no list in it, which the program may change
     until then, and no tensor.
     """
-    if observer.unreported != 1 or observer.audits_input or observer.coordinator:
+    if observer.unreported != 1 or not observer.has_begun:
+        return None
+    if observer.audits_input or observer.coordinator:
         return None
     for found in (*args, *kwargs.values()):
-        if isinstance(found, list) or hasattr(found, "numpy"):
-            return None
+        if type(found) not in PLAIN:
+            if isinstance(found, (list, tuple)) or hasattr(found, "numpy"):
+                return None
+            PLAIN.add(type(found))
     return after_repeated_step
 
 
 def after_repeated_step(observer, args, kwargs, result):  # noqa: ARG001
-    observer.report_steps(functools.partial(reported, *args, **kwargs), anywhere=True)
+    observer.report_step(functools.partial(reported, *args, **kwargs))
 
 
 def reported(loss=None, examples=None, ids=None):
-    """Return the loss and the number of examples that the program reports."""
-    return loss_and_examples(parts(loss), sizes_of(examples, rows_of(ids)))
-
-
-def rows_of(ids):
-    """Return the rows of each local replica's examples."""
-    rows = parts(ids)
-    if rows and not hasattr(value(rows[0]), "__len__"):
-        rows = [rows]  # a list of numbers
-    return rows
-
-
-def sizes_of(examples, rows):
-    return parts(examples) if examples is not None else [len(part) for part in rows]
+    """Return the loss and the number of examples of a report of one replica, without tensors."""
+    if examples is None and ids is not None:
+        examples = len(ids)
+    return {
+        "loss": None if loss is None else float(loss),
+        "examples": None if examples is None else int(examples),
+    }
 
 
 def parts(reported):

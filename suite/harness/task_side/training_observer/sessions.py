@@ -201,13 +201,14 @@ def repeated_run(observer, args, kwargs):  # noqa: ARG001
 def after_repeated_run(train_ops, fetches, observer, args, kwargs, result):  # noqa: ARG001
     train_ops.failed = False
     if observer.unreported:
-        observer.report_steps()
+        observer.report_step()
     counted = observer.global_step + (not train_ops.aggregates)
     found = int(result[fetches.path[0]])
     observer.step += 1
     observer.unreported = 1
     observer.global_step = found if fetches.is_exact or found > counted else counted
-    observer.end_step()
+    if not observer.awaits_reports():
+        observer.report_step()
 
 
 def report_growth(observer, graph, train_ops):
