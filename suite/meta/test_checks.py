@@ -209,7 +209,9 @@ def test_loss_that_is_a_ten_thousandth_apart_is_found(apart: float, found: bool)
 @pytest.mark.parametrize(
     ("step", "apart", "found"), [(3, 1e-4, True), (4, 1e-4, False), (4, 2e-3, True)]
 )
-@pytest.mark.parametrize("flag", [{"model": "synchronized-cnn"}, {"optimizer": "adam"}])
+@pytest.mark.parametrize(
+    "flag", [{"model": "synchronized-cnn"}, {"model": "normalized-cnn"}, {"optimizer": "adam"}]
+)
 def test_losses_of_some_may_differ_more_after_the_first_epoch(flag, step, apart, found):
     def run(last: float) -> Run:
         losses = {number: last if number == step else 2.0 for number in range(1, step + 1)}
