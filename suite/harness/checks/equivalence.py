@@ -65,8 +65,8 @@ TOLERANCES = {
 }
 # Batch normalization passes on to all examples what a ReLU chose for one. One seed drawn by a whole
 # run had equal losses in four steps, 1e-7 between them in the fifth, and 7.3e-5 in the sixth. Where
-# replicas normalize their own batches, one had 6.6e-6 in the third step and 4.8e-5 in the fifth, and
-# six of 3,261 others had more than 4e-5 after the third, 3.1e-4 at most. All strategies agreed.
+# replicas normalize their own batches, one had 6.6e-6 in the third step and 4.8e-5 in the fifth.
+# Of 3,261 others six had more than 4e-5 after the third, 3.1e-4 at most. All strategies agreed.
 # Statistics of other batches show in the first step.
 NORMALIZED = replace(TOLERANCES["float32"], later_loss=1e-3)
 NORMALIZED_MODELS = ("normalized-cnn", "synchronized-cnn")

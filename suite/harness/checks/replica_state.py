@@ -25,9 +25,9 @@ from suite.harness.core.history import Event, Run
 
 # A mean over replicas in float32, and a sum over the test set.
 ROUNDING = 1e-5
-# How far apart statistics may be after some steps of training. Rounding may choose a ReLU on one side
-# only: one seed had 2.8e-3, and one of 3,261 others was beyond 1e-3. The statistics of one replica
-# are 1.5e-2 from the mean of two.
+# How far apart statistics may be after some steps of training. Rounding may choose a ReLU on one
+# side only: one seed had 2.8e-3, and one of 3,261 others was beyond 1e-3. The statistics of one
+# replica are 1.5e-2 from the mean of two.
 TRAINED = 5e-3
 # The batches of two replicas are of other images.
 DIFFERENT = 1e-3
