@@ -88,10 +88,7 @@ def repeated_batch_end(observer, args, kwargs):  # noqa: ARG001
 
 
 def after_repeated_batch_end(observer, args, kwargs, result):  # noqa: ARG001
-    if observer.unreported == 1:
-        observer.report_step()
-    else:
-        observer.report_steps()
+    observer.report_steps()
 
 
 def after_epoch_end(observer, call):

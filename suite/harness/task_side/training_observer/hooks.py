@@ -67,9 +67,8 @@ class Guarded(object):
     def wrap(self, function):
         """Return the function with the hook around it."""
         before, after, always = self.hook.before, self.hook.after, self.hook.always
-        outside_fit, in_fit, local = self.hook.outside_fit, self.hook.in_fit, self.observer.local
-        observer, watches = self.observer, self.observer.watches
-        repeated = self.hook.repeated
+        outside_fit, in_fit, repeated = self.hook.outside_fit, self.hook.in_fit, self.hook.repeated
+        observer, local, watches = self.observer, self.observer.local, self.observer.watches
 
         @functools.wraps(function)
         def observed(*args, **kwargs):
