@@ -141,6 +141,7 @@ VALUES: Mapping[str, Callable[[], str]] = {
     "collective-workers": lambda: listed(benchmark("collective_runs").WORKERS),
     "link-speeds": link_speeds,
     "prediction": lambda: percent(1 - 1 / published_ranges.ONE_IN),
+    "event-processes": lambda: str(benchmark("test_event_cost").PROCESSES),
     "event-pairs": lambda: str(benchmark("test_event_cost").PAIRS),
     "event-cost": lambda: f"{benchmark('test_event_cost').AT_MOST:g} times",
     # limits

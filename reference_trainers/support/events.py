@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import threading
-import time
+from time import monotonic
 
 # event -> required fields, in addition to event, time_s, task and attempt
 SCHEMA = {
@@ -93,6 +93,8 @@ SCHEMA = {
     "left_running": ("commands",),  # of processes that the task started and that outlive it
 }
 
+REQUIRED = {event: frozenset(names) for event, names in SCHEMA.items()}
+
 EXIT_BAD_INPUT = 2
 SOON_S = 0.1  # how late an event of `write_soon` may be that reads tensors
 THREAD_S = 0.25  # and another one; to wake a thread costs as much as to write some twenty lines
@@ -124,6 +126,7 @@ class EventWriter(object):
         self._writing = threading.RLock()  # reentrant: a signal handler may write as well
         self._written_s = self._soon_s = 0.0  # time of the last write, and of the last write_soon
         self._is_left = False  # an event that the thread must not write is pending
+        self._has_more_to_do = True  # the next write_soon has, even if it is soon and `anywhere`
         self._thread = None  # writes the events of `write_soon`
         self._error = None  # of that thread, for the next call to raise
         self._hold_at = self._hold_of(os.environ.get(self.prefix + "HOLD", ""))
@@ -134,8 +137,7 @@ class EventWriter(object):
     def write(self, event, **fields):
         """Write one event; raise KeyError for a name that is not in SCHEMA."""
         if self.enabled:
-            now_s = time.clock_gettime(time.CLOCK_MONOTONIC)
-            self._waiting.append((True, event, now_s, fields, nothing))
+            self._waiting.append((True, event, monotonic(), fields, nothing))
             self.flush()
             self._hold(event, fields)
 
@@ -150,21 +152,31 @@ class EventWriter(object):
         `later`: returns more fields when the line is written. `anywhere`: in any thread, else by a
         later call of this writer. A function that reads tensors must not be called anywhere:
         reading one of DTensor in another thread cancels the step that runs.
+
+        Return the time of the event, as by time.monotonic().
         """
+        now_s = monotonic()
         if self.enabled:
-            now_s = time.clock_gettime(time.CLOCK_MONOTONIC)
             anywhere = anywhere or later is nothing
             self._waiting.append((anywhere, event, now_s, fields, later))
-            if self._thread is None:
-                self._start()
-            if not anywhere:
-                self._is_left = True
-            waited_s = now_s - (self._written_s if self._is_left else self._soon_s)
+            waited_s = now_s - self._soon_s
             self._soon_s = now_s
-            if waited_s >= SOON_S or self._error is not None:
-                self.flush()
-            if self._hold_at is not None:
-                self._hold(event, fields)
+            if self._has_more_to_do or not anywhere or waited_s >= SOON_S:
+                self._do_more(event, fields, anywhere, waited_s)
+        return now_s
+
+    def _do_more(self, event, fields, anywhere, waited_s):
+        """Do what is left to do after most events of `write_soon` only when it is due."""
+        if self._thread is None:
+            self._start()
+        if not anywhere:
+            self._is_left = True
+        if self._is_left:
+            waited_s = self._soon_s - self._written_s
+        if waited_s >= SOON_S or self._error is not None:
+            self.flush()
+        self._hold(event, fields)
+        self._has_more_to_do = self._is_left or self._hold_at is not None
 
     def _start(self):
         with self._writing:
@@ -179,7 +191,7 @@ class EventWriter(object):
             try:
                 self.flush(anywhere=True)
             except Exception as error:  # noqa: BLE001 (the next call raises it)
-                self._error = error
+                self._error, self._has_more_to_do = error, True
 
     def _open(self):
         try:
@@ -236,7 +248,7 @@ class EventWriter(object):
     def _append(self, data):
         if not data:
             return
-        self._written_s = time.clock_gettime(time.CLOCK_MONOTONIC)
+        self._written_s = monotonic()
         try:
             written = os.write(self._file, data)
         except OSError as error:
@@ -248,8 +260,8 @@ class EventWriter(object):
     def _line(self, event, time_s, fields, later):
         record = {"event": event, "time_s": time_s, "task": self.task, "attempt": self.attempt}
         record.update(fields, **later())
-        missing = [name for name in SCHEMA[event] if name not in record]
-        if missing:
+        if not REQUIRED[event] <= record.keys():
+            missing = [name for name in SCHEMA[event] if name not in record]
             raise KeyError("event %s lacks %s" % (event, ", ".join(missing)))
         return json.dumps(record) + "\n"
 

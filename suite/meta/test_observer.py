@@ -13,7 +13,7 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,11 @@ from suite.harness.task_side.training_observer import (
     changes,
     checkpoints,
     coordinator,
+    fit,
     hooks,
     layouts,
     observer,
+    reports,
     row_files,
     sessions,
     strategies,
@@ -839,18 +841,22 @@ class UnavailableError(Exception):
     """An error by the name of TensorFlow's."""
 
 
+def quiet_observer(failures: list[str]) -> Any:
+    """Return an observer that writes nothing, and adds the names of failed hooks to the list."""
+    return SimpleNamespace(
+        local=SimpleNamespace(is_inside=False, fits=0),
+        watches=lambda: True,
+        report_failure=lambda hook, _: failures.append(hook),
+    )
+
+
 @pytest.mark.parametrize(("error", "failed"), [(UnavailableError, 0), (KeyError, 1)])
 def test_hook_that_meets_a_lost_peer_has_not_failed(error: type[Exception], failed: int):
     def before(*_: object) -> None:
         raise error("lost")
 
     failures: list[str] = []
-    observer = SimpleNamespace(
-        local=SimpleNamespace(is_inside=False),
-        watches=lambda: True,
-        report_failure=lambda hook, _: failures.append(hook),
-    )
-    guarded = hooks.Guarded(observer, hooks.Hook("run", (), before=before))
+    guarded = hooks.Guarded(quiet_observer(failures), hooks.Hook("run", (), before=before))
     assert guarded.wrap(lambda: 7)() == 7
     assert (len(failures), guarded.off) == (failed, bool(failed))
 
@@ -948,33 +954,60 @@ TRAINER = """
 """
 
 
-@pytest.mark.parametrize("failing", ["", "repeated", "finish"])
-def test_hook_of_a_repeated_call_leaves_the_result_and_may_fail(failing: str):
+def test_a_faster_function_of_a_hook_takes_its_place():
     seen: list[object] = []
-    failures: list[str] = []
 
-    def note(part: str, what: object) -> None:
-        if part == failing:
-            raise ValueError(part)
-        seen.append(what)
+    def repeated(guarded: Any, function: Any, observed: Any) -> Any:
+        def faster(number: int) -> int:
+            seen.append(guarded.hook.name)
+            return function(number) if number == 1 else observed(number)
 
-    def repeated(_observer: object, args: tuple, _kwargs: dict) -> Any:
-        note("repeated", args)
-        return (lambda *given: note("finish", given[-1])) if args == (1,) else None
+        return faster
 
-    observer = SimpleNamespace(
-        local=SimpleNamespace(is_inside=False),
-        watches=lambda: True,
-        report_failure=lambda hook, _: failures.append(hook),
-    )
+    def run(number: int) -> int:
+        return 7 // number
+
     row = hooks.Hook("run", (), before=lambda *_: seen.append("before"), repeated=repeated)
-    observed = hooks.Guarded(observer, row).wrap(lambda number: 7 // number)
+    guarded = hooks.Guarded(quiet_observer([]), row)
+    observed = guarded.wrap(run)
     assert (observed(1), observed(2)) == (7, 3)
-    assert failures == ["run"] * bool(failing)
-    expected = {"": [(1,), 7, (2,), "before"], "repeated": [], "finish": [(1,)]}
-    assert seen == expected[failing]
-    with pytest.raises(ZeroDivisionError):
-        observed(0)
+    assert seen == ["run", "run", "before"]
+    assert (vars(observed)["__wrapped__"], vars(observed)["observed_by"]) == (run, guarded)
+
+
+def test_hooks_are_taken_out_and_put_back_wherever_they_are(monkeypatch: pytest.MonkeyPatch):
+    class Session:
+        def run(self) -> int:
+            return 3
+
+    module, importer = ModuleType("made_up"), ModuleType("importer")
+    vars(module).update(Session=Session, save=lambda: 4)
+    vars(importer).update(save=vars(module)["save"])
+    for one in (module, importer):
+        monkeypatch.setitem(sys.modules, one.__name__, one)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    seen: list[str] = []
+
+    def row(attribute: str) -> hooks.Hook:
+        places = ("made_up:" + attribute,)
+        return hooks.Hook(attribute, places, before=lambda *_: seen.append(attribute))
+
+    failures: list[str] = []
+    installation = hooks.Installation(quiet_observer(failures), [row("Session.run"), row("save")])
+
+    def calls() -> list[str]:
+        seen.clear()
+        results = Session().run(), vars(module)["save"](), vars(importer)["save"]()
+        assert results == (3, 4, 4)
+        return list(seen)
+
+    hooked = ["Session.run", "save", "save"]
+    assert calls() == hooked
+    installation.switch(False)
+    assert calls() == []
+    installation.switch(True)
+    assert calls() == hooked
+    assert not failures
 
 
 def reporting(body: str) -> str:
@@ -1125,9 +1158,10 @@ class Sessions:
         self.first_runs += 1
         sessions.before_run(watched, call)
 
-    def write(self, event: str, **fields: Any) -> None:
+    def write(self, event: str, **fields: Any) -> float:
         if event == "step":
             self.found.append((fields["step"], fields["global_step"]))
+        return 0.0
 
     def run_alone(self, _session: Any, fetches: Any, feed: object = None) -> Any:
         if feed == "bad":
@@ -1185,6 +1219,50 @@ def test_repeated_run_that_fails_is_no_step(monkeypatch: pytest.MonkeyPatch):
         runs.run(session, ["train", "step"], feed="bad")
     assert runs.train_ops.failed
     assert (runs.first_runs, len(runs.found)) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("repeated", "arguments"),
+    [
+        (sessions.repeated_run, ("session", ["train", "step"])),
+        (reports.repeated_step, (0.5, 8)),
+        (fit.repeated_batch_end, (SimpleNamespace(observed_begin=3), 3)),
+    ],
+    ids=["run", "step", "on_train_batch_end"],
+)
+@pytest.mark.parametrize("failing", ["counts_steps", "session"])
+def test_hook_of_a_repeated_call_may_fail(
+    repeated: Any, arguments: tuple, failing: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Without `counts_steps` it fails after the call, without `session` the one of `run` before."""
+    monkeypatch.delitem(sys.modules, observer.REPORTS, raising=False)
+    writer = SimpleNamespace(enabled=True, is_claimed=True)
+    writer.write = writer.write_soon = lambda *_, **__: 0.0
+    watched: Any = observer.Observer(writer, "train.py")
+    train_ops = sessions.TrainOps()
+    train_ops.version = 1
+    graph = SimpleNamespace(version=1)
+    train_ops.repeatable = graph, list, arguments[1], 1, True
+    watched.session, watched.has_begun = ("session", train_ops), True
+    watched.unreported = int(repeated is reports.repeated_step)
+    delattr(watched, failing)
+    failures: list[str] = []
+    watched.report_failure = lambda hook, _: failures.append(hook)
+    guarded = hooks.Guarded(watched, hooks.Hook("hook", ()))
+    general: list[tuple] = []
+
+    def observed(*args: Any) -> Any:
+        general.append(args)
+        return [None, 4]
+
+    faster = repeated(guarded, lambda *_: [None, 4], observed)
+    assert faster(*arguments) == [None, 4]
+    fails = failing == "counts_steps" or repeated is sessions.repeated_run
+    assert (failures, guarded.off) == (["hook"] * fails, fails)
+    before = len(general)
+    watched.unreported = int(repeated is reports.repeated_step)
+    assert faster(*arguments) == [None, 4]
+    assert len(general) == before + fails  # where the hook is off
 
 
 def test_step_that_a_monitored_session_reads_is_the_global_step():

@@ -1,8 +1,8 @@
-"""Time a trainer's steps from outside, in the same way with and without events.
+"""Time a trainer's steps with the hooks of the observer and without them, in one process.
 
 It takes its own flags first, then those of the trainer. A stretch is a number of consecutive steps.
-For each stretch after the first, `timed` reports its duration. Two such programs alternate, one
-stretch each.
+For each stretch after the first, `timed` reports its duration. The order is ABBA: two stretches
+with the hooks, two without them, so that a uniform drift affects both alike.
 """
 # ruff: noqa: ARG002 (the hooks have Keras' signatures)
 
@@ -17,27 +17,34 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import tensorflow as tf
 import wrapped
-from turns import Turns
 
 
 class Stretches(object):
     """The clock: `pause` ends a stretch, `go_on` begins one. The first is warm-up."""
 
-    def __init__(self, events, with_events, turns):
-        self.events, self.with_events, self.turns = events, with_events, turns
+    def __init__(self, observer):
+        self.observer = observer
+        self.number = 0
         self.begin_s = self.begin_cpu_s = 0.0
-        self.warm = False
+
+    def is_observed(self):
+        return self.number % 4 in (0, 1)
 
     def pause(self, steps):
+        observed = self.is_observed()
+        if observed:
+            self.observer.events.flush()  # a thread would write the last events later
         wall_s, cpu_s = time.perf_counter() - self.begin_s, time.process_time() - self.begin_cpu_s
-        if self.warm:
+        if not observed:
+            self.observer.step += steps
+            self.observer.global_step += steps
+        if self.number:
             took = {"wall_s": wall_s, "cpu_s": cpu_s}
-            self.events.write("timed", with_events=self.with_events, steps=steps, **took)
-        self.warm = True
+            self.observer.write("timed", with_events=observed, steps=steps, **took)
+        self.number += 1
+        self.observer.installation.switch(self.is_observed())
 
     def go_on(self):
-        if self.warm:
-            self.turns.next()
         self.begin_s, self.begin_cpu_s = time.perf_counter(), time.process_time()
 
 
@@ -54,10 +61,6 @@ def time_keras(stretches):
         def on_epoch_end(self, epoch, logs=None):
             stretches.pause(self.params["steps"])
 
-        def on_train_end(self, logs=None):
-            stretches.turns.give()
-            stretches.turns.wait()  # not to disturb the other's last stretch
-
     fit = tf.keras.Model.fit
 
     def timed_fit(model, *args, callbacks=(), **kwargs):
@@ -68,7 +71,7 @@ def time_keras(stretches):
 
 def time_sessions(stretches, steps):
     """Time stretches of `steps` runs of a session that feed it a batch."""
-    run = tf.compat.v1.Session.run
+    base = tf.compat.v1.Session.__base__  # whose `run` the observer replaces
     fed = itertools.count()
 
     def timed_run(session, fetches, feed_dict=None, **how):
@@ -77,7 +80,7 @@ def time_sessions(stretches, steps):
             if number:
                 stretches.pause(steps)
             stretches.go_on()
-        return run(session, fetches, feed_dict, **how)
+        return base.run(session, fetches, feed_dict, **how)
 
     tf.compat.v1.Session.run = timed_run
 
@@ -86,17 +89,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--program", required=True, help="the trainer")
     parser.add_argument("--stretch", type=int, required=True, help="steps with a session")
-    parser.add_argument("--turns", required=True, help="path of the pipes")
-    parser.add_argument("--first", action="store_true", help="has the first turn")
-    parser.add_argument("--silent", action="store_true", help="without events")
     args, rest = parser.parse_known_args()
     if "--job_name=ps" not in rest:
-        events = wrapped.event_writer()
-        stretches = Stretches(events, not args.silent, Turns(args.turns, args.first))
+        stretches = Stretches(wrapped.observer())
         time_keras(stretches)
         time_sessions(stretches, args.stretch)
-    if args.silent:
-        del os.environ["TRAINER_EVENTS"]  # after `events` has read it
     wrapped.run(args.program, rest)
 
 

@@ -40,7 +40,13 @@ def run_changed(program, names):
     run(program, sys.argv[1:])
 
 
+def observer():
+    """Return the observer of this process, or None."""
+    observed = sys.modules.get("training_observer.observing")
+    return observed.current[0] if observed and observed.current else None
+
+
 def event_writer():
     """Return the event writer of this process, which is the observer's if there is one."""
-    observed = sys.modules.get("training_observer.observing")
-    return observed.current[0].events if observed and observed.current else EventWriter()
+    found = observer()
+    return found.events if found else EventWriter()

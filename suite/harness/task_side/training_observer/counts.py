@@ -146,20 +146,20 @@ class Resources(object):
     """Write `resources` after a few steps: what the task has sent, holds and has open."""
 
     def __init__(self):
-        self._next_step, self._reported_s = FIRST_STEP, 0.0
-        self._heap, self._next_look_s, self._least = heap_function(), 0.0, None
+        self.next_step, self._reported_s = FIRST_STEP, 0.0
+        self._heap, self.next_look_s, self._least = heap_function(), 0.0, None
 
     def after_step(self, observer):
         """Look at the heap, and write `resources` if it is due."""
         now_s = time.monotonic()
-        if now_s < self._next_look_s and observer.step < self._next_step:
+        if now_s < self.next_look_s and observer.step < self.next_step:
             return
         self._see_heap(now_s)
-        if observer.step >= self._next_step or self._is_late(observer.step, now_s):
+        if observer.step >= self.next_step or self._is_late(observer.step, now_s):
             self._report(observer, now_s)
 
     def _see_heap(self, now_s):
-        self._next_look_s = now_s + HEAP_S
+        self.next_look_s = now_s + HEAP_S
         held = self._heap()
         if held is not None:
             self._least = held if self._least is None else min(self._least, held)
@@ -173,8 +173,8 @@ class Resources(object):
         return step > FIRST_STEP and now_s - self._reported_s >= EVERY_S
 
     def _report(self, observer, now_s):
-        while self._next_step <= observer.step:
-            self._next_step *= 2
+        while self.next_step <= observer.step:
+            self.next_step *= 2
         observer.events.write_soon(
             "resources",
             later=in_use,

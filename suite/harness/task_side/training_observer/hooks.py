@@ -12,6 +12,8 @@ from reference_trainers.support import peer_errors
 
 from .import_hooks import Finder
 
+REPORTS = "training_reports"  # see reference_trainers/training_reports.py
+
 
 def loaded(name):
     """Return a module that the program has imported."""
@@ -37,10 +39,11 @@ class Hook(NamedTuple):
     outside_fit: bool = False
     # Called before the function within Model.fit, if the hook does nothing else there.
     in_fit: Optional[Callable[[Any, "Call"], None]] = None
-    # Called first, with the observer, `args` and `kwargs`. If this call does what the last one did,
-    # it returns a function that does all that is left to do, and gets the result in addition. After
-    # a step of training the caches are cold, and each call in Python costs a microsecond or more.
-    repeated: Optional[Callable[..., Optional[Callable[..., None]]]] = None
+    # Called once with the Guarded, the function, and the function with the hook around it. It
+    # returns a function that does the same as the latter, but faster if a call does what the last
+    # one did. After a step of training the caches are cold, and each call in Python costs a
+    # microsecond or more.
+    repeated: Optional[Callable[["Guarded", Callable, Callable], Callable]] = None
 
 
 class Call(object):
@@ -67,24 +70,10 @@ class Guarded(object):
     def wrap(self, function):
         """Return the function with the hook around it."""
         before, after, always = self.hook.before, self.hook.after, self.hook.always
-        outside_fit, in_fit, repeated = self.hook.outside_fit, self.hook.in_fit, self.hook.repeated
-        observer, local, watches = self.observer, self.observer.local, self.observer.watches
+        outside_fit, in_fit = self.hook.outside_fit, self.hook.in_fit
+        local, watches = self.observer.local, self.observer.watches
 
-        @functools.wraps(function)
         def observed(*args, **kwargs):
-            if repeated and not self.off:
-                try:
-                    finish = repeated(observer, args, kwargs)
-                except Exception as error:
-                    self.handle(error)
-                    finish = None
-                if finish is not None:
-                    result = function(*args, **kwargs)
-                    try:
-                        finish(observer, args, kwargs, result)
-                    except Exception as error:
-                        self.handle(error)
-                    return result
             # In this order, as it costs least: tf.functions are called at every step.
             if (outside_fit and local.fits) or self.off or not watches():
                 if in_fit and local.fits and not self.off and watches():
@@ -102,6 +91,9 @@ class Guarded(object):
                 self.run(after, call)
             return call.result
 
+        if self.hook.repeated:
+            observed = self.hook.repeated(self, function, observed)
+        functools.update_wrapper(observed, function)
         # AutoGraph calls what has `autograph_info__` as it is.
         vars(observed).update(autograph_info__={}, observed_by=self)
         return observed
@@ -138,6 +130,7 @@ class Installation(object):
     def __init__(self, observer, table):
         self.hooks = {hook.name: Guarded(observer, hook) for hook in table}
         self.installed, self._lacking = set(), {}  # names; name -> places that lack the attribute
+        self._patched = []  # (module or class, attribute, the program's function, the observed one)
         self._rows = {}
         for hook in table:
             for place in hook.places:
@@ -170,13 +163,23 @@ class Installation(object):
         if getattr(function, "observed_by", None) is guarded:
             return True  # the class is in two modules
         observed = guarded.wrap(function)
+        owners = [owner]
         if owner is module:
             # Other modules may have imported the function from here.
-            for other in list(sys.modules.values()):
-                if getattr(other, "__dict__", {}).get(last) is function:
-                    setattr(other, last, observed)
-        setattr(owner, last, observed)
+            modules = [other for other in list(sys.modules.values()) if other is not module]
+            owners += [m for m in modules if getattr(m, "__dict__", {}).get(last) is function]
+        for one in owners:
+            setattr(one, last, observed)
+            self._patched.append((one, last, function, observed))
         return True
+
+    def switch(self, on):
+        """Put the hooks in their places, or the program's own functions, to compare the two.
+
+        Modules that are loaded later get their hooks in any case.
+        """
+        for owner, attribute, function, observed in self._patched:
+            setattr(owner, attribute, observed if on else function)
 
     def missing(self):
         """Return places that lack their attribute, of hooks that are installed nowhere.

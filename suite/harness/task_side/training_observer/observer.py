@@ -10,9 +10,8 @@ from reference_trainers.support import digests, peer_errors
 
 from . import coordinator, counts, functions, hooks, sessions, strategies, training
 from .changes import Changes
+from .hooks import REPORTS
 from .row_files import RowFiles
-
-REPORTS = "training_reports"  # see reference_trainers/training_reports.py
 
 
 def unknown():
@@ -59,10 +58,10 @@ class Observer(object):
         self.changes = Changes()
         self._joined = self._observing = self.has_begun = False
         self._restores = []  # fields of restores whose state is not known yet
-        self._installation = None
+        self.installation: Any = None
 
     def install(self, table):
-        self._installation = hooks.Installation(self, table)
+        self.installation = hooks.Installation(self, table)
 
     def watches(self):
         """Return True if a call of a hooked function is the program's."""
@@ -86,9 +85,9 @@ class Observer(object):
     # --- hooks -----------------------------------------------------------------------------------
 
     def _report_observing(self):
-        if not self._observing and "tensorflow" in sys.modules and self._installation:
+        if not self._observing and "tensorflow" in sys.modules and self.installation:
             self._observing = True
-            installed, missing = self._installation.installed, self._installation.missing()
+            installed, missing = self.installation.installed, self.installation.missing()
             self.events.write("observing", hooks=sorted(installed), missing=missing)
 
     def report_failure(self, hook, error):
@@ -129,9 +128,15 @@ class Observer(object):
         """
         self.unreported = 0
         if self.counts_steps:
-            where = {"step": self.step, "global_step": self.global_step}
-            self.events.write_soon("step", later=later, anywhere=True, **where)
-            self.resources.after_step(self)
+            now_s = self.events.write_soon(
+                "step",
+                later=later,
+                anywhere=True,
+                step=self.step,
+                global_step=self.global_step,
+            )
+            if now_s >= self.resources.next_look_s or self.step >= self.resources.next_step:
+                self.resources.after_step(self)
 
     def report_steps(self, of_last=unknown):
         """Write `step` for each step that was counted since the last call.

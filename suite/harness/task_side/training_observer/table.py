@@ -8,13 +8,13 @@ from . import (
     counts,
     fit,
     functions,
+    hooks,
     layouts,
     reports,
     sessions,
     strategies,
 )
 from .hooks import Hook
-from .observer import REPORTS as REPORTS_MODULE
 
 # The modules of Keras by flavor: tf_keras, Keras 2 of TensorFlow since 2.13 and before, Keras 3.
 KERAS = ("tf_keras.src", "keras.src", "keras")
@@ -325,7 +325,7 @@ SESSIONS = (
 REPORTS = tuple(
     Hook(
         "training_reports.%s" % name,
-        ("%s:%s" % (REPORTS_MODULE, name),),
+        ("%s:%s" % (hooks.REPORTS, name),),
         after=after,
         repeated=repeated,
         optional=True,
