@@ -88,6 +88,18 @@ def runner_ratio() -> str:
     return "{:.2f} times, {:.2f} to {:.2f}".format(*found)
 
 
+def event_costs() -> str:
+    """Return the time of a step with the observer's hooks relative to one without, by trainer."""
+    found = []
+    for run in parquet_file.load(EVIDENCE / "event-cost.parquet"):
+        rows = run.measurements.set_index("metric")["value"]
+        name = "event_cost_ratio_wall"
+        ratios = (rows[f"{name}{end}"] for end in ("", "_low", "_high"))
+        trainer = run.measurements["trainer"].iloc[0]
+        found.append("`{}` {:.3f} ({:.3f} to {:.3f})".format(trainer, *ratios))
+    return listed(found)
+
+
 @cache
 def stopped_detection() -> str:
     """Return the least and most seconds in which peers detected a stopped worker."""
@@ -157,5 +169,6 @@ VALUES: Mapping[str, Callable[[], str]] = {
     # recorded runs
     "machine": machine,
     "runner-ratio": runner_ratio,
+    "event-costs": event_costs,
     "stopped-detection": stopped_detection,
 }
