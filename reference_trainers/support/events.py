@@ -124,7 +124,8 @@ class EventWriter(object):
         self._file = -1
         self._waiting = collections.deque()  # (anywhere, event, time_s, fields, later)
         self._writing = threading.RLock()  # reentrant: a signal handler may write as well
-        self._written_s = self._soon_s = 0.0  # time of the last write, and of the last write_soon
+        self.soon_s = 0.0  # time of the last event of `write_soon`
+        self._written_s = 0.0  # time of the last write
         self._is_left = False  # an event that the thread must not write is pending
         self._has_more_to_do = True  # the next write_soon has, even if it is soon and `anywhere`
         self._thread = None  # writes the events of `write_soon`
@@ -152,18 +153,15 @@ class EventWriter(object):
         `later`: returns more fields when the line is written. `anywhere`: in any thread, else by a
         later call of this writer. A function that reads tensors must not be called anywhere:
         reading one of DTensor in another thread cancels the step that runs.
-
-        Return the time of the event, as by time.monotonic().
         """
-        now_s = monotonic()
         if self.enabled:
+            now_s = monotonic()
             anywhere = anywhere or later is nothing
             self._waiting.append((anywhere, event, now_s, fields, later))
-            waited_s = now_s - self._soon_s
-            self._soon_s = now_s
+            waited_s = now_s - self.soon_s
+            self.soon_s = now_s
             if self._has_more_to_do or not anywhere or waited_s >= SOON_S:
                 self._do_more(event, fields, anywhere, waited_s)
-        return now_s
 
     def _do_more(self, event, fields, anywhere, waited_s):
         """Do what is left to do after most events of `write_soon` only when it is due."""
@@ -172,7 +170,7 @@ class EventWriter(object):
         if not anywhere:
             self._is_left = True
         if self._is_left:
-            waited_s = self._soon_s - self._written_s
+            waited_s = self.soon_s - self._written_s
         if waited_s >= SOON_S or self._error is not None:
             self.flush()
         self._hold(event, fields)

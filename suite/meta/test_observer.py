@@ -1138,7 +1138,7 @@ class Sessions:
         self.graph = SimpleNamespace(version=1)
         self.train_ops = sessions.TrainOps()
         self.global_step = 0
-        writer = SimpleNamespace(enabled=True, is_claimed=True, write=self.write)
+        writer = SimpleNamespace(enabled=True, is_claimed=True, write=self.write, soon_s=0.0)
         writer.write_soon = self.write
         self.observer: Any = observer.Observer(writer, "train.py")
         self.observer.graphs = SimpleNamespace(get=lambda _: self.train_ops)
@@ -1158,10 +1158,9 @@ class Sessions:
         self.first_runs += 1
         sessions.before_run(watched, call)
 
-    def write(self, event: str, **fields: Any) -> float:
+    def write(self, event: str, **fields: Any) -> None:
         if event == "step":
             self.found.append((fields["step"], fields["global_step"]))
-        return 0.0
 
     def run_alone(self, _session: Any, fetches: Any, feed: object = None) -> Any:
         if feed == "bad":
@@ -1236,8 +1235,8 @@ def test_hook_of_a_repeated_call_may_fail(
 ):
     """Without `counts_steps` it fails after the call, without `session` the one of `run` before."""
     monkeypatch.delitem(sys.modules, observer.REPORTS, raising=False)
-    writer = SimpleNamespace(enabled=True, is_claimed=True)
-    writer.write = writer.write_soon = lambda *_, **__: 0.0
+    writer = SimpleNamespace(enabled=True, is_claimed=True, soon_s=0.0)
+    writer.write = writer.write_soon = lambda *_, **__: None
     watched: Any = observer.Observer(writer, "train.py")
     train_ops = sessions.TrainOps()
     train_ops.version = 1

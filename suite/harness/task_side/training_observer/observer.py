@@ -128,15 +128,11 @@ class Observer(object):
         """
         self.unreported = 0
         if self.counts_steps:
-            now_s = self.events.write_soon(
-                "step",
-                later=later,
-                anywhere=True,
-                step=self.step,
-                global_step=self.global_step,
-            )
-            if now_s >= self.resources.next_look_s or self.step >= self.resources.next_step:
-                self.resources.after_step(self)
+            where = {"step": self.step, "global_step": self.global_step}
+            self.events.write_soon("step", later=later, anywhere=True, **where)
+            resources = self.resources
+            if self.events.soon_s >= resources.next_look_s or self.step >= resources.next_step:
+                resources.after_step(self)
 
     def report_steps(self, of_last=unknown):
         """Write `step` for each step that was counted since the last call.
