@@ -350,7 +350,8 @@ def test_children_of_the_observed_program_are_not_observed(programs: Programs):
     body = """
         step(1)
         import os, subprocess, sys
-        print(sorted(n for n in os.environ if n.startswith(("OBSERVER", "PYTHONPATH"))))
+        found = sorted(n for n in os.environ if n.startswith(("OBSERVER", "PYTHONPATH")))
+        print(found, flush=True)  # else the fork has the line in its buffer, too
         subprocess.run([sys.executable, "child.py"], check=True)
         if os.fork() == 0:
             step(1)
