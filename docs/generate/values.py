@@ -79,12 +79,16 @@ def machine() -> str:
     return f"{found['cores']} cores and {found['memory_gib']:.0f} GiB"
 
 
+def with_interval(values: Mapping[str, float], metric: str) -> list[float]:
+    """Return a metric's estimate and the ends of its interval, from values by metric."""
+    return [values[f"{metric}{end}"] for end in ("", "_low", "_high")]
+
+
 def runner_ratio() -> str:
     """Return the time of TensorFlow's runner relative to forked tasks, by the workers' clock."""
     rows = benchmark_run().measurements
     rows = rows[rows["variant"] == " / ".join(WAYS)].set_index("metric")["value"]
-    name = "cluster_reduced_inside_ratio"
-    found = (rows[f"{name}{end}"] for end in ("", "_low", "_high"))
+    found = with_interval(rows, "cluster_reduced_inside_ratio")
     return "{:.2f} times, {:.2f} to {:.2f}".format(*found)
 
 
@@ -93,8 +97,7 @@ def event_costs() -> str:
     found = []
     for run in parquet_file.load(EVIDENCE / "event-cost.parquet"):
         rows = run.measurements.set_index("metric")["value"]
-        name = "event_cost_ratio_wall"
-        ratios = (rows[f"{name}{end}"] for end in ("", "_low", "_high"))
+        ratios = with_interval(rows, "event_cost_ratio_wall")
         trainer = run.measurements["trainer"].iloc[0]
         found.append("`{}` {:.3f} ({:.3f} to {:.3f})".format(trainer, *ratios))
     return listed(found)

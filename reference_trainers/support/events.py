@@ -169,12 +169,13 @@ class EventWriter(object):
             self._start()
         if not anywhere:
             self._is_left = True
+        # Before the error is read, since the thread sets both, the error first.
+        self._has_more_to_do = self._is_left or self._hold_at is not None
         if self._is_left:
             waited_s = self.soon_s - self._written_s
         if waited_s >= SOON_S or self._error is not None:
             self.flush()
         self._hold(event, fields)
-        self._has_more_to_do = self._is_left or self._hold_at is not None
 
     def _start(self):
         with self._writing:

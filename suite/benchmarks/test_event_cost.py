@@ -11,7 +11,6 @@ differ by more than the hooks cost.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from statistics import median
 from typing import Any
 
@@ -21,7 +20,7 @@ import pytest
 from reference_trainers import OBSERVER_FLAGS
 from suite.harness.core.history import Run
 from suite.harness.metrics.bootstrap import mean_ratio
-from suite.harness.scenarios import base, small_programs
+from suite.harness.scenarios import base
 from suite.harness.scenarios.base import Launch
 
 PROCESSES = 10
@@ -33,17 +32,15 @@ AT_MOST = 1.01
 def timed_run(launch: Launch) -> Run:
     """Run one process, in which stretches with hooks and without them alternate."""
     trainer = launch.case.trainer
-    timed = small_programs.program(
-        launch, "timed_trainer", flags=(*trainer.flags, "program", "stretch")
-    )
+    own = ("program", "stretch")
+    timed = base.program(launch, "timed_trainer", flags=(*trainer.flags, *own), observed=True)
     steps = STEPS[trainer.keras]
     size: dict[str, Any] = {"epochs": 2 * PAIRS + 1, "steps_per_epoch": steps}
     work = base.work(launch, model=trainer.model or None, **size)
     flags = {**work, "program": trainer.program, "stretch": steps}
-    if trainer.plain:  # the observer takes these flags, and would report more
-        flags = {name: value for name, value in flags.items() if name not in OBSERVER_FLAGS}
-    observed = replace(timed, observed=True)
-    return base.complete(launch, observed, workers=1, flags=flags)
+    # The observer takes those flags, and would report more.
+    flags = {name: value for name, value in flags.items() if name not in OBSERVER_FLAGS}
+    return base.complete(launch, timed, workers=1, flags=flags)
 
 
 def per_step(run: Run, with_events: bool, clock: str) -> np.ndarray:

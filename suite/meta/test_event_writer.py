@@ -92,8 +92,9 @@ def test_fields_are_read_by_the_thread_of_the_call_or_anywhere(path: Path, anywh
     assert (readers == [threading.get_ident()]) != anywhere
 
 
+@pytest.mark.parametrize("how", ["write", "write_soon"])
 @pytest.mark.usefixtures("never_late")
-def test_an_error_of_late_fields_is_raised_by_the_next_event(path: Path):
+def test_an_error_of_late_fields_is_raised_by_the_next_event(path: Path, how: str):
     """The other steps are written, and the writer goes on."""
     writer = EventWriter()
     late = [{"loss": 0.5, "examples": 8}, None, {"loss": 0.5, "examples": 8}]
@@ -109,9 +110,9 @@ def test_an_error_of_late_fields_is_raised_by_the_next_event(path: Path):
             fields = {"step": number, "global_step": number}
             late_fields = functools.partial(fetch, number)
             writer.write_soon("step", later=late_fields, anywhere=True, **fields)
-    wait_until("the error", lambda: writer._error is not None, 10)
+    wait_until("the error", lambda: writer._error is not None and writer._has_more_to_do, 10)
     with pytest.raises(OSError, match="the loss is gone"):
-        writer.write("finished", global_step=3, steps=3)
+        getattr(writer, how)("finished", global_step=3, steps=3)
     writer.flush()
     assert [e.get("step") for e in read(path)] == [1, 3, None]
 

@@ -842,10 +842,10 @@ class UnavailableError(Exception):
     """An error by the name of TensorFlow's."""
 
 
-def quiet_observer(failures: list[str]) -> Any:
+def quiet_observer(failures: list[str], fits: int = 0) -> Any:
     """Return an observer that writes nothing, and adds the names of failed hooks to the list."""
     return SimpleNamespace(
-        local=SimpleNamespace(is_inside=False, fits=0),
+        local=SimpleNamespace(is_inside=False, fits=fits),
         watches=lambda: True,
         report_failure=lambda hook, _: failures.append(hook),
     )
@@ -867,11 +867,8 @@ def test_hook_that_meets_a_lost_peer_has_not_failed(error: type[Exception], fail
 )
 def test_hook_for_outside_fit_does_nothing_within(outside_fit: bool, fits: int, calls: int):
     seen: list[object] = []
-    observer = SimpleNamespace(
-        local=SimpleNamespace(is_inside=False, fits=fits), watches=lambda: True
-    )
     row = hooks.Hook("run", (), before=lambda *_: seen.append(1), outside_fit=outside_fit)
-    assert hooks.Guarded(observer, row).wrap(lambda: 7)() == 7
+    assert hooks.Guarded(quiet_observer([], fits), row).wrap(lambda: 7)() == 7
     assert len(seen) == calls
 
 
@@ -1263,6 +1260,17 @@ def test_hook_of_a_repeated_call_may_fail(
     watched.unreported = int(repeated is reports.repeated_step)
     assert faster(*arguments) == [None, 4]
     assert len(general) == before + fails  # where the hook is off
+
+
+def test_batches_that_cannot_be_counted_are_not_reported():
+    failures: list[str] = []
+    watched = quiet_observer(failures)
+    vars(watched).update(has_begun=True, coordinator=None, changes=SimpleNamespace(probe=None))
+    watched.report_steps = lambda: pytest.fail("steps are reported")
+    guarded = hooks.Guarded(watched, hooks.Hook("on_train_batch_end", ()))
+    end = fit.repeated_batch_end(guarded, lambda *_: 7, lambda *_: 7)
+    assert end(SimpleNamespace(observed_begin=3), 3) == 7  # there is no count_steps
+    assert failures == ["on_train_batch_end"]
 
 
 def test_step_that_a_monitored_session_reads_is_the_global_step():

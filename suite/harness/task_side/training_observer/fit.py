@@ -84,14 +84,14 @@ def repeated_batch_end(guarded, function, observed):
     observer = guarded.observer
 
     def on_train_batch_end(*args, **kwargs):
-        if not observer.has_begun or observer.coordinator or observer.changes.probe:
-            return observed(*args, **kwargs)
-        if len(args) < 2 or guarded.off:
+        is_of_user = observer.has_begun and not (observer.coordinator or observer.changes.probe)
+        if guarded.off or not is_of_user or len(args) < 2:
             return observed(*args, **kwargs)
         try:
             observer.count_steps(steps_of(args[0], args[1]))
         except Exception as error:
             guarded.handle(error)
+            return function(*args, **kwargs)
         result = function(*args, **kwargs)
         try:
             observer.report_steps()

@@ -131,6 +131,7 @@ class Observer(object):
             where = {"step": self.step, "global_step": self.global_step}
             self.events.write_soon("step", later=later, anywhere=True, **where)
             resources = self.resources
+            # As `after_step` itself, but at most steps without a call and without another clock.
             if self.events.soon_s >= resources.next_look_s or self.step >= resources.next_step:
                 resources.after_step(self)
 

@@ -44,9 +44,8 @@ def repeated_step(guarded, function, observed):
     observer = guarded.observer
 
     def step(*args, **kwargs):
-        if observer.unreported != 1 or not observer.has_begun or observer.audits_input:
-            return observed(*args, **kwargs)
-        if observer.coordinator or guarded.off:
+        is_of_step = observer.unreported == 1 and observer.has_begun
+        if guarded.off or not is_of_step or observer.audits_input or observer.coordinator:
             return observed(*args, **kwargs)
         for found in (*args, *kwargs.values()):
             if type(found) not in PLAIN and not is_plain(found):
