@@ -93,14 +93,16 @@ def runner_ratio() -> str:
 
 
 def event_costs() -> str:
-    """Return the time of a step with the observer's hooks relative to one without, by trainer."""
-    found = []
+    """Return a table: the time of a step with the observer's hooks relative to one without."""
+    lines = ["| Trainer | TensorFlow | Ratio | Interval |", "| --- | --- | --- | --- |"]
     for run in parquet_file.load(EVIDENCE / "event-cost.parquet"):
-        rows = run.measurements.set_index("metric")["value"]
-        ratios = with_interval(rows, "event_cost_ratio_wall")
-        trainer = run.measurements["trainer"].iloc[0]
-        found.append("`{}` {:.3f} ({:.3f} to {:.3f})".format(trainer, *ratios))
-    return listed(found)
+        for (trainer, version), rows in run.measurements.groupby(["trainer", "tensorflow"]):
+            values = rows.set_index("metric")["value"]
+            if "event_cost_ratio_wall" in values:
+                ratio, low, high = with_interval(values, "event_cost_ratio_wall")
+                interval = f"{low:.3f} to {high:.3f}"
+                lines.append(f"| `{trainer}` | {version} | {ratio:.3f} | {interval} |")
+    return "\n".join(lines)
 
 
 @cache

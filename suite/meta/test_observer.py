@@ -27,6 +27,7 @@ from suite.harness.task_side.training_observer import (
     checkpoints,
     coordinator,
     fit,
+    functions,
     hooks,
     layouts,
     observer,
@@ -1145,12 +1146,15 @@ class Sessions:
             monkeypatch.setattr(sessions, name, lambda *_: None)
         monkeypatch.setattr(sessions, "understand", self.understand)
         self.train_ops.version = 1
+        self.failures: list[Any] = []
+        self.observer.report_failure = lambda *failure: self.failures.append(failure)
         row = hooks.Hook("run", (), self.before, sessions.after_run, repeated=sessions.repeated_run)
         self.run = hooks.Guarded(self.observer, row).wrap(self.run_alone)
 
     def understand(self, _graph: object, _train_ops: object, places: list) -> sessions.Fetches:
-        trains = any(leaf == "train" for _, leaf in places)
-        return sessions.Fetches(trains, False, path=places[-1][0], is_exact=True)
+        path_of = {leaf: path for path, leaf in places}
+        trains = "train" in path_of
+        return sessions.Fetches(trains, False, path=path_of.get("step"), is_exact=True)
 
     def before(self, watched: Any, call: Any) -> None:
         self.first_runs += 1
@@ -1163,8 +1167,15 @@ class Sessions:
     def run_alone(self, _session: Any, fetches: Any, feed: object = None) -> Any:
         if feed == "bad":
             raise ValueError(feed)
-        self.global_step += "train" in fetches
-        return [None] * (len(fetches) - 1) + [np.int64(self.global_step)]
+        self.global_step += "train" in sessions.parts_of(fetches)
+        return self.values_of(fetches)
+
+    def values_of(self, fetches: Any) -> Any:
+        if isinstance(fetches, dict):
+            return {key: self.values_of(part) for key, part in fetches.items()}
+        if isinstance(fetches, (list, tuple)):
+            return [self.values_of(part) for part in fetches]
+        return np.int64(self.global_step) if fetches == "step" else None
 
     def session(self) -> Any:
         class Session:
@@ -1195,6 +1206,30 @@ def test_repeated_runs_of_a_session_are_steps(monkeypatch: pytest.MonkeyPatch):
     assert runs.found[4:] == [(5, 9), (6, 10), (7, 11), (8, 12)]
 
 
+def test_runs_of_several_forms_are_repeated_ones(monkeypatch: pytest.MonkeyPatch):
+    """As with an Estimator: one hook fetches the global step by itself, others with the step."""
+    runs = Sessions(monkeypatch)
+    session, hook, other = runs.session(), object(), object()
+    for _ in range(3):
+        runs.run(session, {"caller": ["train", "loss"], hook: {"global_step": "step"}})
+        assert runs.run(session, "step") == runs.global_step
+    assert (runs.found, runs.first_runs) == ([(1, 1), (2, 2), (3, 3)], 2)
+    runs.run(session, fetches={"caller": ["train", "loss"], other: {"global_step": "step"}})
+    assert (len(runs.found), runs.first_runs) == (4, 3)  # the values have another key
+    runs.global_step += 2  # of another worker
+    runs.run(session, "step")
+    assert (runs.observer.step, runs.observer.global_step) == (4, 6)
+
+
+def test_only_a_few_forms_of_fetches_are_kept(monkeypatch: pytest.MonkeyPatch):
+    runs = Sessions(monkeypatch)
+    session = runs.session()
+    for _ in range(3 * sessions.FORMS):
+        runs.run(session, {"caller": "train", object(): "step"})
+    assert len(runs.found) == 3 * sessions.FORMS
+    assert len(runs.train_ops.seen) <= sessions.FORMS
+
+
 def test_repeated_run_writes_the_step_before_if_the_program_has_not_reported_it(
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -1214,18 +1249,39 @@ def test_repeated_run_that_fails_is_no_step(monkeypatch: pytest.MonkeyPatch):
     assert not runs.train_ops.failed
     with pytest.raises(ValueError, match="bad"):
         runs.run(session, ["train", "step"], feed="bad")
-    assert runs.train_ops.failed
-    assert (runs.first_runs, len(runs.found)) == (1, 2)
+    for _ in range(2):
+        runs.run(session, "step")
+    assert runs.train_ops.failed  # reading the step does not mend it
+    assert (runs.first_runs, len(runs.found)) == (2, 2)
+
+
+def test_run_that_fetches_less_is_no_repeated_one(monkeypatch: pytest.MonkeyPatch):
+    runs = Sessions(monkeypatch)
+    session = runs.session()
+    for fetches in 2 * [["train", "step"]] + 2 * [["train"]] + 2 * [["train", "step", "loss"]]:
+        assert len(runs.run(session, fetches)) == len(fetches)
+    assert [step for step, _ in runs.found] == [1, 2, 3, 4, 5, 6]
+    assert runs.first_runs == 4  # the shorter one does not fetch the global step
+    assert not runs.failures
+
+
+class Function:
+    """Stands for a tf.function."""
+
+
+SESSION = SimpleNamespace(graph=SimpleNamespace(version=1))
+FUNCTION = Function()
 
 
 @pytest.mark.parametrize(
     ("repeated", "arguments"),
     [
-        (sessions.repeated_run, ("session", ["train", "step"])),
+        (sessions.repeated_run, (SESSION, ["train", "step"])),
+        (functions.repeated_call, (FUNCTION, "batch")),
         (reports.repeated_step, (0.5, 8)),
         (fit.repeated_batch_end, (SimpleNamespace(observed_begin=3), 3)),
     ],
-    ids=["run", "step", "on_train_batch_end"],
+    ids=["run", "call", "step", "on_train_batch_end"],
 )
 @pytest.mark.parametrize("failing", ["counts_steps", "session"])
 def test_hook_of_a_repeated_call_may_fail(
@@ -1233,14 +1289,15 @@ def test_hook_of_a_repeated_call_may_fail(
 ):
     """Without `counts_steps` it fails after the call, without `session` the one of `run` before."""
     monkeypatch.delitem(sys.modules, observer.REPORTS, raising=False)
+    monkeypatch.setattr(functions, "is_eager", lambda: True)
     writer = SimpleNamespace(enabled=True, is_claimed=True, soon_s=0.0)
     writer.write = writer.write_soon = lambda *_, **__: None
     watched: Any = observer.Observer(writer, "train.py")
     train_ops = sessions.TrainOps()
     train_ops.version = 1
-    graph = SimpleNamespace(version=1)
-    train_ops.repeatable = graph, list, arguments[1], 1, True
-    watched.session, watched.has_begun = ("session", train_ops), True
+    train_ops.last = list, arguments[1], sessions.Fetches(True, False, path=(1,), is_exact=True)
+    watched.session, watched.has_begun = (SESSION, train_ops), True
+    watched.functions.repeatable = lambda: FUNCTION
     watched.unreported = int(repeated is reports.repeated_step)
     delattr(watched, failing)
     failures: list[str] = []
@@ -1260,6 +1317,101 @@ def test_hook_of_a_repeated_call_may_fail(
     watched.unreported = int(repeated is reports.repeated_step)
     assert faster(*arguments) == [None, 4]
     assert len(general) == before + fails  # where the hook is off
+
+
+class Calls:
+    """A hooked tf.function of which each call is a step, in a custom training loop."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.delitem(sys.modules, observer.REPORTS, raising=False)
+        monkeypatch.setattr(functions, "is_eager", lambda: True)
+        self.written: list[int] = []
+        self.general = 0  # calls that were not recognized as repeated ones
+        writer = SimpleNamespace(enabled=True, is_claimed=True, soon_s=0.0)
+        writer.write = writer.write_soon = self.write
+        self.observer: Any = observer.Observer(writer, "train.py")
+        self.observer.has_begun = True
+        self.observer.functions.repeatable = lambda: FUNCTION
+        self.guarded = hooks.Guarded(self.observer, hooks.Hook("Function.__call__", ()))
+        self.call = functions.repeated_call(self.guarded, self.alone, self.observed)
+
+    def write(self, event: str, **fields: Any) -> None:
+        if event == "step":
+            self.written.append(fields["step"])
+
+    def alone(self, _function: Any, batch: Any = None) -> Any:
+        if batch == "bad":
+            raise ValueError(batch)
+        return list(self.observer.local.functions)
+
+    def observed(self, *_: Any) -> None:
+        self.general += 1
+
+
+def test_repeated_calls_of_a_training_function_are_steps(monkeypatch: pytest.MonkeyPatch):
+    calls = Calls(monkeypatch)
+    for _ in range(2):
+        assert calls.call(FUNCTION, 1) == [FUNCTION]  # seen as the outermost one, if it is traced
+    assert (calls.written, calls.general) == ([1, 2], 0)
+    with pytest.raises(ValueError, match="bad"):
+        calls.call(FUNCTION, "bad")
+    assert (calls.written, calls.observer.local.functions) == ([1, 2], [])
+    monkeypatch.setitem(sys.modules, observer.REPORTS, SimpleNamespace())
+    calls.call(FUNCTION)
+    assert calls.written == [1, 2]  # the program may still report this one
+    calls.call(FUNCTION)
+    assert (calls.written, calls.observer.unreported, calls.general) == ([1, 2, 3], 1, 0)
+
+
+@pytest.mark.parametrize("reason", ["other", "nested", "in fit", "restored", "graph", "off"])
+def test_other_calls_are_not_repeated_ones(reason: str, monkeypatch: pytest.MonkeyPatch):
+    calls = Calls(monkeypatch)
+    local = calls.observer.local
+    if reason == "nested":
+        local.functions.append("outer")
+    elif reason == "in fit":
+        local.fits = 1
+    elif reason == "restored":
+        calls.observer.restores.append({})
+    elif reason == "graph":
+        monkeypatch.setattr(functions, "is_eager", lambda: False)
+    elif reason == "off":
+        calls.guarded.off = True
+    calls.call(Function() if reason == "other" else FUNCTION)
+    assert (calls.general, calls.written) == (1, [])
+
+
+class EagerTensor:
+    """What a report has of a tensor."""
+
+    def __init__(self, number: float, device: str = "CPU:0"):
+        self.number, self.device = number, device
+
+    def numpy(self) -> float:
+        return self.number
+
+
+@pytest.mark.parametrize(
+    ("report", "anywhere"),
+    [
+        ({"loss": 0.5, "examples": 8}, True),
+        ({"loss": EagerTensor(0.5), "ids": [1, 2, 3, 4, 5, 6, 7, 8]}, True),
+        ({"loss": [EagerTensor(0.25), EagerTensor(0.75)], "examples": [4, 4]}, True),
+        ({"loss": EagerTensor(0.5, "device:CUSTOM:0"), "examples": 8}, False),
+        ({"loss": 0.5, "examples": [4, EagerTensor(4, "device:CUSTOM:0")]}, False),
+    ],
+    ids=["numbers", "tensor", "replicas", "DTensor", "DTensor in a list"],
+)
+def test_only_what_is_no_dtensor_is_read_in_any_thread(report: dict, anywhere: bool):
+    later, found = reports.reader(**report)
+    assert (later(), found) == ({"loss": 0.5, "examples": 8}, anywhere)
+
+
+def test_list_that_changes_after_its_report_is_reported_as_it_was():
+    losses = [0.5]
+    later, _ = reports.reader(losses, examples=8)
+    losses[0] = 4.0
+    assert later() == {"loss": 0.5, "examples": 8}
 
 
 def test_batches_that_cannot_be_counted_are_not_reported():

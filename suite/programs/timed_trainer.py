@@ -14,8 +14,11 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(sys.path[1], "reference_trainers"))  # for training_reports
 
+import numpy as np
 import tensorflow as tf
+import training_reports
 import wrapped
 
 
@@ -69,31 +72,61 @@ def time_keras(stretches):
     tf.keras.Model.fit = timed_fit  # type: ignore[method-assign]
 
 
-def time_sessions(stretches, steps):
-    """Time stretches of `steps` runs of a session that feed it a batch."""
-    base = tf.compat.v1.Session.__base__  # whose `run` the observer replaces
-    fed = itertools.count()
+def time_reports(stretches, steps):
+    """Time stretches of `steps` steps of a program that reports each of them."""
+    counted = itertools.count(1)
 
-    def timed_run(session, fetches, feed_dict=None, **how):
-        number = next(fed) if feed_dict else None
-        if number is not None and number % steps == 0:
-            if number:
+    def attach():
+        report = training_reports.step  # the observer's, or the module's own
+
+        def timed_step(*args, **kwargs):
+            report(*args, **kwargs)
+            if next(counted) % steps == 0:
+                for loss in tf.nest.flatten(args[:1]):
+                    np.array(loss)  # the step may still run
                 stretches.pause(steps)
-            stretches.go_on()
-        return base.run(session, fetches, feed_dict, **how)
+                attach()
+                stretches.go_on()
 
-    tf.compat.v1.Session.run = timed_run
+        training_reports.step = timed_step
+
+    attach()
+
+
+def time_coordinator(stretches, steps):
+    """Time stretches of at least `steps` steps that a coordinator has scheduled and awaited."""
+    module = tf.distribute.coordinator
+
+    class Timed(module.ClusterCoordinator):
+        scheduled = 0
+
+        def schedule(self, *args, **kwargs):
+            self.scheduled += 1
+            return super().schedule(*args, **kwargs)
+
+        def join(self):
+            super().join()
+            if self.scheduled >= steps:
+                stretches.pause(self.scheduled)
+                self.scheduled = 0
+                stretches.go_on()
+
+    module.ClusterCoordinator = Timed
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--program", required=True, help="the trainer")
-    parser.add_argument("--stretch", type=int, required=True, help="steps with a session")
+    parser.add_argument("--stretch", type=int, required=True, help="steps outside of Model.fit")
+    parser.add_argument("--divide", type=int, default=1, help="the processor into so many devices")
     args, rest = parser.parse_known_args()
+    if args.divide > 1:
+        sys.modules["training_observer.changes"].divide_processor(tf, args.divide)
     if "--job_name=ps" not in rest:
         stretches = Stretches(wrapped.observer())
         time_keras(stretches)
-        time_sessions(stretches, args.stretch)
+        time_reports(stretches, args.stretch)
+        time_coordinator(stretches, args.stretch)
     wrapped.run(args.program, rest)
 
 

@@ -6,12 +6,13 @@ a gradient with respect to variables and then an assignment to one of them. Insi
 hooks do nothing, see fit.py.
 """
 
+import sys
 import weakref
 
 from reference_trainers.support import digests
 
 from . import counts
-from .hooks import loaded
+from .hooks import REPORTS, loaded
 from .training import read_number
 
 # Calls of a training function after which it is taken to make one step each, if these did. Reading
@@ -35,12 +36,18 @@ class Update(object):
         return not self.optimizers and any(is_in(v, self.sources) for v in self.assigned)
 
 
+def nothing():
+    """Return None, as a weak reference does whose object is gone."""
+
+
 class Functions(object):
     """The tf.functions of the program, with what each of them updates."""
 
     def __init__(self):
         self.updates = weakref.WeakKeyDictionary()
         self.batch = ()  # arguments of the last step, for `laid_out`
+        # Returns the last training function, once it is known that each of its calls is one step.
+        self.repeatable = nothing
 
     def update_of(self, function):
         if function not in self.updates:
@@ -91,6 +98,44 @@ def after_function(observer, call):
     observer.end_step()
     if observer.changes.gradients:
         observer.functions.batch = call.args[1:]
+    elif update.optimizers and update.calls > PROBED_CALLS and not update.varies:
+        observer.functions.repeatable = weakref.ref(call.args[0])
+
+
+def repeated_call(guarded, function, observed):
+    """Return a faster `observed` for calls that make the same step of training as the last one."""
+    observer, modules = guarded.observer, sys.modules
+    local, known = observer.local, observer.functions
+
+    def call(*args, **kwargs):
+        is_step = (
+            args[0] is known.repeatable()
+            and not (local.functions or local.fits or local.is_inside or guarded.off)
+            and observer.has_begun
+            and not observer.restores
+            and is_eager()
+        )
+        if not is_step:
+            return observed(*args, **kwargs)
+        try:
+            if observer.unreported:
+                observer.report_steps()
+        except Exception as error:
+            guarded.handle(error)
+        local.functions.append(args[0])  # it may be traced once more
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            local.functions.pop()
+        try:
+            observer.count_steps(1)
+            if REPORTS not in modules:
+                observer.report_step()
+        except Exception as error:
+            guarded.handle(error)
+        return result
+
+    return call
 
 
 def trains(observer, update):

@@ -57,7 +57,7 @@ class Observer(object):
         self.audits_input = False
         self.changes = Changes()
         self._joined = self._observing = self.has_begun = False
-        self._restores = []  # fields of restores whose state is not known yet
+        self.restores = []  # fields of restores whose state is not known yet
         self.installation: Any = None
 
     def install(self, table):
@@ -121,24 +121,25 @@ class Observer(object):
     def awaits_reports(self):
         return REPORTS in sys.modules
 
-    def report_step(self, later=unknown):
+    def report_step(self, later=unknown, anywhere=True):
         """Write `step` for the one step that was counted since the last call, not the first one.
 
-        `later`: returns loss and examples once the line is written, in any thread.
+        `later`: returns loss and examples once the line is written. `anywhere`: in any thread.
         """
         self.unreported = 0
         if self.counts_steps:
             where = {"step": self.step, "global_step": self.global_step}
-            self.events.write_soon("step", later=later, anywhere=True, **where)
+            self.events.write_soon("step", later=later, anywhere=anywhere, **where)
             resources = self.resources
             # As `after_step` itself, but at most steps without a call and without another clock.
             if self.events.soon_s >= resources.next_look_s or self.step >= resources.next_step:
                 resources.after_step(self)
 
-    def report_steps(self, of_last=unknown):
+    def report_steps(self, of_last=unknown, anywhere=False):
         """Write `step` for each step that was counted since the last call.
 
         `of_last`: returns loss and examples of the last of them, once the line is written.
+        `anywhere`: in any thread.
         """
         number, self.unreported = self.unreported, 0
         if not self.counts_steps or number < 1:
@@ -151,7 +152,7 @@ class Observer(object):
             self.events.write_soon(
                 "step",
                 later=unknown if back else of_last,
-                anywhere=back > 0 or of_last is unknown,
+                anywhere=anywhere or back > 0 or of_last is unknown,
                 step=self.step - back,
                 global_step=self.global_step - back,
             )
@@ -223,7 +224,7 @@ class Observer(object):
 
     def current_step(self):
         """Return the global step, also before the first step after a restore."""
-        if self._restores or not self.step:
+        if self.restores or not self.step:
             iterations = self.training.iterations()
             return self.global_step if iterations is None else iterations
         return self.global_step
@@ -248,23 +249,23 @@ class Observer(object):
             self.write("weights", when=when, global_step=self.global_step, **state)
 
     def add_restore(self, path, seconds):
-        if self._restores and self._restores[-1]["path"] == path:
-            self._restores.pop()  # the program reads it twice
-        self._restores.append({"path": path, "seconds": seconds})
+        if self.restores and self.restores[-1]["path"] == path:
+            self.restores.pop()  # the program reads it twice
+        self.restores.append({"path": path, "seconds": seconds})
 
     def report_restores(self):
         """Write `restored` for each restore since the last call, with the state of now.
 
         A restore may be deferred until variables are created, so this is called before a step.
         """
-        if not self._restores:
+        if not self.restores:
             return
         state = self.training.state(self.global_step)
         if state:
             self.global_step = state["iterations"]
         else:
             state = {"iterations": self.global_step, "digest": "", "slots_digest": ""}
-        restores, self._restores = self._restores, []
+        restores, self.restores = self.restores, []
         for fields in restores:
             self.write("restored", global_step=self.global_step, **fields, **state)
 

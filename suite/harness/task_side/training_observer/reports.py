@@ -23,36 +23,31 @@ def after_step(observer, call):
         return
     if observer.unreported == 0 and not observer.sees_steps:
         observer.count_steps(1, seen=False)
-    rows, losses = parts(ids), parts(loss)
-    if rows and not hasattr(value(rows[0]), "__len__"):
-        rows = [rows]  # a list of numbers
-    sizes = parts(examples) if examples is not None else [len(part) for part in rows]
-    observer.report_steps(lambda: loss_and_examples(losses, sizes))
-    if observer.audits_input and rows:
-        observer.write_input([int(row) for part in rows for row in value(part)])
-
-
-PLAIN = set()  # types of reported values that are no tensors and no lists
+    observer.report_steps(*reader(loss, examples, ids))
+    if observer.audits_input and ids is not None:
+        observer.write_input([int(row) for part in rows_of(ids) for row in value(part)])
 
 
 def repeated_step(guarded, function, observed):
-    """Return a faster `observed` for a report of the step that was counted just now.
-
-    A thread reads the report later, so there must be no list in it, which the program may change
-    until then, and no tensor.
-    """
+    """Return a faster `observed` for a report of the step that was counted just now."""
     observer = guarded.observer
 
     def step(*args, **kwargs):
+        later, anywhere = None, True
         is_of_step = observer.unreported == 1 and observer.has_begun
-        if guarded.off or not is_of_step or observer.audits_input or observer.coordinator:
+        if is_of_step and not (guarded.off or observer.audits_input or observer.coordinator):
+            try:
+                if PLAIN.issuperset(map(type, (*args, *kwargs.values()))):
+                    later = functools.partial(reported, *args, **kwargs)
+                else:
+                    later, anywhere = reader(*args, **kwargs)
+            except Exception as error:
+                guarded.handle(error)
+        if later is None:
             return observed(*args, **kwargs)
-        for found in (*args, *kwargs.values()):
-            if type(found) not in PLAIN and not is_plain(found):
-                return observed(*args, **kwargs)
         result = function(*args, **kwargs)
         try:
-            observer.report_step(functools.partial(reported, *args, **kwargs))
+            observer.report_step(later, anywhere)
         except Exception as error:
             guarded.handle(error)
         return result
@@ -60,22 +55,49 @@ def repeated_step(guarded, function, observed):
     return step
 
 
-def is_plain(found):
-    """Return True for a reported value that is no tensor and no list; learn its type."""
-    if isinstance(found, (list, tuple)) or hasattr(found, "numpy"):
-        return False
-    PLAIN.add(type(found))
+def reader(loss=None, examples=None, ids=None):
+    """Return a function that reads these reports, and whether any thread may call it."""
+    given = [
+        tuple(one) if type(one) is list else one  # the program may change a list before it is read
+        for one in (loss, examples, ids)
+    ]
+    return functools.partial(reported, *given), all(map(is_for_any_thread, given))
+
+
+PLAIN = set()  # types of reported values that are no tensors and no lists
+
+
+def is_for_any_thread(found):
+    """Return True for a value that any thread may read; learn types of what is no tensor."""
+    kind = type(found)
+    if kind in PLAIN:
+        return True
+    if kind is list or kind is tuple:
+        return all(map(is_for_any_thread, found))
+    if hasattr(found, "numpy"):
+        # To read one of DTensor in another thread cancels the step that runs.
+        return kind.__name__ == "EagerTensor" and "CUSTOM" not in found.device
+    PLAIN.add(kind)
     return True
 
 
 def reported(loss=None, examples=None, ids=None):
-    """Return the loss and the number of examples of a report of one replica, without tensors."""
-    if examples is None and ids is not None:
-        examples = len(ids)
-    return {
-        "loss": None if loss is None else float(loss),
-        "examples": None if examples is None else int(examples),
-    }
+    """Return the mean loss over all examples, and their number; None for what is not reported."""
+    losses = [float(value(part)) for part in parts(loss)]
+    sizes = parts(examples) if examples is not None else map(len, rows_of(ids))
+    sizes = [int(value(size)) for size in sizes]
+    weights = sizes if len(sizes) == len(losses) else [1] * len(losses)
+    total = sum(weights)
+    mean = sum(v * w for v, w in zip(losses, weights)) / total if total else None  # noqa: B905
+    return {"loss": mean, "examples": sum(sizes) if sizes else None}
+
+
+def rows_of(ids):
+    """Return the rows of each local replica."""
+    rows = parts(ids)
+    if rows and not hasattr(value(rows[0]), "__len__"):
+        return [rows]  # a list of numbers
+    return rows
 
 
 def parts(reported):
@@ -88,16 +110,6 @@ def parts(reported):
 def value(reported):
     """Return the value of a tensor, or a plain value as it is."""
     return reported.numpy() if hasattr(reported, "numpy") else reported
-
-
-def loss_and_examples(losses, sizes):
-    """Return the mean loss over all examples, and their number; None for what is not reported."""
-    sizes = [int(value(size)) for size in sizes]
-    values = [float(value(loss)) for loss in losses]
-    weights = sizes if len(sizes) == len(values) else [1] * len(values)
-    total = sum(weights)
-    mean = sum(v * w for v, w in zip(values, weights)) / total if total else None  # noqa: B905
-    return {"loss": mean, "examples": sum(sizes) if sizes else None}
 
 
 def after_epoch(observer, call):

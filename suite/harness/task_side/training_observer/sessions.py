@@ -30,6 +30,8 @@ class Fetches(object):
         self.initializes = initializes  # the weights get their first values
         self.path = path  # of the global step in the fetches, None: not fetched
         self.is_exact = is_exact  # it is read after the update
+        # There is nothing to add to them, and a run of them trains or does nothing.
+        self.is_simple = path is not None and not initializes
 
     def step_in(self, values):
         """Return the global step in the values of these fetches."""
@@ -38,9 +40,7 @@ class Fetches(object):
         return int(values)
 
 
-# Of a run that has trained and fetched a list: the graph, type and leaves of the fetches, the place
-# of the global step among the values, and Fetches.is_exact
-NEVER = None, None, (), None, None
+FORMS = 16  # of fetches that are recognized at once; a program may make new ones at every step
 
 
 class TrainOps(object):
@@ -54,8 +54,10 @@ class TrainOps(object):
         self.local_step = None  # of SyncReplicasOptimizer: the global step to continue from
         self.aggregates = False  # several steps of the workers make one global step
         self.known = {}  # paths and names of fetches -> Fetches
-        self.last: Any = None, [], None  # type and leaves of the last fetches, and their Fetches
-        self.repeatable: Any = NEVER
+        # Type, leaves and Fetches of the last list without containers, to compare in the least time
+        self.last: Any = None, [], None
+        # Ids of the parts of fetches -> Fetches, and the parts, which keep these ids from others
+        self.seen: Any = {}
         self.sessions = weakref.WeakSet()  # that have trained
         self.has_initial = False  # the initial weights of the next session are reported
         self.failed = False  # the last step has raised
@@ -63,17 +65,28 @@ class TrainOps(object):
 
     def fetches_of(self, given, graph):
         """Return the Fetches of what the program fetches from the graph."""
-        leaves = flatten(given)
-        kind, before, fetches = self.last
-        is_same = type(given) is kind and len(before) == len(leaves)
-        if is_same and all(map(operator.is_, before, leaves)):
-            return fetches  # as at most steps; the rest takes longer
+        parts = parts_of(given)
+        ids = tuple(map(id, parts))
+        found = self.seen.get(ids)
+        if found is not None:
+            return found[0]  # as at most steps; the rest takes longer
         places = list(places_of(given))
         key = tuple((path, getattr(leaf, "name", None) or str(leaf)) for path, leaf in places)
         fetches = self.known.get(key)
         if fetches is None:
             fetches = self.known[key] = understand(graph, self, places)
-        self.last = type(given), leaves, fetches
+        if len(self.seen) == FORMS:
+            self.seen.clear()
+        self.seen[ids] = fetches, parts
+        return fetches
+
+    def seen_fetches(self, given):
+        """Return the Fetches of fetches of the same parts as before, or None."""
+        parts = parts_of(given)
+        fetches, _ = self.seen.get(tuple(map(id, parts)), (None, None))
+        kind = type(given)
+        if fetches is not None and (kind is list or kind is tuple) and len(parts) == len(given) + 2:
+            self.last = kind, list(given), fetches
         return fetches
 
 
@@ -181,48 +194,45 @@ def after_run(observer, call):
     # Without a dependency the step may be read before it is incremented.
     observer.global_step = found if fetches.is_exact else max(found, counted)
     observer.end_step()
-    last = train_ops.last  # another thread may have run something else since
-    path: Any = fetches.path or ()
-    is_flat = last[0] in (list, tuple) and len(path) == 1
-    train_ops.repeatable = NEVER
-    if is_flat and last[2] is fetches:
-        train_ops.repeatable = (session.graph, *last[:2], path[0], fetches.is_exact)
 
 
 def repeated_run(guarded, function, observed):
-    """Return a faster `observed` for calls that run the same step of training as the last one."""
+    """Return a faster `observed` for calls that fetch what the session has fetched before."""
     observer, modules, is_same = guarded.observer, sys.modules, operator.is_
 
     def run(*args, **kwargs):
-        train_ops = place = is_exact = None
+        train_ops = fetches = None
         try:
-            if observer.session is not None and len(args) > 1 and not guarded.off:
+            if observer.session is not None and not guarded.off:
                 session, known = observer.session
-                graph, kind, leaves, place, is_exact = known.repeatable
-                given = args[1]
-                if (
-                    args[0] is session
-                    and type(given) is kind
-                    and len(given) == len(leaves)
-                    and graph.version == known.version
-                    and all(map(is_same, given, leaves))
-                ):
+                if args[0] is session and session.graph.version == known.version:
+                    given = args[1] if len(args) > 1 else kwargs["fetches"]
+                    kind, leaves, fetches = known.last
+                    if (
+                        type(given) is not kind
+                        or len(given) != len(leaves)
+                        or not all(map(is_same, given, leaves))
+                    ):
+                        fetches = known.seen_fetches(given)
                     train_ops = known
         except Exception as error:
             guarded.handle(error)
-        if train_ops is None:
+        if train_ops is None or fetches is None or not fetches.is_simple:
             return observed(*args, **kwargs)
-        train_ops.failed = True  # unless it returns
+        train_ops.failed = train_ops.failed or fetches.trains  # unless it returns
         result = function(*args, **kwargs)
         try:
+            found = fetches.step_in(result)
+            if not fetches.trains:
+                observer.see_global_step(found)
+                return result
             train_ops.failed = False
             if observer.unreported:
                 observer.report_step()
             counted = observer.global_step + (not train_ops.aggregates)
-            found = int(result[place])
             observer.step += 1
             observer.unreported = 1
-            observer.global_step = found if is_exact or found > counted else counted
+            observer.global_step = found if fetches.is_exact or found > counted else counted
             if REPORTS not in modules:
                 observer.report_step()
         except Exception as error:
@@ -239,18 +249,21 @@ def report_growth(observer, graph, train_ops):
         counts.report_graph(observer, graph)
 
 
-def flatten(fetches):
-    """Return the leaves of fetches: lists, tuples and dictionaries nest."""
-    leaves, waiting = [], [fetches]
+def parts_of(fetches):
+    """Return what fetches consist of: types and lengths of containers, keys, and leaves."""
+    found, waiting = [], [fetches]
     while waiting:
         part = waiting.pop()
+        kind = type(part)
         if isinstance(part, dict):
-            waiting.extend(reversed(part.values()))
+            found += kind, len(part), *part
+            waiting += part.values()
         elif isinstance(part, (list, tuple)):
-            waiting.extend(reversed(part))
+            found += kind, len(part)
+            waiting += part
         else:
-            leaves.append(part)
-    return leaves
+            found.append(part)
+    return found
 
 
 def places_of(fetches, path=()):

@@ -173,6 +173,7 @@ LOOPS = (
         always=functions.always_function,
         after=functions.after_function,
         outside_fit=True,
+        repeated=functions.repeated_call,
     ),
     Hook(
         "Function.get_concrete_function",
