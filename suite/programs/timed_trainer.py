@@ -83,7 +83,7 @@ def time_reports(stretches, steps):
             report(*args, **kwargs)
             if next(counted) % steps == 0:
                 for loss in tf.nest.flatten(args[:1]):
-                    np.array(loss)  # the step may still run
+                    np.array(loss)  # waits until the step has ended
                 stretches.pause(steps)
                 attach()
                 stretches.go_on()

@@ -56,7 +56,7 @@ class TrainOps(object):
         self.known = {}  # paths and names of fetches -> Fetches
         # Type, leaves and Fetches of the last list without containers, to compare in the least time
         self.last: Any = None, [], None
-        # Ids of the parts of fetches -> Fetches, and the parts, which keep these ids from others
+        # Ids of the parts of fetches -> Fetches and the parts, so that nothing else gets their ids
         self.seen: Any = {}
         self.sessions = weakref.WeakSet()  # that have trained
         self.has_initial = False  # the initial weights of the next session are reported
