@@ -1266,7 +1266,7 @@ def test_run_that_fetches_less_is_no_repeated_one(monkeypatch: pytest.MonkeyPatc
 
 
 class Function:
-    """Stands for a tf.function."""
+    """What the observer knows of a tf.function."""
 
 
 SESSION = SimpleNamespace(graph=SimpleNamespace(version=1))
