@@ -6,13 +6,12 @@ a gradient with respect to variables and then an assignment to one of them. Insi
 hooks do nothing, see fit.py.
 """
 
-import sys
 import weakref
 
 from reference_trainers.support import digests
 
 from . import counts
-from .hooks import REPORTS, loaded
+from .hooks import loaded
 from .training import read_number
 
 # Calls of a training function after which it is taken to make one step each, if these did. Reading
@@ -104,7 +103,7 @@ def after_function(observer, call):
 
 def repeated_call(guarded, function, observed):
     """Return a faster `observed` for calls that make the same step of training as the last one."""
-    observer, modules = guarded.observer, sys.modules
+    observer = guarded.observer
     local, known = observer.local, observer.functions
 
     def call(*args, **kwargs):
@@ -129,8 +128,7 @@ def repeated_call(guarded, function, observed):
             local.functions.pop()
         try:
             observer.count_steps(1)
-            if REPORTS not in modules:
-                observer.report_step()
+            observer.end_step()
         except Exception as error:
             guarded.handle(error)
         return result

@@ -37,6 +37,7 @@ def repeated_step(guarded, function, observed):
         is_of_step = observer.unreported == 1 and observer.has_begun
         if is_of_step and not (guarded.off or observer.audits_input or observer.coordinator):
             try:
+                # What `reader` does, but it would take longer after each step of a session.
                 if PLAIN.issuperset(map(type, (*args, *kwargs.values()))):
                     later = functools.partial(reported, *args, **kwargs)
                 else:

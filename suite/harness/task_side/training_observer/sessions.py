@@ -65,11 +65,9 @@ class TrainOps(object):
 
     def fetches_of(self, given, graph):
         """Return the Fetches of what the program fetches from the graph."""
-        parts = parts_of(given)
-        ids = tuple(map(id, parts))
-        found = self.seen.get(ids)
-        if found is not None:
-            return found[0]  # as at most steps; the rest takes longer
+        fetches = self.seen_fetches(given)
+        if fetches is not None:
+            return fetches  # as at most steps; the rest takes longer
         places = list(places_of(given))
         key = tuple((path, getattr(leaf, "name", None) or str(leaf)) for path, leaf in places)
         fetches = self.known.get(key)
@@ -77,7 +75,8 @@ class TrainOps(object):
             fetches = self.known[key] = understand(graph, self, places)
         if len(self.seen) == FORMS:
             self.seen.clear()
-        self.seen[ids] = fetches, parts
+        parts = parts_of(given)
+        self.seen[tuple(map(id, parts))] = fetches, parts
         return fetches
 
     def seen_fetches(self, given):
