@@ -15,16 +15,13 @@ from suite.harness.metrics import growth
 TASK = "worker/0"
 
 
-def run_with(threads: Mapping[int, int], *epoch_ends: float) -> Run:
-    """Return a run with this number of threads after each step, and epochs that end at steps."""
+def run_with(threads: Mapping[int, int], *ends: float, event: str = "epoch") -> Run:
+    """Return a run with this number of threads after each step, and an event at each end."""
     looks = [
         Event("resources", float(step), TASK, 0, {"step": step, "threads": number})
         for step, number in threads.items()
     ]
-    epochs = [
-        Event("epoch", end, TASK, 0, {"epoch": number})
-        for number, end in enumerate(epoch_ends, start=1)
-    ]
+    epochs = [Event(event, end, TASK, 0, {"epoch": n}) for n, end in enumerate(ends, start=1)]
     return Run(BY_NAME["single_process"], (TASK,), (TASK,), "none", "none", (*looks, *epochs))
 
 
@@ -33,10 +30,11 @@ STARTED_BY_EACH_EPOCH = {5: 32, 10: 33, 20: 43, 40: 53}
 STARTED_BY_STEPS = {5: 32, 10: 32, 11: 60, 12: 60}
 
 
-def test_threads_of_the_first_evaluation_are_no_growth():
-    accounting.nothing_grows(run_with(STARTED_BY_EVALUATION, 15.5, 30.5, 45.5))
+@pytest.mark.parametrize("event", ["epoch", "checkpoint_saved"])
+def test_threads_of_the_first_evaluation_are_no_growth(event: str):
+    accounting.nothing_grows(run_with(STARTED_BY_EVALUATION, 15.5, 30.5, 45.5, event=event))
     with pytest.raises(CheckFailed, match="10 more threads after 20 more steps"):
-        accounting.nothing_grows(run_with(STARTED_BY_EACH_EPOCH, 15.5, 30.5, 45.5))
+        accounting.nothing_grows(run_with(STARTED_BY_EACH_EPOCH, 15.5, 30.5, 45.5, event=event))
 
 
 @pytest.mark.parametrize("epoch_ends", [(), (45.5,), (11.5,)], ids=["none", "last", "one-look"])

@@ -707,6 +707,21 @@ def test_resources_are_reported_after_the_same_steps_in_each_run(programs: Progr
         assert event["network"] == Path("/proc/self/ns/net").stat().st_ino
 
 
+def test_threads_are_counted_in_the_step_that_is_reported(programs: Programs):
+    body = """
+    import threading
+    end = threading.Event()
+    others = [threading.Thread(target=end.wait) for _ in range(20)]
+    for number in range(10):
+        if number == 4: [one.start() for one in others]
+        step(1)
+        if number == 4: end.set(); [one.join() for one in others]
+    """
+    train(programs, body)
+    during, after = (e["threads"] for e in programs.of("resources") if e["step"] in (5, 10))
+    assert during - after >= 19  # in between, the thread that writes events may have started
+
+
 def test_steps_by_hand_are_seen_in_a_function_that_runs_eagerly(programs: Programs):
     body = STEP_BY_HAND.replace("count.assign(count.value + 1)", "tf.trace = lambda _: None")
     train_by_hand(

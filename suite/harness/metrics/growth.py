@@ -66,9 +66,10 @@ def _warm_samples(run: Run, task: str) -> list[Event]:
 
     The first evaluation and the first save start threads and fill buffers that stay: 10 threads in
     a custom loop under MirroredStrategy. They are no growth, because the next ones use them again.
+    The observer sees no epochs of a custom loop: the first save counts as that end there.
     """
     samples = run.of("resources", task, 0)
     samples = [e for e in samples if e["step"] >= WARM * samples[-1]["step"]]
-    ends = [e.time_s for e in run.of("epoch", task, 0)]
+    ends = [e.time_s for e in run.of("epoch", task, 0) or run.of("checkpoint_saved", task, 0)]
     later = [e for e in samples if ends and e.time_s > ends[0]]
     return later if len(later) > 1 else samples[: len(samples) - len(later)]
