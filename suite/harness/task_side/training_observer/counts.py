@@ -15,11 +15,11 @@ from .hooks import loaded
 # by a number at the end. Operations that only set up a group exchange none.
 COLLECTIVES = ("Collective", "Nccl")
 NO_DATA = ("CollectiveInitialize", "CollectiveAssign")
-FIRST_STEP, EVERY_S = 5, 1.0  # of `resources`, which takes a millisecond; see Resources
+FIRST_STEP, EVERY_S = 5, 3.0  # of `resources`, which takes a millisecond; see Resources
 # Seconds between two looks at the heap. A look takes up to 0.3 ms, because malloc has an area for
 # each of many threads. Buffers that are in use for a short time are in some looks and not in
 # others, so the least of several is reported.
-HEAP_S = 0.5
+HEAP_S = 1.0
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 

@@ -128,11 +128,12 @@ class Observer(object):
         """
         self.unreported = 0
         if self.counts_steps:
-            where = {"step": self.step, "global_step": self.global_step}
-            self.events.write_soon("step", later=later, anywhere=anywhere, **where)
-            resources = self.resources
+            events, resources, number = self.events, self.resources, self.step
+            events.write_soon(
+                "step", later=later, anywhere=anywhere, step=number, global_step=self.global_step
+            )
             # As `after_step` itself, but at most steps without a call and without another clock.
-            if self.events.soon_s >= resources.next_look_s or self.step >= resources.next_step:
+            if events.soon_s >= resources.next_look_s or number >= resources.next_step:
                 resources.after_step(self)
 
     def report_steps(self, of_last=unknown, anywhere=False):
