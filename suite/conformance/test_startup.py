@@ -70,6 +70,14 @@ def test_a_local_server_answers_another_process(outcome):
     program_results.local_server_answers(outcome)
 
 
+@pytest.mark.claim("ps1/long-session")
+@pytest.mark.cases(families=("ps1",), aggregates=False)
+@pytest.mark.long
+@scenario(small_programs.many_runs)
+def test_a_session_makes_many_runs(outcome):
+    program_results.session_keeps_running(outcome)
+
+
 @pytest.mark.claim("mwms/signal-handlers")
 @pytest.mark.cases(families=("mwms",), fit=False, flavors="first")
 @scenario(small_programs.sigterm_handler)

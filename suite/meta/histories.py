@@ -121,6 +121,11 @@ def local_server(launch: FakeCase) -> Run:
     )
 
 
+def many_runs(launch: FakeCase) -> Run:
+    error = "AbortedError: received twice" if launch.defect == "has_a_run_that_fails" else ""
+    return history(("worker/0", "refused", {"error": error}))
+
+
 def model_checkpoint(launch: FakeCase) -> Continued:
     step, digest = (5, "trained") if launch.defect == "resumes_after_all" else (0, "fresh")
 
@@ -764,6 +769,7 @@ MADE_UP: Mapping[str, tuple[Callable[[Any], Any], str]] = {
     "returning_chief_keeps_the_model": (chief_back, "restores_a_checkpoint"),
     "promise_is_kept": (reproduction, "observes_a_deviation"),
     "local_server_answers": (local_server, "answers_only_itself"),
+    "session_keeps_running": (many_runs, "has_a_run_that_fails"),
     "fresh_gradients_are_averaged": (aggregates, "adds_them_up"),
     "model_checkpoint_does_not_resume": (model_checkpoint, "resumes_after_all"),
     "shared_backup_collides": (shared_backup, "keeps_the_backup"),

@@ -102,6 +102,13 @@ PROCESSES = ("server/0", "client/0")
 
 
 @check
+def session_keeps_running(run: Run) -> None:
+    """Require that none of a session's runs of a step fails."""
+    error = only("answer of the session", run.of("refused"))["error"]
+    require(not error, f"a run of the session failed: {error}")
+
+
+@check
 def fresh_gradients_are_averaged(run: Run) -> None:
     """Require that a step subtracts the mean of its fresh gradients and drops stale ones.
 

@@ -36,6 +36,7 @@ from suite.harness.scenarios.fault_free import (
 
 # Flags that every trainer gets and that a program with its own parser does not know.
 NOT_TAKEN = {"data": None, "seed": None}
+RUNS = 500_000  # of a session; on TensorFlow 2.15 and 2.21 it fails several times as early
 
 
 def alone(launch: Launch, name: str, **changes: Any) -> Trainer:
@@ -185,6 +186,15 @@ def local_server(launch: Launch) -> Run:
             cluster.start(client)
         cluster.wait_exit(client)
         return cluster.run()
+
+
+def many_runs(launch: Launch) -> Run:
+    """Run a step many times in one session on a local server.
+
+    Unsupported without namespaces: the server picks its port.
+    """
+    launch.engine.network.check_own_ports("create_local_server")
+    return complete_alone(launch, "many_runs", {**NOT_TAKEN, "runs": RUNS})
 
 
 def model_checkpoint(launch: Launch) -> Continued:
