@@ -36,7 +36,7 @@ from suite.harness.scenarios.fault_free import (
 
 # Flags that every trainer gets and that a program with its own parser does not know.
 NOT_TAKEN = {"data": None, "seed": None}
-RUNS = 500_000  # of a session; on TensorFlow 2.15 and 2.21 it fails several times as early
+RUNS = 500_000  # of a session; with TensorFlow 2.12 to 2.21 one of the first 200,000 failed
 
 
 def alone(launch: Launch, name: str, **changes: Any) -> Trainer:
