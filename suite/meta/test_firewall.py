@@ -136,7 +136,9 @@ def test_leases_released_when_ports_cannot_be_closed(tmp_path, monkeypatch):
     assert PortLeases().lease(1) == (port,)
 
 
-@pytest.mark.parametrize("program", [startup_ways.warm_runner, small_programs.local_server])
+@pytest.mark.parametrize(
+    "program", [startup_ways.warm_runner, small_programs.local_server, small_programs.many_runs]
+)
 @pytest.mark.parametrize("tool", ["", NFTABLES])
 def test_program_that_picks_its_ports_needs_namespaces(program, tool: str):
     """No rule closes these ports, and their connections are not checked."""

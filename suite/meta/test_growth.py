@@ -21,8 +21,8 @@ def run_with(threads: Mapping[int, int], *ends: float, event: str = "epoch") -> 
         Event("resources", float(step), TASK, 0, {"step": step, "threads": number})
         for step, number in threads.items()
     ]
-    epochs = [Event(event, end, TASK, 0, {"epoch": n}) for n, end in enumerate(ends, start=1)]
-    return Run(BY_NAME["single_process"], (TASK,), (TASK,), "none", "none", (*looks, *epochs))
+    marks = [Event(event, end, TASK, 0, {"epoch": n}) for n, end in enumerate(ends, start=1)]
+    return Run(BY_NAME["single_process"], (TASK,), (TASK,), "none", "none", (*looks, *marks))
 
 
 STARTED_BY_EVALUATION = {5: 32, 10: 33, 20: 43, 40: 43}

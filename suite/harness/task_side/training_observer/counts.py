@@ -142,7 +142,7 @@ def thread_count():
     """
     with open("/proc/self/stat", "rb", buffering=0) as file:
         after_name = file.read().rpartition(b")")[2]
-    return int(after_name.split()[17])
+    return int(after_name.split()[17])  # num_threads, see proc(5)
 
 
 def in_use():

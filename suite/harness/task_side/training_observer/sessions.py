@@ -218,11 +218,8 @@ def repeated_run(guarded, function, observed):
             guarded.handle(error)
         if train_ops is None or fetches is None or not fetches.is_simple:
             return observed(*args, **kwargs)
-        try:
-            result = function(*args, **kwargs)
-        except BaseException:
-            train_ops.failed = train_ops.failed or fetches.trains
-            raise
+        train_ops.failed = train_ops.failed or fetches.trains  # unless it returns
+        result = function(*args, **kwargs)
         try:
             found = fetches.step_in(result)
             if not fetches.trains:
