@@ -255,7 +255,7 @@ def parts_of(fetches):
         part = waiting.pop()
         kind = type(part)
         if isinstance(part, dict):
-            found += kind, len(part), *part
+            found += (kind, len(part), *part)
             waiting += part.values()
         elif isinstance(part, (list, tuple)):
             found += kind, len(part)
