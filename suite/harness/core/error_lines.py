@@ -16,6 +16,13 @@ ERROR_LINE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception|Interrupt|error)\b.*"
 REFUSAL = re.compile(r"^[\w.-]+: error: .+")
 
 
+# Python prints an error in a destructor and goes on. That of a pool of threads, such as the one of
+# MirroredStrategy, may come after the error that has ended the program.
+IGNORED = re.compile(
+    r"^Exception ignored in:.*\n(?:Traceback .*\n(?:[ \t]+.*\n)*.*\n?)?", re.MULTILINE
+)
+
+
 NATIVE_LOG = re.compile(r"^(?:[IWE]\d{4}|\d{4}-\d\d-\d\d)\s")
 
 
@@ -24,7 +31,7 @@ def last_error(log: str) -> str:
 
     That is argparse's refusal, else the last exception, else the last line.
     """
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    lines = [line.strip() for line in IGNORED.sub("", log).splitlines() if line.strip()]
     refusals = [line for line in lines if REFUSAL.match(line)]
     if refusals:
         return text.bounded(refusals[-1], ERROR_BYTES)
