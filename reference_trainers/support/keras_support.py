@@ -103,9 +103,7 @@ def build_cnn_model(args):
         "mlp-50m": lambda: wide(6684),
         # small-cnn with layers that train differently on several replicas
         "normalized-cnn": lambda: normalized(layers.BatchNormalization(momentum=MOMENTUM)),
-        "synchronized-cnn": lambda: normalized(
-            layers.BatchNormalization(momentum=MOMENTUM, synchronized=True)
-        ),
+        "synchronized-cnn": lambda: normalized(synchronized_normalization()),
         "virtual-batches-cnn": lambda: normalized(virtual_batch_normalization()),
         "dropout-cnn": lambda: [
             layers.Conv2D(4, 3, activation="relu"),
@@ -119,6 +117,14 @@ def build_cnn_model(args):
         + models[args.model]()
         + [layers.Dense(10, dtype="float32")]  # a loss needs full precision
     )
+
+
+def synchronized_normalization():
+    """Return batch normalization over all replicas, by its name in this TensorFlow."""
+    try:
+        return tf.keras.layers.BatchNormalization(momentum=MOMENTUM, synchronized=True)
+    except TypeError:  # before TensorFlow 2.12
+        return tf.keras.layers.experimental.SyncBatchNormalization(momentum=MOMENTUM)
 
 
 def virtual_batch_normalization():

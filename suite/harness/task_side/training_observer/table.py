@@ -16,7 +16,7 @@ from . import (
 )
 from .hooks import Hook
 
-# The modules of Keras by flavor: tf_keras, Keras 2 of TensorFlow since 2.13 and before, Keras 3.
+# The modules of Keras 2: tf_keras, of TensorFlow since 2.13, and before.
 KERAS = ("tf_keras.src", "keras.src", "keras")
 
 
@@ -191,6 +191,7 @@ LOOPS = (
     Hook(
         "Optimizer.apply_gradients",
         in_keras_2("optimizers.optimizer", "Optimizer.apply_gradients")
+        + in_keras_2("optimizers.optimizer_experimental.optimizer", "Optimizer.apply_gradients")
         + ("keras.src.optimizers.base_optimizer:BaseOptimizer.apply_gradients",),
         before=functions.before_apply_gradients,
         **UPDATE,
