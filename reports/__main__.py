@@ -21,7 +21,7 @@ from rich.console import Console
 
 from reports.ab import command as ab
 from reports.cli_options import GATE, Option, formats
-from reports.compare import gate, output, run_groups
+from reports.compare import engines, gate, output, run_groups
 from reports.history import series, soak
 from reports.history import tables as trends
 from reports.render import markdown, terminal
@@ -224,6 +224,18 @@ def compare_runs(pair: list[run_groups.Side], options: argparse.Namespace) -> in
     return code
 
 
+def compare_engines(pair: list[run_groups.Side], options: argparse.Namespace) -> int:
+    """Compare the verdicts of two engines; return 1 if a test has another verdict on one."""
+    base, new = pair
+    comparison = engines.compare(base, new)
+    if comparison.table.rows and options.format == "md":
+        sys.stdout.write(f"{markdown.one_table(comparison.table)}\n")
+    elif comparison.table.rows:
+        _print(lambda console: terminal.one_table(comparison.table, console))
+    print(f"{comparison.outcome()}.")
+    return 1 if comparison.differing else 0
+
+
 def compare_interleaved(runs: list[RunFrames], options: argparse.Namespace) -> int:
     """Measure two sides interleaved, unless runs are given, and compare them."""
     outcome = ab.outcome(runs, options)
@@ -316,6 +328,18 @@ COMMANDS = (
         run_groups.load,
         ("BASE", "NEW"),
         GATE_CODES,
+    ),
+    Command(
+        "engines",
+        "compare the verdicts of a run on Ray with those of a run on this machine",
+        compare_engines,
+        (FORMAT,),
+        run_groups.load,
+        ("BASE", "NEW"),
+        {
+            0: "all tests that both runs have are equal, or unsupported on one engine",
+            1: "a test has another verdict",
+        },
     ),
     Command(
         "ab",

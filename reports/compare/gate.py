@@ -326,7 +326,7 @@ def _tests(base: Side, new: Side, confirm: Side | None) -> Iterable[TestAnswer]:
         now = new.tests.get(key)
         if now is None:
             yield TestAnswer(
-                was.test, Answer.CANNOT_TELL, _words(was), "", f"not in NEW, {_words(was)} in BASE"
+                was.test, Answer.CANNOT_TELL, was.words, "", f"not in NEW, {was.words} in BASE"
             )
             continue
         answer, reason = _verdict(was, now)
@@ -335,15 +335,11 @@ def _tests(base: Side, new: Side, confirm: Side | None) -> Iterable[TestAnswer]:
             if again is None or _verdict(was, again)[0] is not answer:
                 reason = f"{answer.value}, {_not_shown(again is not None)}"
                 answer = Answer.CANNOT_TELL
-        yield TestAnswer(now.test, answer, _words(was), _words(now), reason)
+        yield TestAnswer(now.test, answer, was.words, now.words, reason)
 
 
 def _not_shown(measured: bool) -> str:
     return f"which the confirming run {'does not show' if measured else 'did not measure'}"
-
-
-def _words(judged: TestVerdicts) -> str:
-    return ", ".join(BY_NAME[name].words for name in judged.verdicts)
 
 
 def _verdict(was: TestVerdicts, now: TestVerdicts) -> tuple[Answer, str]:
@@ -361,4 +357,4 @@ def _verdict(was: TestVerdicts, now: TestVerdicts) -> tuple[Answer, str]:
         return Answer.NO_CHANGE, ""
     if now.verdicts == ("passed",):
         return Answer.IMPROVEMENT, ""
-    return Answer.CANNOT_TELL, f"{_words(was)} in BASE, {_words(now)} in NEW"
+    return Answer.CANNOT_TELL, f"{was.words} in BASE, {now.words} in NEW"

@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 from reports.ab import pairs, ratios
-from reports.core.verdicts import worst
+from reports.core.verdicts import BY_NAME, worst
 from reports.rundir import conditions, frame
 from reports.rundir.frame import BadInput, RunFrames
 
@@ -61,6 +61,10 @@ class TestVerdicts:
     test: str  # id on this side
     verdicts: tuple[str, ...]
     reason: str  # of the worst
+
+    @property
+    def words(self) -> str:
+        return ", ".join(BY_NAME[name].words for name in self.verdicts)
 
 
 @dataclass(frozen=True)
