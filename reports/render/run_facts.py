@@ -105,6 +105,8 @@ def _nodes(info: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             clock += "; ended by a fault"
         where = f"{_text(node, 'host')} at {_text(node, 'address')}"
         size = f"{_text(node, 'cpus')} cores, {_text(node, 'memory_gib')} GiB"
+        if node.get("gpus"):
+            size += f", {plural(node['gpus'], 'GPU')}"
         yield f"Node {number}", f"{where}, {size}, kernel {_text(node, 'kernel')}; {clock}"
     if len(nodes) > NODES:
         yield "More nodes", f"{len(nodes) - NODES}, see run.json"

@@ -14,7 +14,6 @@ from suite.harness.checks.assertions import require
 from suite.harness.cluster.cluster import Cluster
 from suite.harness.core.errors import Unsupported
 from suite.harness.core.history import Run
-from suite.harness.environment.gpus import enough
 from suite.harness.metrics.collective_bandwidth import (
     Collective,
     Limits,
@@ -109,7 +108,7 @@ def measured_limits(launch: Launch, link: str = LOOPBACK, seconds: float = 0.5) 
     with launch(trainer, jobs=jobs, flags=given, on_hosts=hosts) as cluster:
         linked(cluster, link)
         run = streamed(cluster)
-    between_gpus = not hosts and enough(launch.engine.gpus, 2)
+    between_gpus = not hosts and launch.engine.has_gpus(1, 2)
     return limits(run, copied(launch) if between_gpus else None)
 
 
@@ -119,11 +118,11 @@ def sizes_of_clusters(launch: Launch, backend: str = "") -> list[int]:
     Without NCCL or without any GPU, return all sizes. `backend`: the requested backend, default the
     case's. Raise Unsupported if no size remains.
     """
-    gpus = launch.engine.gpus
+    engine = launch.engine
     other = (backend or launch.case.backend) != "nccl"
-    found = [n for n in WORKERS if other or not gpus or enough(gpus, n)]
+    found = [n for n in WORKERS if other or not engine.gpu_count or engine.has_gpus(n)]
     if not found:
-        raise Unsupported(f"no GPU for each of {WORKERS[0]} workers: there is {len(gpus)}")
+        raise Unsupported(f"no GPU for each of {WORKERS[0]} workers: there is {engine.gpu_count}")
     return found
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,7 +26,7 @@ from suite.harness.cluster.launcher import MALLOC, THREADS, Engine, to_inherit
 from suite.harness.core import backends
 from suite.harness.core.errors import BadInput, CheckFailed, Unsupported
 from suite.harness.core.history import Run
-from suite.harness.environment.gpus import assign_gpus, discover_gpus
+from suite.harness.environment.gpus import assign_gpus, discover_gpus, enough
 from suite.meta.calls import calls
 
 RING = "I0000 collective_param_resolver_local.cc:703] AssignCollectiveType RingReduce\n"
@@ -253,7 +254,8 @@ def test_one_gpu_is_too_few_for_any_cluster():
 
 def timing(backend: str, gpus: Sequence[str]) -> Any:
     case = SimpleNamespace(backend=backend)
-    return SimpleNamespace(engine=SimpleNamespace(gpus=gpus), case=case)
+    engine = SimpleNamespace(gpu_count=len(gpus), has_gpus=partial(enough, gpus))
+    return SimpleNamespace(engine=engine, case=case)
 
 
 def test_tensorflow_logs_its_backend_whatever_was_inherited(

@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 
 from suite.harness.cluster import diagnostics
 from suite.harness.cluster.cluster import Cluster
-from suite.harness.cluster.launcher import Place
+from suite.harness.cluster.launcher import Needs, Place
 from suite.harness.core.deadlines import Deadlines, wait_until
 from suite.harness.core.errors import BadInput, HarnessError, Unsupported
 from suite.harness.core.settings import Settings
@@ -34,6 +35,13 @@ from suite.harness.engines.ray_engine import RayEngine
 from suite.harness.engines.remote_init import RemoteInit
 from suite.harness.session import setup
 from suite.meta import fakes
+
+WORKERS = ("worker/0", "worker/1")
+
+
+def needs(*tasks: str, **more: Any) -> Needs:
+    """Return the needs of a cluster in which the workers train."""
+    return Needs(tasks, [task for task in tasks if task.startswith("worker")], **more)
 
 
 @pytest.fixture
@@ -141,6 +149,17 @@ class Groups:
     def remove_placement_group(self, group: Any) -> None:
         pass
 
+    def holder(self, bundle: tuple[Any, int], gpus: int) -> Any:
+        """Return a handle of an actor in this bundle, which has the first GPUs of its node."""
+        group, index = bundle
+
+        def visible() -> str:
+            placed = self.placement_group_table(group)["bundles_to_node_id"][index]
+            ip = next(node.ip for node in self.nodes if node.id == placed)
+            return ",".join(f"{ip}/{number}" for number in range(gpus))
+
+        return SimpleNamespace(visible=SimpleNamespace(remote=lambda: visible))
+
 
 def switch_off(node: Node) -> Callable[[str], str]:
     """Return the command that ends a node."""
@@ -166,7 +185,13 @@ class MemoryFull(Lost):
 def nodes(fake_engine, monkeypatch):
     """Yield the nodes 127.0.0.1 and 127.0.0.2, whose agents run in this process."""
     made: list[Node] = []
+    groups = Groups(made)
     fake_ray = SimpleNamespace(
+        remote=lambda _: SimpleNamespace(
+            options=lambda scheduling_strategy, num_gpus, **_: SimpleNamespace(
+                remote=lambda: groups.holder(scheduling_strategy, num_gpus)
+            )
+        ),
         nodes=lambda: [
             {"NodeID": node.id, "Alive": not node.agent.down, "Resources": {"CPU": 8}}
             for node in made
@@ -188,7 +213,8 @@ def nodes(fake_engine, monkeypatch):
         node = Node(f"{number}" * 10, f"127.0.0.{number + 1}", Agent(agent))
         node.facts = agent.describe(sys.executable)
         made.append(node)
-    monkeypatch.setattr(placement, "_groups", lambda: Groups(made))
+    monkeypatch.setattr(placement, "_groups", lambda: groups)
+    monkeypatch.setattr(placement, "_bundle", lambda group, index: (group, index))
     yield made
     for node in made:
         node.agent.agent.stop("")
@@ -197,13 +223,13 @@ def nodes(fake_engine, monkeypatch):
 
 @pytest.fixture
 def launch(fake_engine, nodes, tmp_path):
-    """Return `launch(body)`: a cluster of two workers, one on each node."""
+    """Return `launch(body)`: a cluster of two workers, one on each node; `gpus` for each."""
     engine = replace(fake_engine, directory=tmp_path / "run", zygotes={})
     files = itertools.count()
 
-    def place(name, tasks, on_hosts, on_disk, alone):  # noqa: ARG001 - as the engine's
+    def place(name, needs, gpus):
         found = Nodes(sys.executable, str(tmp_path), "meta", engine.deadlines, nodes)
-        placed = Placement(name, found).reserve(tasks, alone)
+        placed = Placement(name, found).reserve(needs, gpus)
 
         def connect(flavor):
             return RemoteInit(
@@ -216,12 +242,12 @@ def launch(fake_engine, nodes, tmp_path):
                 deadlines=engine.deadlines,
             ).open()
 
-        return Place(placed.addresses, connect, placed.release)
+        return Place(placed.addresses, connect, placed.release, placed.gpus)
 
-    def start(body: str) -> Cluster:
+    def start(body: str, gpus: int = 0) -> Cluster:
         program = tmp_path / f"program-{next(files)}.py"
         program.write_text(PREAMBLE + body)
-        engine.place = place  # type: ignore[method-assign]
+        engine.place = partial(place, gpus=gpus)  # type: ignore[method-assign]
         trainer = fakes.bare(program, (("worker", 2),))
         return engine.launch(trainer, backend="none", keras="none")
 
@@ -447,26 +473,93 @@ def second_configs(cluster: Cluster) -> list[str] | None:
     return found[2:] if len(found) == 4 else None
 
 
+def test_a_task_that_starts_elsewhere_gets_gpus_there(launch, nodes):
+    body = 'say("gpus", visible=os.environ["CUDA_VISIBLE_DEVICES"])\nsignal.pause()\n'
+    with launch(EMIT + body, gpus=2) as cluster:
+        cluster.start()
+        cluster.wait_for("gpus", at_least=2)
+        cluster.end_node("worker/1", fault="node-down")
+        cluster.wait_exit("worker/1")
+        cluster.end("worker/0")
+        cluster.start()
+        wait_until("both", lambda: cluster.alive() and len(cluster.run().of("gpus")) == 4, 20)
+        seen = [(e.task, e["visible"]) for e in cluster.run().of("gpus")]
+    here, there = (",".join(f"{node.ip}/{i}" for i in range(2)) for node in nodes)
+    assert sorted(seen[:2]) == [("worker/0", here), ("worker/1", there)]
+    assert sorted(seen[2:]) == [("worker/0", here), ("worker/1", here)]
+
+
+def test_only_workers_get_gpus(nodes, tmp_path):
+    found = Nodes(sys.executable, str(tmp_path), "meta", Deadlines(), nodes)
+    placed = Placement("001-run", found).reserve(needs("ps/0", *WORKERS), 1)
+    assert set(placed.gpus) == set(WORKERS)
+    (_, group), *_ = placed.reserved
+    assert [bundle.get("GPU") for bundle in group.bundles] == [None, 1.0, 1.0]
+    placed.release()
+    without = Placement("002-run", found).reserve(needs("ps/0", *WORKERS), 0)
+    assert without.gpus == dict.fromkeys(WORKERS, "-1")
+    assert all("GPU" not in bundle for bundle in without.reserved[0][1].bundles)
+    without.release()
+
+
+@pytest.mark.parametrize(
+    ("of_nodes", "workers", "each", "placed", "enough"),
+    [
+        ((1, 1), 2, 1, "spread", True),
+        ((2, 0), 2, 1, "spread", True),
+        ((1, 0), 2, 1, "spread", False),
+        ((0, 0), 1, 1, "spread", False),
+        ((3, 1), 2, 2, "spread", False),  # the GPUs of a worker are on one node
+        ((2, 2), 2, 2, "spread", True),
+        ((2, 0), 2, 1, "strict-spread", False),
+        ((2, 1), 2, 1, "strict-spread", True),
+    ],
+)
+def test_each_worker_needs_its_gpus_on_one_node(
+    fake_engine, nodes, of_nodes, workers, each, placed, enough
+):
+    for node, count in zip(nodes, of_nodes, strict=True):
+        node.gpus = count
+    found = Nodes(sys.executable, "", "meta", Deadlines(), nodes)
+    engine = ray_on(fake_engine, placement=placed, nodes=found)
+    assert engine.has_gpus(workers, each) is enough
+    assert engine.gpu_count == sum(of_nodes)
+
+
+@pytest.mark.parametrize(
+    ("of_nodes", "workers", "enough"),
+    [((1, 1), 2, True), ((2, 0), 2, False), ((2, 1), 2, True), ((2, 1), 3, False)],
+)
+def test_a_worker_that_is_alone_needs_a_gpu_on_any_node(
+    fake_engine, nodes, of_nodes, workers, enough
+):
+    for node, count in zip(nodes, of_nodes, strict=True):
+        node.gpus = count
+    found = Nodes(sys.executable, "", "meta", Deadlines(), nodes)
+    assert ray_on(fake_engine, nodes=found).has_gpus(workers, 1, alone=True) is enough
+
+
 def test_a_task_has_a_node_of_its_own_if_it_must(nodes, tmp_path):
     found = Nodes(sys.executable, str(tmp_path), "meta", Deadlines(), nodes)
-    placed = Placement("001-run", found).reserve(["chief/0", "worker/0", "worker/1"], "worker/1")
+    placed = Placement("001-run", found).reserve(needs("chief/0", *WORKERS, alone=WORKERS[1]), 0)
     own = placed.by_task["worker/1"]
     assert [task for task, node in placed.by_task.items() if node is own] == ["worker/1"]
     assert len(set(placed.addresses.values())) == 3
     placed.release()
     nodes[1].ended = True
     with pytest.raises(HarnessError, match=r"node 127.0.0.1 \(00000000\) is the only node"):
-        Placement("002-run", found).reserve(["worker/0", "worker/1"], "worker/1")
+        Placement("002-run", found).reserve(needs(*WORKERS, alone=WORKERS[1]), 0)
 
 
 def test_strictly_spread_tasks_have_a_node_each(nodes, tmp_path):
     found = Nodes(sys.executable, str(tmp_path), "meta", Deadlines(), nodes)
-    placed = Placement("001-run", found, strict=True).reserve(["worker/0", "worker/1"], "worker/1")
+    placed = Placement("001-run", found, strict=True)
+    placed.reserve(needs(*WORKERS, alone=WORKERS[1]), 0)
     assert [placed.by_task[task] for task in ("worker/0", "worker/1")] == nodes
     assert [len(tasks) for tasks, _ in placed.reserved] == [2]
     placed.release()
     with pytest.raises(HarnessError, match="3 tasks need as many nodes, and the Ray cluster has 2"):
-        Placement("002-run", found, strict=True).reserve(["worker/0", "worker/1", "worker/2"])
+        Placement("002-run", found, strict=True).reserve(needs(*WORKERS, "worker/2"), 0)
 
 
 def test_a_command_that_does_not_end_the_node_is_an_error_with_what_it_said(nodes, tmp_path):
@@ -489,9 +582,9 @@ def test_the_users_command_gets_the_address_of_the_node(fake_engine, monkeypatch
 def test_no_node_is_ended_without_a_command_or_by_several_processes(fake_engine, monkeypatch):
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     with pytest.raises(Unsupported, match="need --engine ray: --kill-node is not given"):
-        ray_on(fake_engine).place("001-run", ["worker/0"], False, False, "worker/0")
+        ray_on(fake_engine).place("001-run", needs("worker/0", alone="worker/0"))
     with pytest.raises(Unsupported, match="need --engine ray: the tasks run on this machine"):
-        fake_engine.place("001-run", ["worker/0"], False, False, "worker/0")
+        fake_engine.place("001-run", needs("worker/0", alone="worker/0"))
     monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")
     assert "without -n" in ray_on(fake_engine, kill_node="true {ip}").why_no_node_ends
 
@@ -505,7 +598,7 @@ def ray_on(fake_engine, **given):
 def test_disks_and_hosts_of_their_own_are_unsupported(fake_engine):
     for hosts, disk in ((True, False), (False, True)):
         with pytest.raises(Unsupported, match="of their own need namespaces"):
-            ray_on(fake_engine).place("001-run", ["worker/0"], hosts, disk)
+            ray_on(fake_engine).place("001-run", needs("worker/0", on_hosts=hosts, on_disk=disk))
 
 
 @pytest.fixture

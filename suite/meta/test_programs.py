@@ -268,7 +268,7 @@ def plan_of(row: Trainer, **flags: object) -> Plan:
         keras="keras2",
         flags=flags,
         env={"KEPT": "1", "GIVEN": "harness"},
-        task_env={},
+        gpus={},
         python="python",
         events=Path("events"),
         logs=Path("logs"),

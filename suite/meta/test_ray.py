@@ -62,12 +62,37 @@ def test_after(launch, session):
 """
 
 
+GPUS = """
+import pytest
+
+@pytest.mark.cases(families=("mwms",))
+def test_gpus(launch, session, case):
+    assert session.has_gpus(case)
+    flags = {"epochs": 100000, "steps-per-epoch": 5}
+    with launch(workers=6, flags=flags) as cluster:
+        assert sorted(cluster.plan.gpus.values()) == ["0", "0", "0", "1", "1", "1"]
+    with launch(workers=7, flags=flags) as cluster:
+        assert set(cluster.plan.gpus.values()) == {"-1"}
+    with launch(alone="worker/1", flags=flags) as cluster:
+        cluster.start()
+        cluster.wait_for("step", "worker/1")
+        cluster.end_node("worker/1", fault="node-down")
+        cluster.wait_exit("worker/1")
+        cluster.end("worker/0")
+        cluster.start()
+        cluster.wait_for("step", "worker/1", attempt=1)
+        assert set(cluster.plan.gpus.values()) <= {"0", "1"}
+        assert len({address.split(":")[0] for address in cluster.plan.addresses.values()}) == 2
+"""
+
+
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory):
     directory = tmp_path_factory.mktemp("ray")
     sessions.set_stage(directory)
     (directory / "test_held.py").write_text(HELD)
     (directory / "test_node.py").write_text(NODE_DOWN)
+    (directory / "test_gpus.py").write_text(GPUS)
     return directory
 
 
@@ -151,6 +176,7 @@ def test_without_rights_the_nodes_share_the_network_of_this_machine():
         sys.executable,
         str(simulated_cluster.START),
         "2",
+        "0",
     ]
     if subprocess.run([*command[:3], "true"], check=False).returncode:
         pytest.skip("this machine has no user namespaces")
@@ -228,18 +254,32 @@ sys.exit(255)  # as ssh does when the other side ends first
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="nodes have addresses of their own only for root")
 def test_the_users_command_ends_a_node_of_a_cluster_that_exists(stage, tmp_path):
-    (tmp_path / "kill.py").write_text(KILL)
-    cluster = simulated_cluster.start_nodes(Deadlines())
+    run, output = session_with_kill_node(stage, tmp_path, "test_node.py", "-k", "node_down")
+    assert list(run.verdicts["verdict"]) == ["passed"], output
+    ended = [node["ended_by_fault"] for node in run.info["engine"]["nodes"]]
+    assert sorted(ended) == [False, False, True]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="nodes have addresses of their own only for root")
+def test_workers_have_the_gpus_that_ray_has_reserved_for_them(stage, tmp_path):
+    run, output = session_with_kill_node(stage, tmp_path, "test_gpus.py", gpus=2)
+    assert list(run.verdicts["verdict"]) == ["passed"], output
+    assert [node["gpus"] for node in run.info["engine"]["nodes"]] == [2, 2, 2]
+
+
+def session_with_kill_node(
+    stage: Path, directory: Path, test: str, *more: str, gpus: int = 0
+) -> tuple[frame.RunFrames, str]:
+    """Run a test on a cluster that exists, whose nodes a command ends; return run and output."""
+    (directory / "kill.py").write_text(KILL)
+    cluster = simulated_cluster.start_nodes(Deadlines(), gpus)
     try:
-        given = ["--engine", "ray", "--ray-address", cluster.address, "--shared-dir", str(tmp_path)]
-        given += ["--kill-node", f"{sys.executable} {tmp_path}/kill.py {{ip}}"]
+        given = ["--engine", "ray", "--ray-address", cluster.address]
+        given += ["--shared-dir", str(directory), "--run-dir", str(directory / "run")]
+        given += ["--kill-node", f"{sys.executable} {directory}/kill.py {{ip}}"]
         trainer = ["--trainer", "keras_multi_worker_mirrored", "--keras", "tf_keras", "-q"]
-        where = ["--run-dir", str(tmp_path / "run"), "-k", "node_down"]
-        done = run_pytest(stage, [*trainer, *given, *where], "test_node.py", before=["env"])
-        run = frame.load(tmp_path / "run")
-        assert list(run.verdicts["verdict"]) == ["passed"], done.stdout + done.stderr
-        ended = [node["ended_by_fault"] for node in run.info["engine"]["nodes"]]
-        assert sorted(ended) == [False, False, True]
+        done = run_pytest(stage, [*trainer, *given, *more], test, before=["env"])
+        return frame.load(directory / "run"), done.stdout + done.stderr
     finally:
         cluster.end()
 

@@ -130,13 +130,14 @@ def test_page_has_every_verdict_with_evidence(run: frame.RunFrames, page: Page):
 def test_facts_name_the_nodes_of_a_ray_cluster(run: frame.RunFrames):
     node = {"host": "a", "address": "10.0.0.1", "cpus": 8, "memory_gib": 31.2, "kernel": "6.1"}
     clock = {"clock_error_s": 0.00021, "clock_drift_s": -0.0005}
-    nodes = [{**node, **clock}] * (run_facts.NODES + 2)
+    nodes = [{**node, **clock}, {**node, **clock, "gpus": 2}] * run_facts.NODES
     facts = dict(run_facts.facts(replace(run, info={**run.info, "engine": {"nodes": nodes}})))
     assert facts["Node 1"] == (
         "a at 10.0.0.1, 8 cores, 31.2 GiB, kernel 6.1; clock known to 0.21 ms, moved by -0.5 ms "
         "during the run"
     )
-    assert facts["More nodes"] == "2, see run.json"
+    assert "31.2 GiB, 2 GPUs, kernel 6.1" in facts["Node 2"]
+    assert facts["More nodes"] == f"{run_facts.NODES}, see run.json"
     assert not any(name.startswith("Node") for name, _ in run_facts.facts(run))
 
 

@@ -221,9 +221,13 @@ class Cluster:
                 f"{', '.join(sorted(self.homeless))} cannot start at another address while "
                 f"{', '.join(alive)} run, which know only the old one"
             )
-        moved = self.cluster_init.move()
+        addresses, gpus = self.cluster_init.move()
         self.homeless.clear()
-        self.plan = replace(self.plan, addresses={**self.plan.addresses, **moved})
+        self.plan = replace(
+            self.plan,
+            addresses={**self.plan.addresses, **addresses},
+            gpus={**self.plan.gpus, **gpus},
+        )
 
     def link(self, task: str, state: str) -> None:
         """Put the link of the task's host into a state; only in a cluster with virtual hosts."""

@@ -31,6 +31,9 @@ def as_flags(given: Mapping[str, Any]) -> list[str]:
     return arguments
 
 
+CUDA = "CUDA_VISIBLE_DEVICES"
+
+
 @dataclass(frozen=True)
 class Plan:
     """A trainer, its topology and its paths; one for each cluster."""
@@ -42,7 +45,7 @@ class Plan:
     keras: str
     flags: Mapping[str, Any]
     env: Mapping[str, str]  # of all tasks, complete
-    task_env: Mapping[str, Mapping[str, str]]  # additions for each task
+    gpus: Mapping[str, str]  # CUDA_VISIBLE_DEVICES of each worker
     python: str
     events: Path  # directory of the event files
     logs: Path
@@ -119,7 +122,7 @@ class Plan:
             **self.env,
             **own,
             **self.topology.environment(self.trainer.role, task, self.addresses),
-            **self.task_env.get(task, {}),
+            **({CUDA: self.gpus[task]} if task in self.gpus else {}),
             self.prefix + "EVENTS": str(self.event_file(task, attempt)),
             self.prefix + "ATTEMPT": str(attempt),
         }

@@ -34,7 +34,7 @@ from suite.harness.core.paths import ROOT
 from suite.harness.core.settings import MALLOC
 from suite.harness.core.single_flight import SingleFlight
 from suite.harness.core.topology import ROLE_VARIABLES, Topology
-from suite.harness.environment.gpus import assign_gpus
+from suite.harness.environment.gpus import assign_gpus, enough
 
 # Environment variables that set the sizes of TensorFlow's thread pools (intra-op, inter-op).
 THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
@@ -60,12 +60,25 @@ def to_inherit() -> dict[str, str]:
 
 
 @dataclass(frozen=True)
+class Needs:
+    """What the tasks of a cluster need of the machines that run them."""
+
+    tasks: Sequence[str]
+    workers: Sequence[str] = ()  # that train, each with this number of GPUs, if there are enough
+    gpus: int = 1
+    on_hosts: bool = False  # each task has a host of its own
+    on_disk: bool = False  # the cluster has a disk of its own
+    alone: str = ""  # a task whose node runs no other, and can be ended
+
+
+@dataclass(frozen=True)
 class Place:
     """Where the tasks of one cluster run."""
 
     addresses: Mapping[str, str]  # task -> address
     connect: Callable[[str], InitConnection]  # the argument is a Keras flavor
     release: Callable[[], None]  # of the addresses
+    gpus: Mapping[str, str] = field(default_factory=dict)  # task -> CUDA_VISIBLE_DEVICES
     watch: PortWatch | None = None
 
 
@@ -178,22 +191,25 @@ class Engine:
         if alone and self.why_no_node_ends:
             raise Unsupported(f"nodes that can be ended need --engine ray: {self.why_no_node_ends}")
 
-    def place(
-        self,
-        name: str,  # noqa: ARG002 - another engine uses the name
-        tasks: Sequence[str],
-        on_hosts: bool,
-        on_disk: bool,
-        alone: str = "",
-    ) -> Place:
+    @property
+    def gpu_count(self) -> int:
+        return len(self.gpus)
+
+    def has_gpus(self, workers: int, each: int = 1) -> bool:
+        """Return True if so many workers can have `each` GPUs of their own."""
+        return enough(self.gpus, workers, each)
+
+    def place(self, name: str, needs: Needs) -> Place:  # noqa: ARG002 (another engine uses it)
         """Return where the tasks of a new cluster run; Unsupported where that is impossible.
 
-        `name` is unique in the run. `on_hosts`: each task has a host of its own. `on_disk`: the
-        cluster has a disk of its own. `alone`: a task whose node runs no other, and can be ended.
+        `name` is unique in the run.
         """
-        self.check_ends_nodes(alone)
-        addresses, release = self.network.addresses(tasks, on_hosts, on_disk, self.session)
-        return Place(addresses, self.connect, release, self.network.watch(addresses))
+        self.check_ends_nodes(needs.alone)
+        addresses, release = self.network.addresses(
+            needs.tasks, needs.on_hosts, needs.on_disk, self.session
+        )
+        gpus = assign_gpus(self.gpus, needs.workers, needs.gpus)
+        return Place(addresses, self.connect, release, gpus, self.network.watch(addresses))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the engine's section of run.json."""
@@ -245,7 +261,9 @@ class Engine:
         if model_dir:
             given["model-dir"] = model_dir
         numbered = f"{self.prefix}{next(self.clusters):03d}-{name}"
-        place = self.place(numbered, topology.tasks, on_hosts, bool(on_disk), alone)
+        trained = (topology.tasks, topology.workers, trainer.devices)
+        needs = Needs(*trained, on_hosts, bool(on_disk), alone)
+        place = self.place(numbered, needs)
         given.update(flags or {})
         working_directory = private_tmp = None
         if trainer.of_user:
@@ -259,7 +277,6 @@ class Engine:
             given.setdefault("model-dir", working_directory / "model")
             given = {name: value for name, value in given.items() if name in trainer.flags}
             env = {**self.activated(), **(env or {})}
-        gpus = assign_gpus(self.gpus, topology.workers, trainer.devices)
         plan = Plan(
             trainer=trainer,
             topology=topology,
@@ -268,7 +285,7 @@ class Engine:
             keras=keras,
             flags=given,
             env={**self.environment(flavor), **(env or {})},
-            task_env={task: {"CUDA_VISIBLE_DEVICES": gpu} for task, gpu in gpus.items()},
+            gpus=place.gpus,
             python=self.python,
             events=self.directory / "events" / numbered,
             logs=self.directory / "logs" / numbered,

@@ -254,8 +254,8 @@ class InitConnection(Protocol):
         """End the node of a task, and all tasks there."""
         ...
 
-    def move(self) -> dict[str, str]:
-        """Place the tasks whose node was ended elsewhere, and return their new addresses."""
+    def move(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Place the tasks whose node was ended elsewhere; return their addresses and GPUs."""
         ...
 
     def close(self, deadlines: Deadlines) -> None:
@@ -314,8 +314,8 @@ class ClusterInit:
     def end_node(self, task: str) -> None:
         raise Unsupported(f"the node of {task} is this machine, which cannot be ended")
 
-    def move(self) -> dict[str, str]:
-        return {}
+    def move(self) -> tuple[dict[str, str], dict[str, str]]:
+        return {}, {}
 
     def _gone(self, how: str) -> HarnessError:
         """Return the error for a broken connection; ZygoteDied if the zygote has ended."""

@@ -30,6 +30,7 @@ class Node:
     ip: str
     agent: Any  # the actor's handle
     facts: dict[str, Any] = field(default_factory=dict)
+    gpus: int = 0  # that Ray has for tasks
     clock: Clock = field(default_factory=Clock)  # at the start of the run
     drift_s: float = 0.0  # change of the clock's offset until the end of the run
     ended: bool = False  # by a fault
@@ -84,6 +85,7 @@ class Node:
             "id": self.id[:8],
             "address": self.ip,
             **facts,
+            "gpus": self.gpus,
             "clock_offset_s": self.clock.offset_s,
             "clock_error_s": self.clock.error_s,
             "clock_drift_s": self.drift_s,
@@ -140,7 +142,8 @@ class Nodes:
                 options = {"num_cpus": 0, "max_restarts": 0, "max_concurrency": THREADS}
                 start = actor.options(scheduling_strategy=place, **options).remote
                 agent = start(self.deadlines, self.session)
-                new.append(Node(found["NodeID"], found["NodeManagerAddress"], agent))
+                gpus = int(found["Resources"].get("GPU", 0))
+                new.append(Node(found["NodeID"], found["NodeManagerAddress"], agent, gpus=gpus))
             self.check(new)
             self.all += new
 

@@ -8,19 +8,21 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from suite.harness.cluster.addresses import RAY, Network
 from suite.harness.cluster.harness_use import HarnessUse
-from suite.harness.cluster.launcher import Engine, Place
+from suite.harness.cluster.launcher import Engine, Needs, Place
 from suite.harness.core.errors import HarnessError
 from suite.harness.engines import ray_connection, simulated_cluster
 from suite.harness.engines.nodes import Node, Nodes
 from suite.harness.engines.placement import Placement
 from suite.harness.engines.remote_init import RemoteInit
 from suite.harness.engines.simulated_cluster import SimulatedCluster
+
+STRICT = "strict-spread"
 
 
 @dataclass
@@ -29,7 +31,7 @@ class RayEngine(Engine):
 
     address: str = ""
     shared: str = ""  # a directory that every node mounts
-    placement: str = "spread"  # or strict-spread
+    placement: str = "spread"  # or STRICT
     kill_node: str = ""  # the command that ends the node {ip}
     requests: str = ""  # of the nodes on this machine, see simulated_cluster.py
     nodes: Nodes | None = None
@@ -80,14 +82,25 @@ class RayEngine(Engine):
             return ""
         return f"--kill-node is not given, and {self.network.reason}"
 
-    def place(
-        self, name: str, tasks: Sequence[str], on_hosts: bool, on_disk: bool, alone: str = ""
-    ) -> Place:
-        self.network.check_namespaces(on_hosts, on_disk)
-        self.check_ends_nodes(alone)
-        nodes = self._nodes()
-        strict = self.placement == "strict-spread"
-        placement = Placement(name, nodes, strict).reserve(tasks, alone)
+    @property
+    def gpu_count(self) -> int:
+        return sum(node.gpus for node in self._nodes().live)
+
+    def has_gpus(self, workers: int, each: int = 1, alone: bool = False) -> bool:
+        """Return True if each worker finds `each` GPUs on one node; `alone`: one on its own."""
+        fits = sorted(node.gpus // each for node in self._nodes().live)
+        if self.placement == STRICT:
+            fits = [min(count, 1) for count in fits]
+        if alone and workers:  # its node may be the one with most
+            return bool(fits) and fits[0] > 0 and sum(fits[:-1]) >= workers - 1
+        return sum(fits) >= workers
+
+    def place(self, name: str, needs: Needs) -> Place:
+        self.network.check_namespaces(needs.on_hosts, needs.on_disk)
+        self.check_ends_nodes(needs.alone)
+        nodes, alone = self._nodes(), needs.alone in needs.workers
+        gpus = needs.gpus if self.has_gpus(len(needs.workers), needs.gpus, alone) else 0
+        placement = Placement(name, nodes, self.placement == STRICT).reserve(needs, gpus)
         ended: list[str] = []  # addresses of nodes
 
         def end(ip: str) -> str:
@@ -111,8 +124,8 @@ class RayEngine(Engine):
             for ip in ended if self.requests else ():
                 self._request("start", ip)
 
-        addresses = {task: placement.addresses[task] for task in tasks}
-        return Place(addresses, connected, release)
+        addresses = {task: placement.addresses[task] for task in needs.tasks}
+        return Place(addresses, connected, release, dict(placement.gpus))
 
     def _end(self, ip: str) -> str:
         """End the node with that address; return what the command said, if it is the user's."""

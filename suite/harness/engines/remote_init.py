@@ -134,8 +134,8 @@ class RemoteInit:
             how = {"code": None, "signal": signal.SIGKILL.value, "node": node.name}
             self.received.append({"op": "exited", **exited, **how})
 
-    def move(self) -> dict[str, str]:
-        """Place the tasks whose node was ended elsewhere, and return their new addresses."""
+    def move(self) -> tuple[dict[str, str], dict[str, str]]:
+        """Place the tasks whose node was ended elsewhere; return their addresses and GPUs."""
         moved = self.placement.move()
         for node in self.placement.live:
             if node.id not in self.polls:

@@ -29,11 +29,15 @@ class SimulatedCluster:
     end: Callable[[], None]
 
 
-def start_nodes(deadlines: Deadlines) -> SimulatedCluster:
-    """Start a Ray cluster of SIMULATED_NODES nodes and a head on this machine."""
+def start_nodes(deadlines: Deadlines, gpus: int = 0) -> SimulatedCluster:
+    """Start a Ray cluster of SIMULATED_NODES nodes and a head on this machine.
+
+    By default the nodes have no GPUs, because all would have those of this machine. Ray accepts
+    any number of `gpus` for each.
+    """
     ray_connection.ray()
     process = subprocess.Popen(
-        [sys.executable, str(START), str(SIMULATED_NODES)],
+        [sys.executable, str(START), str(SIMULATED_NODES), str(gpus)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -23,7 +23,6 @@ from suite.harness.core.case import Case
 from suite.harness.core.settings import Settings
 from suite.harness.core.single_flight import SingleFlight
 from suite.harness.core.timestamps import now
-from suite.harness.environment import gpus
 from suite.harness.environment.dataset import Dataset
 from suite.harness.environment.interpreter import Interpreter
 from suite.harness.session.prefetch import ScenarioPrefetcher
@@ -98,7 +97,7 @@ class Session:
     def has_gpus(self, case: Case) -> bool:
         """Return True if each worker of the case's trainer gets one GPU for each replica."""
         workers = len(self.engine.topology(case.trainer).workers)
-        return gpus.enough(self.engine.gpus, workers, case.trainer.devices)
+        return self.engine.has_gpus(workers, case.trainer.devices)
 
     def expectation(self, case: Case, test: str, scene: str = "") -> Row | None:
         """Return the row of expectations.toml that applies to this test here, if there is one."""

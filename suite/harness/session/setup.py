@@ -90,7 +90,7 @@ def settle(
         )
     if settings.cpus:
         os.sched_setaffinity(0, settings.cpus)  # pytest-xdist's workers and all tasks inherit it
-    gpus = discover_gpus(os.environ) if runs else ()
+    gpus = discover_gpus(os.environ) if runs and settings.engine != "ray" else ()
     data = dataset.resolve(settings.data) if runs else NO_DATA
     return Settled(
         settings=replace(settings, at_once=settings.at_once or prefetch.sensible()).to_dict(),

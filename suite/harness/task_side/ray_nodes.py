@@ -126,20 +126,21 @@ class Nodes:
     cluster: Any  # Ray's
     networks: Networks | None
     shared_network: str  # why the nodes have no networks of their own; "" if they have
+    gpus: int  # of each node, as Ray counts them
     running: dict[str, Any] = field(default_factory=dict)  # Ray's nodes
 
     @classmethod
-    def start_all(cls, count: int) -> Nodes:
+    def start_all(cls, count: int, gpus: int) -> Nodes:
         """Start a head without processors, and `count` nodes."""
         from ray.cluster_utils import Cluster  # pyright: ignore[reportMissingImports]
 
-        head = {"num_cpus": 0, "include_dashboard": False, **STORE}
+        head = {"num_cpus": 0, "num_gpus": 0, "include_dashboard": False, **STORE}
         try:
             networks, reason = join_networks(count), ""
             head["node_ip_address"] = networks.head
         except NoNetworks as error:
             networks, reason = None, str(error)
-        nodes = cls(Cluster(initialize_head=True, head_node_args=head), networks, reason)
+        nodes = cls(Cluster(initialize_head=True, head_node_args=head), networks, reason, gpus)
         for address in networks.nodes if networks else [""] * count:
             nodes.start(address)
         nodes.cluster.wait_for_nodes()
@@ -147,7 +148,7 @@ class Nodes:
 
     def start(self, address: str) -> None:
         """Start a node at that address; at the machine's if nodes share its network."""
-        own = {"num_cpus": PROCESSORS, **STORE}
+        own = {"num_cpus": PROCESSORS, "num_gpus": self.gpus, **STORE}
         if self.networks is None:
             self.cluster.add_node(**own)
             return
@@ -201,7 +202,7 @@ def main() -> int:
     # Files of Ray and of the agents, which Ray kills when pytest is killed.
     os.environ["TMPDIR"] = directory = tempfile.mkdtemp(prefix="tfdc-ray-", dir=BASE)
     try:
-        nodes = Nodes.start_all(int(sys.argv[1]))
+        nodes = Nodes.start_all(*map(int, sys.argv[1:]))
         requests = socket.socket(socket.AF_UNIX)
         requests.bind(str(Path(directory) / "requests"))
         requests.listen()
