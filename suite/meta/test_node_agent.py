@@ -242,7 +242,7 @@ def launch(fake_engine, nodes, tmp_path):
                 deadlines=engine.deadlines,
             ).open()
 
-        return Place(placed.addresses, connect, placed.release, placed.gpus)
+        return Place(placed.addresses, connect, placed.release, dict(placed.gpus))
 
     def start(body: str, gpus: int = 0) -> Cluster:
         program = tmp_path / f"program-{next(files)}.py"
