@@ -527,16 +527,26 @@ def test_each_worker_needs_its_gpus_on_one_node(
 
 
 @pytest.mark.parametrize(
-    ("of_nodes", "workers", "enough"),
-    [((1, 1), 2, True), ((2, 0), 2, False), ((2, 1), 2, True), ((2, 1), 3, False)],
+    ("of_nodes", "placed", "tasks", "gpus"),
+    [
+        ((1, 1), "spread", WORKERS, 1),
+        ((2, 0), "spread", WORKERS, 0),
+        ((2, 1), "spread", WORKERS, 1),
+        ((2, 1), "spread", (*WORKERS, "worker/2"), 0),
+        ((2, 2), "spread", (*WORKERS, "worker/2"), 1),
+        ((2, 1), "spread", ("ps/0", *WORKERS), 0),  # a server is placed in turn as well
+        ((1, 1), "strict-spread", WORKERS, 1),
+        ((2, 0), "strict-spread", WORKERS, 0),
+    ],
 )
-def test_a_worker_that_is_alone_needs_a_gpu_on_any_node(
-    fake_engine, nodes, of_nodes, workers, enough
+def test_a_task_that_is_alone_leaves_the_others_gpus_on_any_nodes(
+    fake_engine, nodes, of_nodes, placed, tasks, gpus
 ):
     for node, count in zip(nodes, of_nodes, strict=True):
         node.gpus = count
     found = Nodes(sys.executable, "", "meta", Deadlines(), nodes)
-    assert ray_on(fake_engine, nodes=found).has_gpus(workers, 1, alone=True) is enough
+    engine = ray_on(fake_engine, placement=placed, nodes=found)
+    assert engine.gpus_of_a_worker(needs(*tasks, alone=WORKERS[1])) == gpus
 
 
 def test_a_task_has_a_node_of_its_own_if_it_must(nodes, tmp_path):

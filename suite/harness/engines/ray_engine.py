@@ -5,6 +5,7 @@ A placement group spreads the tasks over the nodes, and the agent of each node s
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import subprocess
@@ -86,20 +87,27 @@ class RayEngine(Engine):
     def gpu_count(self) -> int:
         return sum(node.gpus for node in self._nodes().live)
 
-    def has_gpus(self, workers: int, each: int = 1, alone: bool = False) -> bool:
-        """Return True if each worker finds `each` GPUs on one node; `alone`: one on its own."""
-        fits = sorted(node.gpus // each for node in self._nodes().live)
+    def has_gpus(self, workers: int, each: int = 1) -> bool:
+        """Return True if each worker finds `each` GPUs on one node."""
+        fits = [node.gpus // each for node in self._nodes().live]
         if self.placement == STRICT:
             fits = [min(count, 1) for count in fits]
-        if alone and workers:  # its node may be the one with most
-            return bool(fits) and fits[0] > 0 and sum(fits[:-1]) >= workers - 1
         return sum(fits) >= workers
+
+    def gpus_of_a_worker(self, needs: Needs) -> int:
+        """Return how many GPUs each worker of a cluster gets: none, if not all can have them."""
+        enough = self.has_gpus(len(needs.workers), needs.gpus)
+        if needs.alone and self.placement != STRICT:
+            # Any node may be its own, and the others are placed on the other nodes in turn.
+            nodes = self._nodes().live
+            share = math.ceil((len(needs.tasks) - 1) / max(1, len(nodes) - 1))
+            enough = all(node.gpus // needs.gpus >= max(1, share) for node in nodes)
+        return needs.gpus if enough else 0
 
     def place(self, name: str, needs: Needs) -> Place:
         self.network.check_namespaces(needs.on_hosts, needs.on_disk)
         self.check_ends_nodes(needs.alone)
-        nodes, alone = self._nodes(), needs.alone in needs.workers
-        gpus = needs.gpus if self.has_gpus(len(needs.workers), needs.gpus, alone) else 0
+        nodes, gpus = self._nodes(), self.gpus_of_a_worker(needs)
         placement = Placement(name, nodes, self.placement == STRICT).reserve(needs, gpus)
         ended: list[str] = []  # addresses of nodes
 
