@@ -279,7 +279,9 @@ UPDATE_1: Dict[str, Any] = {
 SESSIONS = (
     Hook(
         "legacy Optimizer.apply_gradients",
-        in_keras_2("optimizers.legacy.optimizer_v2", "OptimizerV2.apply_gradients"),
+        in_keras_2("optimizers.legacy.optimizer_v2", "OptimizerV2.apply_gradients")
+        # Its place in TensorFlow 2.11.
+        + in_keras_2("optimizers.optimizer_v2.optimizer_v2", "OptimizerV2.apply_gradients"),
         optional=True,
         **UPDATE_1,
     ),
