@@ -19,11 +19,9 @@ from suite.harness.core.deadlines import wait_until
 from suite.harness.core.errors import HarnessError
 from suite.harness.engines import ray_connection
 from suite.harness.engines.nodes import Node, Nodes
+from suite.harness.environment.gpus import NO_GPU
 
 SHARE = 0.001  # of the resource that Ray gives each node under its address: pins a task there
-
-
-NO_GPU = "-1"  # hides all GPUs from a task
 
 
 def _groups() -> Any:

@@ -14,6 +14,9 @@ from suite.harness.core.errors import BadInput
 LISTED_GPU = re.compile(r"^GPU \d+: (.+) \(UUID: (\S+)\)", re.M)
 
 
+NO_GPU = "-1"  # as CUDA_VISIBLE_DEVICES: hides all GPUs from a task
+
+
 LISTED_MIG = re.compile(r"^\s+MIG .+\(UUID: (\S+)\)", re.M)
 
 
@@ -77,5 +80,5 @@ def assign_gpus(gpus: Sequence[str], workers: Sequence[str], each: int = 1) -> M
     workers, AUTO could choose a different backend on each.
     """
     if not enough(gpus, len(workers), each):
-        return dict.fromkeys(workers, "-1")
+        return dict.fromkeys(workers, NO_GPU)
     return {w: ",".join(gpus[i * each : (i + 1) * each]) for i, w in enumerate(workers)}
