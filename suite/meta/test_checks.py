@@ -15,11 +15,12 @@ from suite.harness.checks import parameter_servers
 from suite.harness.checks.assertions import same
 from suite.harness.cluster import diagnostics
 from suite.harness.cluster.launcher import Engine
-from suite.harness.core.errors import CheckFailed
+from suite.harness.core.errors import CheckFailed, Unsupported
 from suite.harness.core.history import Event, Run
-from suite.harness.core.outcomes import Compared, Misconfigured
+from suite.harness.core.outcomes import Compared, Continued, Misconfigured
 from suite.harness.faults import matrix, promises
 from suite.harness.faults.injection import FaultOutcome
+from suite.harness.scenarios import fault_free
 from suite.meta import fakes, histories
 from suite.meta.groups import (
     ALLOWED,
@@ -194,6 +195,24 @@ def test_last_pass_over_the_data_is_judged(wrong: int):
     ]
     said = judge("each_example_once", histories.history(*inputs, examples=4))
     assert f"pass {wrong} over 4 examples: 1 never seen" in said
+
+
+def test_batches_of_unknown_workers_are_compared_with_those_of_a_second_run_only():
+    def run(first: int) -> Run:
+        return histories.history(("chief/0", "input", {"ids": [first, 1], "worker": None}))
+
+    repeated, new = (
+        judge("second_run_has_new_batches", Continued(run(0), run(first))) for first in (0, 2)
+    )
+    assert "train on the same batches, 1 of 1 and 1" in repeated
+    assert not new
+    with pytest.raises(Unsupported, match="cannot ask which worker executes it"):
+        fault_free.batches_by_worker(run(0))
+    known = histories.history(
+        ("chief/0", "input", {"ids": [0], "worker": "worker/1"}),
+        ("worker/0", "input", {"ids": [1]}),
+    )
+    assert fault_free.batches_by_worker(known) == {"worker/0": 1, "worker/1": 1}
 
 
 @pytest.mark.parametrize(("apart", "found"), [(1e-5, False), (1e-4, True), (-1e-4, True)])

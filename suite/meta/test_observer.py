@@ -916,7 +916,7 @@ class Counter:
 
 RESULTS = [
     ({"loss": 2.5, "examples": 2}, [4, 1], 1),
-    ({"loss": 1.5, "examples": 2}, [3, 0], 0),
+    ({"loss": 1.5, "examples": 2}, [3, 0], coordinator.UNKNOWN),
 ]
 BY = {"worker/0": 1, "worker/1": 1}
 
@@ -946,7 +946,15 @@ def test_steps_of_a_coordinator_have_the_results_and_the_count_of_the_program(
     assert [(e["step"], e["global_step"]) for e in made] == [(1, last - 1), (2, last)]
     assert [(e["loss"], e["examples"]) for e in made] == [(2.5, 2), (1.5, 2)]
     audited = [(e["ids"], e["worker"], e["step"]) for e in history if e["event"] == "input"]
-    assert audited == [([4, 1], "worker/1", 1), ([3, 0], "worker/0", 2)]
+    assert audited == [([4, 1], "worker/1", 1), ([3, 0], None, 2)]
+
+
+def test_a_function_asks_which_worker_executes_it_where_it_can(monkeypatch: pytest.MonkeyPatch):
+    distribute = SimpleNamespace(coordinator=SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "tensorflow", SimpleNamespace(distribute=distribute))
+    assert coordinator.executing_worker() == coordinator.UNKNOWN
+    distribute.coordinator.experimental_get_current_worker_index = lambda: 2
+    assert coordinator.executing_worker() == 2
 
 
 # --- reports of the program, and changes to a trainer --------------------------------------------

@@ -83,7 +83,7 @@ def each_pass_has_its_own_order(run: Run) -> None:
 @check
 def workers_have_their_own_batches(run: Run) -> None:
     """Require that no two workers train on the same batch, with its examples in the same order."""
-    batches = {task: _batches(run, task) for task in run.workers}
+    batches = {task: _batches(_inputs(run, task)) for task in run.workers}
     for one, other in combinations(batches, 2):
         _none_in_common(one, batches[one], other, batches[other])
 
@@ -91,8 +91,8 @@ def workers_have_their_own_batches(run: Run) -> None:
 @check
 def second_run_has_new_batches(run: Run, then: Run) -> None:
     """Require that a run that goes on trains on no batch of the run before it."""
-    sides = [set().union(*(_batches(each, task) for task in each.workers)) for each in (run, then)]
-    _none_in_common("the first run", sides[0], "the second run", sides[1])
+    first, second = (_batches(each.of("input")) for each in (run, then))
+    _none_in_common("the first run", first, "the second run", second)
 
 
 def _inputs(run: Run, task: str) -> list[Event]:
@@ -100,8 +100,8 @@ def _inputs(run: Run, task: str) -> list[Event]:
     return [e for e in run.of("input") if e.get("worker", e.task) == task]
 
 
-def _batches(run: Run, task: str) -> set[tuple[int, ...]]:
-    return {tuple(e["ids"]) for e in _inputs(run, task)}
+def _batches(inputs: Iterable[Event]) -> set[tuple[int, ...]]:
+    return {tuple(e["ids"]) for e in inputs}
 
 
 def _none_in_common(

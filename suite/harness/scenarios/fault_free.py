@@ -16,7 +16,7 @@ from typing import Any
 
 from reference_trainers import BY_NAME, Trainer
 from suite.harness.cluster.cluster import Cluster
-from suite.harness.core.errors import NotExamined
+from suite.harness.core.errors import NotExamined, Unsupported
 from suite.harness.core.history import Run
 from suite.harness.core.outcomes import Compared, Continued, Moved, UnexpectedTask
 from suite.harness.core.paths import remains
@@ -371,11 +371,22 @@ def audited(launch: Launch, autoshard: str | None = None, order: str | None = No
     return trained(launch, flags=work(launch, **flags))
 
 
+def batches_by_worker(run: Run) -> Counter[str]:
+    """Return the number of audited batches of each worker; a coordinator reports its workers'.
+
+    Raise Unsupported if the coordinator does not know whose they are.
+    """
+    reports = Counter(e.get("worker", e.task) for e in run.of("input"))
+    if None in reports:
+        raise Unsupported("a function cannot ask which worker executes it")
+    return reports
+
+
 def audited_apart(launch: Launch) -> Run:
     """Run asynchronous workers until each has made several passes; report the ids of all examples.
 
     The run has no shared step limit: the worker that is up first might make nearly all of those
-    steps.
+    steps. Unsupported where a coordinator cannot say which worker made a step.
     """
     batch, batches = 32, 3
     data = part_of_data(launch, batch * batches, TEST)
@@ -385,8 +396,7 @@ def audited_apart(launch: Launch) -> Run:
 
         def all_twice(run: Run) -> bool:
             cluster.check_supported()
-            # A coordinator reports the input of its workers.
-            reports = Counter(e.get("worker", e.task) for e in run.of("input"))
+            reports = batches_by_worker(run)
             return all(reports[worker] >= 2 * batches for worker in cluster.workers)
 
         give_time(cluster, launch.engine.deadlines.step_s, all_twice)

@@ -6,13 +6,18 @@ import uuid
 from .functions import trains
 from .hooks import loaded
 
-NO_WORKER = "tf.distribute.coordinator has no experimental_get_current_worker_index"
+UNKNOWN = -1  # the worker of a step, where a function cannot ask which one executes it
 
 
-def knows_worker():
-    """Return True if a function of a coordinator can ask which worker executes it."""
-    tf = loaded("tensorflow")
-    return hasattr(tf.distribute.coordinator, "experimental_get_current_worker_index")
+def executing_worker():
+    """Return the number of the worker that executes the function: an integer or a tensor [].
+
+    Before TensorFlow 2.13 it is UNKNOWN.
+    """
+    ask = getattr(
+        loaded("tensorflow").distribute.coordinator, "experimental_get_current_worker_index", None
+    )
+    return UNKNOWN if ask is None else ask()
 
 
 class Executed(object):
@@ -54,9 +59,9 @@ class Results(object):
         tf = loaded("tensorflow")
         values = [tf.stack([tf.cast(loss, tf.float64), tf.cast(tf.size(ids), tf.float64)])]
         if audits:
-            worker = tf.distribute.coordinator.experimental_get_current_worker_index()
             # The queue has no place for a tensor of which the length is unknown.
-            values += [tf.io.serialize_tensor(tf.cast(ids, tf.int64)), tf.cast(worker, tf.int64)]
+            listed = tf.io.serialize_tensor(tf.cast(ids, tf.int64))
+            values += [listed, tf.cast(executing_worker(), tf.int64)]
         if self._queue is None:
             self._audits = audits
             with tf.init_scope():
@@ -142,6 +147,6 @@ def report_executed(observer):
         observer.count_steps(1)
         observer.report_steps(lambda numbers=numbers: numbers)
         if ids is not None:
-            observer.write_input(ids, worker="worker/%d" % worker)
+            observer.write_input(ids, worker=None if worker == UNKNOWN else "worker/%d" % worker)
     observer.count_steps(steps - len(results))
     observer.end_step()
