@@ -1,4 +1,4 @@
-"""Collectives: time and bandwidth by size, path limits (TCP, memcpy), settings and shaped links.
+"""Collectives: time and bandwidth by size, limits, a peer library, settings, and shaped links.
 
 busbw is comparable to the speed of one link. Each busbw is therefore also reported as a share of
 the throughput of plain TCP over the same path in the same run. `variant` names the operation, size,
@@ -32,6 +32,7 @@ OF = (
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 LINKS = (LOOPBACK, WHOLE, "10gbit", "1gbit", "200mbit", "delay", "loss")
 KEYS = ("op", "dtype", "workers", "link", "size_bytes", "backend", "collective")
+PEERS = {"collective_times_gloo": "Gloo"}  # metric -> library
 OVERLAP = "collective_overlap_share"
 # short name -> metric
 VALUES = {
@@ -140,7 +141,14 @@ def heading(row: Mapping[str, Any]) -> str:
 
 def tables(run: RunFrames) -> list[Table]:
     """Return the tables that have rows: by size, limits, settings, training over shaped links."""
-    all_tables = (table(run), limits(run), overlap(run), settings(run), training(run))
+    all_tables = (
+        table(run),
+        limits(run),
+        peers(run),
+        overlap(run),
+        settings(run),
+        training(run),
+    )
     return [part for part in all_tables if part.rows]
 
 
@@ -229,6 +237,34 @@ def limits(run: RunFrames) -> Table:
     note = "Medians over the run. TCP headers take 4.4 % of a rate-limited link."
     heads = tuple(Column(name, right=name != "link") for name in columns)
     return Table("Limits", heads, tuple(lines), note).without_empty_columns()
+
+
+# --- peer libraries -------------------------------------------------------------------------------
+
+
+def peers(run: RunFrames) -> Table:
+    """Return the table of busbw relative to that of another library between the same processes."""
+    own = rows(run.measurements)
+    lines = []
+    for metric, name in PEERS.items():
+        for key, values in grouped(own.loc[own["metric"] == metric], KEYS):
+            ratio = geometric(values["value"])
+            shown = ratio.plus_minus() if ratio.count > 1 else figure(ratio.center)
+            cells = (size(key["size_bytes"]), name, key["collective"], str(ratio.count), shown)
+            lines.append(Row(heading(key), cells))
+    columns = (
+        Column("size"),
+        Column("library"),
+        Column("actual"),
+        Column("n", right=True),
+        Column("busbw / library", right=True),
+    )
+    note = (
+        "Each size was also reduced by the other library, in the same processes over the same "
+        "path. Below 1: the library is faster than TensorFlow. Gloo: through PyTorch. "
+        "actual: backend of TensorFlow. n: clusters."
+    )
+    return Table("Compared with another library", columns, tuple(lines), note)
 
 
 # --- overlap with computation ---------------------------------------------------------------------

@@ -21,14 +21,18 @@ from suite.harness.metrics.collective_bandwidth import (
     limits,
     named,
     overlaps,
+    relative_to_peers,
     timed,
 )
 from suite.harness.scenarios import small_programs
 from suite.harness.session.session import Launch
 
+PEER = "gloo"  # the other library, of PEERS in collectives.py
 LOOPBACK = "loopback"  # all tasks on one host; any other link is a state of network_links.py
 KIB, MIB = 1024, 1024**2
 WORKERS = (2, 4)
+# The host's name may have an address that its cluster's namespace does not have.
+OF_PEER = {"GLOO_SOCKET_IFNAME": "lo"}
 Record = Callable[..., None]
 
 
@@ -93,11 +97,24 @@ def collected(
     }
     given |= {name.replace("_", "-"): value for name, value in flags.items()}
     how: dict[str, Any] = {"backend": backend} if backend else {}
-    how |= {"jobs": (("worker", workers),), "env": setting.env, "on_hosts": link != LOOPBACK}
+    env = {**setting.env, **(OF_PEER if "peer" in flags else {})}
+    how |= {"jobs": (("worker", workers),), "env": env, "on_hosts": link != LOOPBACK}
     with launch(trainer, flags=given, **how) as cluster:
         linked(cluster, link)
         cluster.start()
         return cluster.complete()
+
+
+def peer_flags(launch: Launch) -> dict[str, Any]:
+    """Return the flag that also times a peer library, which takes ports of its own.
+
+    Without namespaces these would be open to others, so there is no flag.
+    """
+    try:
+        launch.engine.network.check_own_ports(PEER)
+    except Unsupported:
+        return {}
+    return {"peer": PEER}
 
 
 def measured_limits(launch: Launch, link: str = LOOPBACK, seconds: float = 0.5) -> Limits:
@@ -142,7 +159,10 @@ def streamed(cluster: Cluster) -> Run:
 
 
 def checked_collectives(run: Run) -> list[Collective]:
-    """Check that all results are right, and return the numbers of each operation and size."""
+    """Check that all results are right, and return the numbers of each operation and size.
+
+    Those of a peer library are among them, if it is installed.
+    """
     communication.backend_as_requested(run)
     communication.collective_is_known(run)
     communication.collective_results_are_right(run)
@@ -152,21 +172,24 @@ def checked_collectives(run: Run) -> list[Collective]:
 def record_collectives(
     record: Record, run: Run, path_limits: Limits, link: str = LOOPBACK, repeat: int = 0
 ) -> list[Collective]:
-    """Check and record a run's collectives, together with the path_limits of its path."""
+    """Check and record a run's collectives, together with the path_limits of its path.
+
+    Return those of TensorFlow.
+    """
     made = checked_collectives(run)
     for metric, value, unit, better in path_limits.measurements():
         columns = {"workers": 2, "variant": f"over {link}", "repeat": repeat}
         record(metric, value, unit, better, **columns)
     workers = len(run.workers)
     for one in made:
-        chosen = implementation(run, one.op)
+        chosen = one.peer or implementation(run, one.op)
         over = "" if link == LOOPBACK else link
         variant = named(one.op, one.size_bytes, over, dtype=one.dtype)
         columns = {
             "workers": workers,
             "replicas": workers,
             "variant": variant,
-            "backend": run.backend,
+            "backend": "" if one.peer else run.backend,
             "collective": chosen,
             "repeat": repeat,
         }
@@ -174,10 +197,19 @@ def record_collectives(
             record(metric, value, unit, better, **columns)
         for metric, share in path_limits.shares(one, chosen):
             record(metric, share, "1", "higher", **columns)
+    for peer, own, ratio in relative_to_peers(made):
+        columns = {
+            "workers": workers,
+            "variant": named(own.op, own.size_bytes),
+            "backend": run.backend,
+            "collective": implementation(run, own.op),
+            "repeat": repeat,
+        }
+        record(f"collective_times_{peer}", ratio, "1", "higher", **columns)
     for size_bytes, share in overlaps(run):
         columns = {"workers": workers, "variant": named("all_reduce", size_bytes), "repeat": repeat}
         record("collective_overlap_share", share, "1", "higher", **columns)
-    return made
+    return [one for one in made if not one.peer]
 
 
 def require_share(run: Run, made: Sequence[Collective], path_limits: Limits, least: float) -> None:

@@ -21,6 +21,7 @@ from suite.benchmarks.collective_runs import (
     collected,
     copied,
     measured_limits,
+    peer_flags,
     record_collectives,
     require_share,
     sizes_of_clusters,
@@ -76,7 +77,7 @@ def test_all_reduce_is_right_at_every_size(
     launch: Launch, session: Session, record: Record
 ) -> None:
     limits = measured_limits(launch, seconds=QUICK_S)
-    run = collected(launch, "all_reduce", QUICK_SIZES, seconds=QUICK_S)
+    run = collected(launch, "all_reduce", QUICK_SIZES, seconds=QUICK_S, **peer_flags(launch))
     made = record_collectives(record, run, limits)
     require_share(run, made, limits, session.settings.min_busbw_share)
 
@@ -120,7 +121,8 @@ def test_all_reduce_during_a_computation(
 def test_collectives_by_size(
     case: Case, launch: Launch, session: Session, record: Record, op: str
 ) -> None:
-    by_size(case, launch, session, record, op, sizes_of_clusters(launch))
+    how = peer_flags(launch) if op == "all_reduce" else {}
+    by_size(case, launch, session, record, op, sizes_of_clusters(launch), **how)
 
 
 @pytest.mark.cases(families=("mwms",), fit=True, flavors="first")

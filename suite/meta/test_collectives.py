@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from suite.benchmarks.collective_runs import require_share
+from suite.benchmarks.collective_runs import record_collectives, require_share
+from suite.harness.checks import communication
 from suite.harness.checks.link_limits import (
     TRIES,
     fastest,
@@ -35,13 +36,21 @@ GIGABYTE = 10**9
 LINK = Rate(8e9, burst_bytes=10**6, limit_bytes=10**7)  # 1 GB/s
 
 
-def made_up(times: Sequence[tuple[Sequence[float], Sequence[float]]], op="all_reduce") -> Run:
-    """Return a run whose ranks began and ended operations on a gigabyte at these times."""
+def made_up(
+    times: Sequence[tuple[Sequence[float], Sequence[float]]], op="all_reduce", peer: float = 0.0
+) -> Run:
+    """Return a run whose ranks began and ended operations on a gigabyte at these times.
+
+    With `peer`, Gloo did the same so many seconds faster.
+    """
     tasks = tuple(f"worker/{i}" for i in range(len(times)))
-    events = [
-        Event("collective", 0.0, task, 0, collective(op, list(begins), list(ends)))
-        for task, (begins, ends) in zip(tasks, times, strict=True)
-    ]
+    events = []
+    for task, (begins, ends) in zip(tasks, times, strict=True):
+        fields = collective(op, list(begins), list(ends))
+        events.append(Event("collective", 0.0, task, 0, fields))
+        if peer:
+            faster = {**fields, "ends_s": later(ends, -peer), "peer": "gloo"}
+            events.append(Event("collective", 0.0, task, 0, faster))
     return Run(WORKERS, tasks, tasks, "ring", "none", in_order(events))
 
 
@@ -61,6 +70,39 @@ def test_time_is_from_the_last_begin_to_the_last_end():
     assert made.times_s == pytest.approx([0.1875] * 12)
     assert made.whole_s == pytest.approx([0.25] * 12)
     assert made.skews_s == pytest.approx([0.0625] * 12)
+
+
+def test_a_peer_library_is_recorded_apart_and_is_no_share_of_tensorflow(tmp_path: Path):
+    run = made_up([(TWELVE, later(TWELVE, 0.25))] * 2, peer=0.125)
+    joined = [Event("joined", 0.0, task, 0, {"backend": "ring"}) for task in run.workers]
+    log = tmp_path / "log"
+    log.write_text("AssignCollectiveType RingReduce")
+    logs = {(task, 0): log for task in run.workers}
+    run = replace(run, events=(*joined, *run.events), logs=logs)
+    rows = []
+
+    def record(metric: str, value: float, *_: str, **columns: str) -> None:
+        rows.append((metric, value, columns.get("backend"), columns.get("collective")))
+
+    (own,) = record_collectives(record, run, Limits(8.0, 1e-5, 50.0))
+    assert not own.peer
+    busbw = {
+        tuple(of): value for metric, value, *of in rows if metric == "collective_busbw_gb_per_s"
+    }
+    assert busbw == pytest.approx({("ring", "ring"): 4.0, ("", "gloo"): 8.0})
+    assert ("collective_times_gloo", pytest.approx(0.5), "ring", "ring") in rows
+
+
+def test_a_wrong_result_of_a_peer_library_names_it():
+    run = made_up([(TWELVE, later(TWELVE, 0.25))] * 2, peer=0.125)
+    wrong = {"got": 1.0, "wanted": 2.0, "position": 3, "iteration": 4}
+    events = [
+        replace(e, data={**e.data, "wrong": wrong if e.get("peer") else None}) for e in run.events
+    ]
+    with pytest.raises(
+        CheckFailed, match=r"^gloo: all_reduce of 1000000000 bytes gave worker/0 1\.0"
+    ):
+        communication.collective_results_are_right(replace(run, events=tuple(events)))
 
 
 @pytest.mark.parametrize(

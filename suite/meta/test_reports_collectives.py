@@ -123,6 +123,26 @@ def test_other_types_and_the_overlap_are_shown(tmp_path: Path):
     assert "all_reduce of float16, " in "".join(collective_charts.collective_charts(run).__next__())
 
 
+def test_a_peer_library_has_rows_of_its_own_and_a_ratio(tmp_path: Path):
+    of_peer = {"backend": "", "collective": "gloo"}
+    own = {"collective": "ring", "variant": named("all_reduce", 1024)}
+    ratios = [row("collective_times_gloo", r, "1", repeat=i, **own) for i, r in enumerate((0.5, 2))]
+    numbers = [
+        *timed("all_reduce", 1024, collective="ring"),
+        *timed("all_reduce", 1024, **of_peer),
+        *ratios,
+    ]
+    run = made_up_run.write_numbers(tmp_path / "run", made_up_run.INFO, numbers, [])
+    table, peers = collectives.tables(run)
+    names = [column.name for column in table.columns]
+    actual = {line.cells[names.index("actual")] for line in table.rows}
+    assert actual == {"ring", "gloo"}
+    (line,) = peers.rows
+    assert line.group == "all_reduce, 2 workers"
+    assert line.cells[:4] == ("1 KiB", "Gloo", "ring", "2")
+    assert line.cells[4].startswith("1.0 ±")
+
+
 def test_nccl_is_compared_with_gpu_copy(run, tmp_path):
     columns = {"backend": "nccl", "collective": "nccl"}
     timed_on_gpus = [

@@ -8,9 +8,13 @@ before each iteration.
 
 With --overlap each size is also reduced while an independent computation of about the same duration
 runs in the same function, and both are timed alone.
+
+With --peer each size is also reduced by another library between the same processes, if it is
+installed for all of them. Inputs, synchronization, timing and comparison are the same.
 """
 
 import argparse
+import importlib.util
 import os
 import re
 import sys
@@ -179,32 +183,44 @@ class Timed(object):
         (found,) = self.agree([tf.constant(value)], tf.constant(0))
         return float(found.numpy()) / self.ranks.size
 
-    def sized(self, wanted_bytes, values):
+    def prepare(self):
+        """Return a function of (arrays, key) that returns the operation, ready to be timed.
+
+        It is traced in the first iteration.
+        """
+        run = self.function(lambda tensors, key: self.op(self.ranks, tensors, key))
+
+        def prepared(arrays, key):
+            tensors, number = [tf.constant(array) for array in arrays], tf.constant(key)
+            return lambda: run(tensors, number)
+
+        return prepared
+
+    def sized(self, wanted_bytes, values, prepared):
         """Time tensors of this size and type, and return the fields of the event."""
         share = wanted_bytes // values.item_bytes // self.ranks.size
         count = max(1, share) * self.ranks.size
         base = values.base(count)
-        run = self.function(lambda tensors, key: self.op(self.ranks, tensors, key))
         begins, ends, wrongs, began_s = [], [], [], 0.0
         for _ in range(PROBED):
             began_s = time.monotonic()
-            wrongs.append(self.once(run, values, base, begins, ends))
+            wrongs.append(self.once(prepared, values, base, begins, ends))
         each_s = self.mean(time.monotonic() - began_s)  # of the last, including untimed parts
         more = int(self.args.seconds / each_s) - PROBED
         for _ in range(min(max(more, self.args.at_least), self.args.at_most)):
-            wrongs.append(self.once(run, values, base, begins, ends))
+            wrongs.append(self.once(prepared, values, base, begins, ends))
         wrong = next(filter(None, wrongs), None)  # the first; no rank may stop early, peers wait
         timed = {"begins_s": begins, "ends_s": ends, "wrong": wrong}
         return dict(timed, bytes=count * values.item_bytes, dtype=values.name)
 
-    def once(self, run, values, base, begins, ends):
+    def once(self, prepared, values, base, begins, ends):
         """Run one iteration, and return the error in its result, or None."""
         k, self.key = values.number(self.key), self.key + 1
         given = np.array_split(self.give(self.ranks, base, k), self.args.tensors)
-        tensors, key = [tf.constant(array) for array in given], tf.constant(self.key)
+        run = prepared(given, self.key)
         self.mean(0.0)
         begins.append(time.monotonic())
-        got = run(tensors, key)
+        got = run()
         self.settle()
         ends.append(time.monotonic())
         found = np.concatenate([tensor.numpy() for tensor in got])
@@ -252,6 +268,51 @@ class Timed(object):
         return time.monotonic() - began_s
 
 
+class Gloo(object):
+    """The same ranks as a process group of PyTorch with Gloo, for all_reduce.
+
+    Source: https://docs.pytorch.org/docs/stable/distributed.html
+    """
+
+    def __init__(self, torch, timed, role):
+        self.distributed = distributed = torch.distributed
+        self.from_numpy = torch.from_numpy
+        size, rank = timed.ranks.size, timed.ranks.rank
+        first = role.cluster["worker"][0].rpartition(":")[0]
+        # Rank 0 takes any free port. The others add 0 to its number.
+        store, port = None, 0
+        if rank == 0:
+            store = distributed.TCPStore(first, 0, size, True, wait_for_workers=False)
+            port = store.port
+        port = round(timed.mean(float(port)) * size)
+        store = store or distributed.TCPStore(first, port, size, False)
+        distributed.init_process_group("gloo", store=store, rank=rank, world_size=size)
+
+    def prepared(self, arrays, _key):
+        tensors = [self.from_numpy(array) for array in arrays]
+
+        def run():
+            for tensor in tensors:
+                self.distributed.all_reduce(tensor)  # in place
+            return tensors
+
+        return run
+
+
+PEERS = {"gloo": ("torch", Gloo)}  # name -> module, and what makes a group of the ranks
+
+
+def peer(name, timed, role):
+    """Return the group of a peer library; None if it is not wanted or a rank does not have it."""
+    if not name:
+        return None
+    module, group = PEERS[name]
+    missing = importlib.util.find_spec(module) is None
+    if timed.mean(float(missing)):
+        return None
+    return group(importlib.import_module(module), timed, role)
+
+
 def products(matrix, number):
     """Multiply a matrix with itself so often; none of the products can be left out."""
     product = matrix
@@ -290,6 +351,8 @@ def parsed():
     add("--dtypes", metavar="NAME,...", help="%s (default: float32)" % ", ".join(EXACT), **types)
     add("--overlap", action="store_true", help="all_reduce: also during a computation")
     add("--tensors", type=whole, default=1, metavar="N", help="all_reduce: as so many tensors")
+    peers = "all_reduce of float32: also with this library, if installed"
+    add("--peer", choices=sorted(PEERS), default="", help=peers)
     bytes_per_pack = workload.number(int, 0)
     add("--bytes-per-pack", type=bytes_per_pack, default=0, metavar="N", help="0: all in one")
     add("--timeout-seconds", type=seconds, metavar="S", help="of a collective (default: none)")
@@ -300,6 +363,8 @@ def parsed():
     args = parser.parse_args()
     if args.tensors > 1 and args.op != "all_reduce":
         raise workload.BadInput("--tensors goes with all_reduce, not with %s" % args.op)
+    if args.peer and (args.op, args.dtypes) != ("all_reduce", ["float32"]):
+        raise workload.BadInput("--peer goes with all_reduce of float32 only")
     if args.overlap and args.op != "all_reduce":
         raise workload.BadInput("--overlap goes with all_reduce, not with %s" % args.op)
     return args
@@ -357,16 +422,19 @@ def main():
     options = communication(args) if args.options_by == "call" else None
     ranks = Ranks(size, role.workers.index(role.task), args.backend, options)
     timed = Timed(strategy, ranks, args.op, args)
-    timed.mean(0.0)
+    other = peer(args.peer, timed, role)
     for name in args.dtypes:
         values = Values(name, size)
         for wanted_bytes in args.sizes:
             try:
-                fields = timed.sized(wanted_bytes, values)
+                fields = timed.sized(wanted_bytes, values, timed.prepare())
             except (tf.errors.OpError, AttributeError) as error:
                 say_unsupported(events, error)
                 raise
             events.write("collective", op=args.op, **fields)
+            if other:
+                fields = timed.sized(wanted_bytes, values, other.prepared)
+                events.write("collective", op=args.op, peer=args.peer, **fields)
     for wanted_bytes in args.sizes if args.overlap else ():
         events.write("overlapped", **timed.overlapped(wanted_bytes))
     timed.mean(0.0)  # a rank that exits first would close the connections of the others

@@ -32,10 +32,11 @@ def collective_results_are_right(run: Run) -> None:
     for worker in run.workers:
         for event in some(f"collective of {worker}", run.of("collective", worker)):
             wrong = event["wrong"] or {}
+            by = f"{event['peer']}: " if event.get("peer") else ""
             require(
                 not wrong,
-                f"{event['op']} of {event['bytes']} bytes gave {worker} {wrong.get('got')!r} at "
-                f"position {wrong.get('position')} in iteration {wrong.get('iteration')}, "
+                f"{by}{event['op']} of {event['bytes']} bytes gave {worker} {wrong.get('got')!r} "
+                f"at position {wrong.get('position')} in iteration {wrong.get('iteration')}, "
                 f"not {wrong.get('wanted')!r}",
             )
 

@@ -68,7 +68,7 @@ class Collective:
     Arrays are float64 [iterations], in seconds. `times_s`: from the last begin to the last end.
     `whole_s`: from the first begin, when data may first have moved, to the last end. `skews_s`:
     from the first rank's end to the last rank's end. `warm_up`: number of iterations left out
-    before.
+    before. `peer`: the library that ran it, if not TensorFlow.
     """
 
     op: str
@@ -79,6 +79,7 @@ class Collective:
     whole_s: np.ndarray
     skews_s: np.ndarray
     warm_up: int
+    peer: str = ""
 
     @property
     def moved_bytes(self) -> float:
@@ -119,25 +120,35 @@ def timed(run: Run) -> list[Collective]:
     Raise ValueError if ranks have timed different operations, or too few iterations.
     """
     by_rank = [run.of("collective", worker) for worker in run.workers]
-    operations = [
-        [(e["op"], e["bytes"], e["dtype"], len(e["begins_s"])) for e in events]
-        for events in by_rank
-    ]
+    operations = [[(*_which(e), len(e["begins_s"])) for e in events] for events in by_rank]
     if not operations[0] or any(other != operations[0] for other in operations):
         raise ValueError(f"the ranks have timed different operations: {operations}")
     return [_together(events) for events in zip(*by_rank, strict=True)]
 
 
+def _which(event: Event) -> tuple[str, int, str, str]:
+    return event["op"], event["bytes"], event["dtype"], event.get("peer", "")
+
+
 def _together(events: Sequence[Event]) -> Collective:
     begins, ends = (np.array([e[key] for e in events]) for key in ("begins_s", "ends_s"))
     times_s = ends.max(axis=0) - begins.max(axis=0)
-    op, size, dtype = (events[0][key] for key in ("op", "bytes", "dtype"))
+    op, size, dtype, peer = _which(events[0])
     if len(times_s) < AT_LEAST:
         raise ValueError(f"{op} of {size} bytes was timed {len(times_s)} times, not {AT_LEAST}")
     left_out = warm_up(times_s, AT_LEAST)
     begins, ends, times_s = begins[:, left_out:], ends[:, left_out:], times_s[left_out:]
     whole_s, skews_s = ends.max(axis=0) - begins.min(axis=0), np.ptp(ends, axis=0)
-    return Collective(op, size, dtype, len(events), times_s, whole_s, skews_s, left_out)
+    return Collective(op, size, dtype, len(events), times_s, whole_s, skews_s, left_out, peer)
+
+
+def relative_to_peers(made: Sequence[Collective]) -> Iterator[tuple[str, Collective, float]]:
+    """Yield each peer and operation of TensorFlow with its busbw relative to the peer's."""
+    by_key = {(one.op, one.size_bytes, one.dtype): one for one in made if not one.peer}
+    for one in made:
+        if one.peer:
+            own = by_key[one.op, one.size_bytes, one.dtype]
+            yield one.peer, own, own.busbw_gb_per_s / one.busbw_gb_per_s
 
 
 @dataclass(frozen=True)
