@@ -8,6 +8,7 @@ Unlike in the document, a restarted run resumes, with the data that it has not s
 import argparse
 import glob
 import importlib.util
+import inspect
 import os
 
 import numpy as np
@@ -167,8 +168,9 @@ def main():
         else:  # TensorFlow up to 2.20 installs it
             print("TensorBoard is not installed: no event files", flush=True)
         # Keras 3 takes no other suffix, and overwrites the last backup.
-        suffix, how = (".weights.h5", {"double_checkpoint": True}) if is_keras_3 else ("", {})
-        name = os.path.join(directory, "ckpt_{epoch}" + suffix)
+        name = os.path.join(directory, "ckpt_{epoch}" + (".weights.h5" if is_keras_3 else ""))
+        keeps_two = "double_checkpoint" in inspect.signature(Backup).parameters  # since Keras 3.7
+        how = {"double_checkpoint": True} if keeps_two else {}
         callbacks += [
             Backup(backup, save_freq=often, **how),
             tf.keras.callbacks.ModelCheckpoint(name, save_weights_only=True),

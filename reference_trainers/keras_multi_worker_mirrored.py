@@ -11,6 +11,7 @@ Start each worker with its own index:
 
 import argparse
 import functools
+import inspect
 import os
 
 import numpy as np
@@ -145,7 +146,6 @@ def main():
         optimizer.build(model.trainable_variables)  # so that a checkpoint restores its slots
         loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(optimizer=optimizer, loss=loss, metrics=["accuracy"])
-    is_keras_3 = hasattr(tf.keras, "ops")
     checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
     if args.restore:
         restore(checkpoint, args.restore)
@@ -155,9 +155,9 @@ def main():
         if last := tf.train.latest_checkpoint(os.path.join(args.model_dir, "ckpt")):
             restore(checkpoint, last)  # of a run that has ended
         # Restores the backup of a run that was interrupted. Keras 3 overwrites the last backup.
-        how = {"double_checkpoint": True} if is_keras_3 else {}
-        backup = os.path.join(args.model_dir, "backup")
-        callbacks += [Backup(backup, save_freq=args.save_every or "epoch", **how)]
+        keeps_two = "double_checkpoint" in inspect.signature(Backup).parameters  # since Keras 3.7
+        often, how = args.save_every or "epoch", {"double_checkpoint": True} if keeps_two else {}
+        callbacks += [Backup(os.path.join(args.model_dir, "backup"), save_freq=often, **how)]
     rows = training_rows(len(x_train), args, global_batch, start)
     test = tf.data.Dataset.from_tensor_slices((x_test, y_test)).batch(global_batch).map(scaled)
     model.fit(
@@ -181,7 +181,7 @@ def main():
             tf.io.gfile.rmtree(temporary)
 
     def save_model(path):
-        if is_keras_3:
+        if hasattr(tf.keras, "ops"):  # Keras 3
             os.makedirs(path, exist_ok=True)
             model.save(os.path.join(path, "model.keras"))
         else:

@@ -105,7 +105,7 @@ def main():
     if resolver.task_type != "chief":
         serve(resolver)
     x_train, y_train, x_test, y_test = load_mnist(args.data)
-    cluster, is_keras_3 = resolver.cluster_spec(), hasattr(tf.keras, "ops")
+    cluster = resolver.cluster_spec()
     partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner(
         args.shard_bytes, max_shards=cluster.num_tasks("ps")
     )
@@ -132,7 +132,8 @@ def main():
         if last := tf.train.latest_checkpoint(directory):
             restore(checkpoint, last)  # of a run that has ended
         # Restores the backup of a run that was interrupted. Keras 3 overwrites the last backup.
-        how = {"double_checkpoint": True} if is_keras_3 else {}
+        keeps_two = "double_checkpoint" in inspect.signature(Backup).parameters  # since Keras 3.7
+        how = {"double_checkpoint": True} if keeps_two else {}
         backup = os.path.join(args.model_dir, "backup")
         callbacks += [Backup(backup, save_freq="epoch", **how)]
 

@@ -6,6 +6,7 @@ seen.
 """
 
 import argparse
+import inspect
 import os
 
 import numpy as np
@@ -118,7 +119,6 @@ def main():
     optimizer.build(model.trainable_variables)  # so that a checkpoint restores its slots
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer=optimizer, loss=loss, metrics=["accuracy"])
-    is_keras_3 = hasattr(tf.keras, "ops")
     checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
     if args.restore:
         restore(checkpoint, args.restore)
@@ -129,7 +129,8 @@ def main():
         if last := tf.train.latest_checkpoint(directory):
             restore(checkpoint, last)  # of a run that has ended
         # Restores the backup of a run that was interrupted. Keras 3 overwrites the last backup.
-        how = {"double_checkpoint": True} if is_keras_3 else {}
+        keeps_two = "double_checkpoint" in inspect.signature(Backup).parameters  # since Keras 3.7
+        how = {"double_checkpoint": True} if keeps_two else {}
         backup, often = os.path.join(args.model_dir, "backup"), args.save_every or "epoch"
         callbacks += [Backup(backup, save_freq=often, **how)]
     rows = training_rows(len(x_train), args, args.batch_size, start)
@@ -146,7 +147,7 @@ def main():
         print(model.evaluate(test, return_dict=True, verbose=0), flush=True)
     if args.model_dir:
         tf.train.CheckpointManager(checkpoint, directory, max_to_keep=1).save()
-    if args.export and is_keras_3:
+    if args.export and hasattr(tf.keras, "ops"):  # Keras 3
         os.makedirs(args.export, exist_ok=True)
         model.save(os.path.join(args.export, "model.keras"))
     elif args.export:

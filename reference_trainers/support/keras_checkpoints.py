@@ -5,6 +5,7 @@ TensorFlow restores a checkpoint of another model as far as names match and does
 rest, so the shapes are compared before anything is restored or overwritten.
 """
 
+import inspect
 import json
 import os
 import shutil
@@ -195,12 +196,13 @@ def backup_callback(args, events, start):
     Position that `resume` returned.
 
     Keras 3 overwrites the backup in place, so a kill during the write would leave none.
-    `double_checkpoint`, off by default, makes it keep the previous backup as well. Keras 2 writes a
-    new file.
+    `double_checkpoint`, off by default and new in Keras 3.7, makes it keep the previous backup as
+    well. Keras 2 writes a new file.
     """
     how, often = {}, args.save_every or "epoch"
     if keras_support.is_keras_3():
-        how["double_checkpoint"] = True
+        known = inspect.signature(tf.keras.callbacks.BackupAndRestore).parameters
+        how = {"double_checkpoint": True} if "double_checkpoint" in known else {}
     elif args.preemption:
         # With "epoch" Keras requests no call after a batch, but it polls for a notice after
         # batches.

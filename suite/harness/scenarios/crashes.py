@@ -10,7 +10,7 @@ from typing import Any
 
 from reference_trainers import Trainer
 from suite.harness.cluster.cluster import Cluster
-from suite.harness.core.errors import NotExamined
+from suite.harness.core.errors import CheckFailed, NotExamined, Unsupported
 from suite.harness.core.history import Event, Run
 from suite.harness.core.outcomes import Compared
 from suite.harness.scenarios.base import (
@@ -77,7 +77,7 @@ def interrupted_while_saving(launch: Launch) -> Compared:
     """Run `interrupted` in the middle of overwriting a backup, as Keras 3 does.
 
     The write is too short to hit with a kill. The kill comes at another time, and the file is cut
-    before the restart.
+    before the restart. Raise CheckFailed if the restart refuses what is left.
     """
     flags = work_in_epochs(launch, order="by-epoch")
     directory = launch.directory / INTERRUPTED
@@ -89,7 +89,11 @@ def interrupted_while_saving(launch: Launch) -> Compared:
         for path in directory.glob("backup/*.h5"):
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
         cluster.start()
-        return Compared(cluster.complete(), launch.outcome(undisturbed))
+        try:
+            run = cluster.complete(may_refuse=True)
+        except Unsupported as refused:
+            raise CheckFailed(f"the restart fails: {refused}") from refused
+        return Compared(run, launch.outcome(undisturbed))
 
 
 interrupted_while_saving.means = lambda case: case.keras == "keras3"  # type: ignore[attr-defined]
