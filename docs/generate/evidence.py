@@ -34,6 +34,7 @@ CAMPAIGNS: Mapping[str, tuple[str, ...]] = {
     "benchmarks": ("reports show --format md DIRECTORY/*",),
     "documented": ("reports ab --format md DIRECTORY/*",),
     "drift": ("suite.campaigns drift FILE",),
+    "engines": ("reports engines DIRECTORY/*",),
     "many-workers": ("suite.campaigns workers FILE",),
     "soak": ("reports soak DIRECTORY/*",),
     "gate": ("suite.campaigns trials FILE",),
