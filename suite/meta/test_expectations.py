@@ -10,7 +10,7 @@ from reports.core.labels import REPRODUCTION_TEST
 from suite.harness.core.errors import BadInput
 from suite.harness.core.paths import ROOT
 from suite.harness.faults import matrix
-from suite.harness.scenarios import termination
+from suite.harness.scenarios import fault_free, termination
 from suite.harness.scenarios.reproductions import reproductions
 from suite.harness.tables.expectations import Expectations, Row
 from suite.meta import sources
@@ -49,6 +49,7 @@ def row(**fields) -> Row:
 
 def test_the_table_is_in_order_and_names_what_exists():
     functions = [*reproductions(), termination.terminated, termination.terminated_early]
+    functions += [fault_free.four_replicas, fault_free.compiled_gradients]
     scenes = [scene.__name__ for scene in functions] + [row.name for row in matrix.ROWS]
     found = Expectations.load().check_against(
         sources.tests(), scenes=scenes, open_tests=sources.tests(OF_FILES)
