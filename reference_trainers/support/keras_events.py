@@ -48,6 +48,7 @@ class BatchProbe(object):
         """Create the probe outside `strategy.scope()`: its variables belong to one replica each."""
         self._local = keras_support.local_replicas(model.distribute_strategy)
         self._replicas = model.distribute_strategy.num_replicas_in_sync
+        self._divisor = self._replicas if keras_support.divides_losses() else 1
         self._together = self._replicas == self._local
         self._training = set()  # replicas that trace train_step; evaluation also computes a loss
         self._own = {}  # by local replica: their traces alternate
@@ -92,7 +93,7 @@ class BatchProbe(object):
         replica = self._replica()
         if replica in self._training:
             # Keras has divided by the number of replicas, so that a sum over them is the mean.
-            mean = tf.cast(loss, tf.float32) * self._replicas
+            mean = tf.cast(loss, tf.float32) * self._divisor
             self._own[replica] = losses_of(mean, y)
         return loss
 

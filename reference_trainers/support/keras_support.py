@@ -32,6 +32,12 @@ def is_keras_3():
     return versions()["keras"].startswith("keras 3")
 
 
+def divides_losses():
+    """Return True if Keras divides a loss by the number of replicas; Keras 3 does since 3.8."""
+    version = versions()["keras"].split()[1]
+    return not is_keras_3() or [int(part) for part in version.split(".")[:2]] >= [3, 8]
+
+
 def logical_devices(count):
     """Return the names of `count` devices: GPUs if there are enough, else logical CPUs.
 

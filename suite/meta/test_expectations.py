@@ -49,7 +49,7 @@ def row(**fields) -> Row:
 
 def test_the_table_is_in_order_and_names_what_exists():
     functions = [*reproductions(), termination.terminated, termination.terminated_early]
-    functions += [fault_free.four_replicas, fault_free.compiled_gradients]
+    functions += [fault_free.one_replica, fault_free.four_replicas, fault_free.compiled_gradients]
     scenes = [scene.__name__ for scene in functions] + [row.name for row in matrix.ROWS]
     found = Expectations.load().check_against(
         sources.tests(), scenes=scenes, open_tests=sources.tests(OF_FILES)

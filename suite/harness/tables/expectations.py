@@ -57,7 +57,7 @@ class Row:
     namespaces: bool | None = None  # only with (or without) a separate network for each cluster
     nodes: bool | None = None  # only with (or without) nodes that the harness can end
     netem: bool | None = None  # only on kernels with (or without) delay and loss for links
-    may_pass: bool = False  # what happens depends on the time of a fault, so both are expected
+    may_pass: bool = False  # depends on the time of a fault or the seed, so both are expected
     # tests that "*" excludes
     excepted: tuple[str, ...] = field(default=(), metadata={KEY: "except"})
 
