@@ -24,7 +24,7 @@ from suite.benchmarks.training_runs import Trained, record_memory, side_by_side
 from suite.harness.core.errors import HarnessError
 from suite.harness.scenarios.base import Launch, complete, work
 
-WORKERS = (1, 2, 4)
+WORKERS = (1, 2, 4)  # and more where there are more nodes
 SAVED_BY = (1, 4)  # workers
 MANY = 8
 BATCH = 64  # of a worker for weak scaling, of all workers for strong
@@ -76,10 +76,23 @@ class Way:
 ALONE = Way("alone", False, "single_process")
 APART = Way("apart", False)
 TOGETHER = Way("together", True)
-SETTINGS = (
-    *(Setting("weak", workers, BATCH) for workers in WORKERS),
-    *(Setting("strong", workers, BATCH // workers) for workers in WORKERS[1:]),
-)
+ONE = Setting("weak", 1, BATCH)
+
+
+def weak(nodes: int) -> list[Setting]:
+    """Return WORKERS, twice as many up to the number of nodes, and a worker on each node."""
+    workers: list[int] = [*WORKERS]
+    while workers[-1] * 2 <= nodes:
+        workers.append(workers[-1] * 2)
+    workers += [nodes] if nodes > workers[-1] else []
+    return [Setting("weak", count, BATCH) for count in workers]
+
+
+def weak_and_strong(nodes: int) -> list[Setting]:
+    """Return `weak`, and with several workers the same whole batch, if it can be divided."""
+    settings = weak(nodes)
+    counts = [setting.workers for setting in settings if setting.workers > 1]
+    return settings + [Setting("strong", n, BATCH // n) for n in counts if BATCH % n == 0]
 
 
 def measure(launch: Launch, size: Size, setting: Setting, way: Way) -> list[Trained]:
@@ -122,7 +135,7 @@ def test_saving_by_size(launch: Launch, record, size: Size) -> None:
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: size.model)
 def test_scaling_over_workers(launch: Launch, record, size: Size) -> None:
     """Assert nothing about speed: on one machine, workers share its processors."""
-    scale(launch, record, size, SETTINGS, size.budget_s)
+    scale(launch, record, size, weak_and_strong(launch.engine.node_count), size.budget_s)
 
 
 @pytest.mark.cases(
@@ -138,7 +151,7 @@ def test_scaling_of_a_program(launch: Launch, record) -> None:
     """Keep the batch of each worker. The base is the program in a cluster of one worker."""
     own = Size(OWN_MODEL, OWN_STEPS, OWN_S)
     for repeat in passes(PASSES, OWN_S):
-        for setting in SETTINGS[: len(WORKERS)][:: -1 if repeat % 2 else 1]:
+        for setting in weak(launch.engine.node_count)[:: -1 if repeat % 2 else 1]:
             found = measure(launch, own, setting, TOGETHER)
             ways = (ALONE, TOGETHER) if setting.workers == 1 else (TOGETHER,)
             for way in ways:
@@ -157,14 +170,14 @@ def test_scaling_to_many_workers(launch: Launch, record, size: Size) -> None:
 
     One worker is the base, measured in the same run.
     """
-    (alone,) = measure(launch, size, SETTINGS[0], TOGETHER)
+    (alone,) = measure(launch, size, ONE, TOGETHER)
     free_mib = psutil.virtual_memory().available / 2**20
     many = min(MANY, int(free_mib / alone.peak_memory_mib))
     if many < 2:
         needed = f"2 workers of {alone.peak_memory_mib:.0f} MiB each"
         raise HarnessError(f"{size.model}: {needed}, and {free_mib:.0f} MiB are free")
-    weak, strong = Setting("weak", many, BATCH), Setting("strong", many, BATCH // many)
-    scale(launch, record, size, (SETTINGS[0], weak, strong), math.inf)
+    many_settings = [Setting("weak", many, BATCH), Setting("strong", many, BATCH // many)]
+    scale(launch, record, size, [ONE, *many_settings], math.inf)
 
 
 def scale(launch: Launch, record, size: Size, settings: Sequence[Setting], budget_s: float) -> None:

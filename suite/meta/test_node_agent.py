@@ -524,6 +524,7 @@ def test_each_worker_needs_its_gpus_on_one_node(
     engine = ray_on(fake_engine, placement=placed, nodes=found)
     assert engine.has_gpus(workers, each) is enough
     assert engine.gpu_count == sum(of_nodes)
+    assert engine.node_count == len(of_nodes)
 
 
 @pytest.mark.parametrize(

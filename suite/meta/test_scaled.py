@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from reference_trainers import BY_NAME
+from suite.benchmarks import test_scaling
 from suite.benchmarks.scaling_metrics import communication_share, numbers
 from suite.benchmarks.training_runs import Trained, record_memory
 from suite.harness.core.history import Event, Run, in_order
@@ -81,3 +82,24 @@ def test_memory_is_reported_for_each_task():
         ("task_peak_memory_mib", 420.0, "MiB", {"variant": "mlp, batch 32, worker/1", "repeat": 1}),
         ("task_peak_memory_mib", 210.0, "MiB", {"variant": "ps/0", "repeat": 0}),
     ]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "weak", "strong"),
+    [
+        (1, [1, 2, 4], [2, 4]),
+        (3, [1, 2, 4], [2, 4]),
+        (6, [1, 2, 4, 6], [2, 4]),
+        (8, [1, 2, 4, 8], [2, 4, 8]),
+        (20, [1, 2, 4, 8, 16, 20], [2, 4, 8, 16]),
+    ],
+)
+def test_workers_scale_to_all_nodes(nodes: int, weak: list[int], strong: list[int]):
+    settings = test_scaling.weak_and_strong(nodes)
+    found = {"weak": [], "strong": []}
+    for setting in settings:
+        found[setting.scaling].append(setting.workers)
+    assert found == {"weak": weak, "strong": strong}
+    for setting in settings:
+        workers = setting.workers if setting.scaling == "strong" else 1
+        assert setting.batch * workers == test_scaling.BATCH

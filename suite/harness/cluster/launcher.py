@@ -192,6 +192,11 @@ class Engine:
             raise Unsupported(f"nodes that can be ended need --engine ray: {self.why_no_node_ends}")
 
     @property
+    def node_count(self) -> int:
+        """Return how many machines tasks can run on."""
+        return 1
+
+    @property
     def gpu_count(self) -> int:
         return len(self.gpus)
 

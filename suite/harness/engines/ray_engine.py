@@ -84,6 +84,10 @@ class RayEngine(Engine):
         return f"--kill-node is not given, and {self.network.reason}"
 
     @property
+    def node_count(self) -> int:
+        return len(self._nodes().live)
+
+    @property
     def gpu_count(self) -> int:
         return sum(node.gpus for node in self._nodes().live)
 
