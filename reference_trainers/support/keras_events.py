@@ -92,7 +92,7 @@ class BatchProbe(object):
         loss = self._compute_loss(x, y, *args, **kwargs)
         replica = self._replica()
         if replica in self._training:
-            # Keras has divided by the number of replicas, so that a sum over them is the mean.
+            # Keras has divided by it, so that a sum over the replicas is the mean.
             mean = tf.cast(loss, tf.float32) * self._divisor
             self._own[replica] = losses_of(mean, y)
         return loss

@@ -82,16 +82,15 @@ ONE = Setting("weak", 1, BATCH)
 def weak(nodes: int) -> list[Setting]:
     """Return WORKERS, twice as many up to the number of nodes, and a worker on each node."""
     workers: list[int] = [*WORKERS]
-    while workers[-1] * 2 <= nodes:
-        workers.append(workers[-1] * 2)
-    workers += [nodes] if nodes > workers[-1] else []
+    while workers[-1] < nodes:
+        workers.append(min(workers[-1] * 2, nodes))
     return [Setting("weak", count, BATCH) for count in workers]
 
 
 def weak_and_strong(nodes: int) -> list[Setting]:
     """Return `weak`, and with several workers the same whole batch, if it can be divided."""
     settings = weak(nodes)
-    counts = [setting.workers for setting in settings if setting.workers > 1]
+    counts = [setting.workers for setting in settings[1:]]
     return settings + [Setting("strong", n, BATCH // n) for n in counts if BATCH % n == 0]
 
 
@@ -176,8 +175,8 @@ def test_scaling_to_many_workers(launch: Launch, record, size: Size) -> None:
     if many < 2:
         needed = f"2 workers of {alone.peak_memory_mib:.0f} MiB each"
         raise HarnessError(f"{size.model}: {needed}, and {free_mib:.0f} MiB are free")
-    many_settings = [Setting("weak", many, BATCH), Setting("strong", many, BATCH // many)]
-    scale(launch, record, size, [ONE, *many_settings], math.inf)
+    settings = ONE, Setting("weak", many, BATCH), Setting("strong", many, BATCH // many)
+    scale(launch, record, size, settings, math.inf)
 
 
 def scale(launch: Launch, record, size: Size, settings: Sequence[Setting], budget_s: float) -> None:
