@@ -11,7 +11,7 @@ from pathlib import Path
 from reports.core.labels import REPRODUCTION_TEST
 from reports.matrix import cells, claims, comparison, site
 from reports.matrix.cells import WORKS, Matrix
-from reports.matrix.columns import Column
+from reports.matrix.columns import Column, with_newest_keras
 from reports.rundir import compact
 
 from .evidence import demoted
@@ -48,7 +48,7 @@ def training() -> str:
 
 
 def changes() -> str:
-    """Return what differs between neighboring versions, and between tf_keras and Keras 3."""
+    """Return what differs between neighboring versions, and between one Keras and the next."""
     matrix = published()
     parts = []
     for old, new in _neighbors(matrix):
@@ -66,15 +66,20 @@ def changes() -> str:
 def _neighbors(matrix: Matrix) -> Iterator[tuple[Column, Column]]:
     """Yield the pairs of neighbors with Keras 2 or tf_keras, those with Keras 3, and one of both.
 
-    A column with fewer than half of the checks is left out.
+    Versions are compared with their newest Keras, which is then compared with the older ones. A
+    column with fewer than half of the checks is left out.
     """
     ran = {column: sum(column in c.results for c in matrix.checks) for column in matrix.columns}
     whole = [column for column in matrix.columns if 2 * ran[column] >= len(matrix.checks)]
     older = [column for column in whole if column.flavor != KERAS_3]
-    newer = [column for column in whole if column.flavor == KERAS_3]
+    all_newer = [column for column in whole if column.flavor == KERAS_3]
+    newer = with_newest_keras(all_newer)
     yield from itertools.pairwise(older)
     yield older[-1], newer[-1]
     yield from itertools.pairwise(newer)
+    for old, new in itertools.pairwise(all_newer):
+        if old.tensorflow == new.tensorflow:
+            yield old, new
 
 
 def _row(change: comparison.Change) -> tuple[str, ...]:

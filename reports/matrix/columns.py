@@ -114,6 +114,12 @@ def by_column(published: Iterable[Published]) -> dict[Column, Published]:
     return {column: found[column] for column in sorted(found, key=lambda each: each.order)}
 
 
+def with_newest_keras(columns: Iterable[Column]) -> list[Column]:
+    """Return, of each TensorFlow, Keras flavor and Python, the column with the newest Keras."""
+    ordered = sorted(columns, key=lambda each: each.order)
+    return list({(each.tensorflow, each.flavor, each.python): each for each in ordered}.values())
+
+
 def newest(published: Iterable[Published]) -> pd.DataFrame:
     """Return the newest verdict of each test on each TensorFlow, Keras and Python."""
     rows = _all(list(published))

@@ -9,7 +9,7 @@ from reports.core import table as tables
 from reports.core.table import Row, Table
 from reports.matrix import cells
 from reports.matrix.cells import STATES, Cell, Check, Matrix
-from reports.matrix.columns import Column
+from reports.matrix.columns import Column, with_newest_keras
 from reports.rundir import compact
 
 # The test that shows that an approach trains to its end.
@@ -36,10 +36,11 @@ def training(matrix: Matrix) -> Table:
     rows = []
     for name in matrix.approaches:
         checks = [check for check in matrix.of(approach=name) if TRAINS in check.test]
-        rows.append(Row("", (name, *(_signs(checks, own) for own in matrix.by_minor.values()))))
+        signs = (_signs(checks, with_newest_keras(own)) for own in matrix.by_minor.values())
+        rows.append(Row("", (name, *signs)))
     heads = (tables.Column("approach"), *map(tables.Column, matrix.by_minor))
-    signs = "; ".join(f"{state.mark} {state.word}" for state in STATES)
-    note = f"{signs}. Two signs: with tf_keras, and with Keras 3."
+    meanings = "; ".join(f"{state.mark} {state.word}" for state in STATES)
+    note = f"{meanings}. Two signs: with tf_keras, and with Keras 3, each the newest that was run."
     return Table("What trains", heads, tuple(rows), note)
 
 

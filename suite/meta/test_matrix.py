@@ -567,6 +567,14 @@ def test_brief_table_has_a_sign_for_each_keras_that_differs(tmp_path: Path, caps
     assert f"| {SUPERVISOR} | · | ✓ |\n" in shown.replace("\\", "")
 
 
+def test_brief_table_has_the_newest_keras_of_each_version(tmp_path: Path, capsys: Any):
+    name = {"name": "run_finishes_requested_steps"}
+    older = [row({**NEW, "keras": f"keras3 3.{n}.0"}, "failed", **name) for n in (4, 14)]
+    runs = [write(tmp_path / "older", older), write(tmp_path / "new", [row(NEW, **name)])]
+    assert command.main(["matrix", "--brief", "--format", "md", *map(str, runs)]) == 0
+    assert f"| {SINGLE} | ✓ |\n" in capsys.readouterr().out
+
+
 def test_largest_matrix_has_a_small_index(tmp_path: Path):
     matrix = cells.build(many_versions.copies())
     columns = len(many_versions.VERSIONS)
