@@ -51,7 +51,7 @@ def changes() -> str:
     """Return what differs between neighboring versions, and between one Keras and the next."""
     matrix = published()
     parts = []
-    for old, new in _neighbors(matrix):
+    for old, new in neighbors(matrix):
         counts: Counter[tuple[str, ...]] = Counter()
         for change in comparison.changes(matrix.checks, old, new):
             if change.kind in CHANGES:
@@ -63,7 +63,7 @@ def changes() -> str:
     return "\n".join(parts)
 
 
-def _neighbors(matrix: Matrix) -> Iterator[tuple[Column, Column]]:
+def neighbors(matrix: Matrix) -> Iterator[tuple[Column, Column]]:
     """Yield the pairs of neighbors with Keras 2 or tf_keras, those with Keras 3, and one of both.
 
     Versions are compared with their newest Keras, which is then compared with the older ones. A
@@ -72,12 +72,12 @@ def _neighbors(matrix: Matrix) -> Iterator[tuple[Column, Column]]:
     ran = {column: sum(column in c.results for c in matrix.checks) for column in matrix.columns}
     whole = [column for column in matrix.columns if 2 * ran[column] >= len(matrix.checks)]
     older = [column for column in whole if column.flavor != KERAS_3]
-    all_newer = [column for column in whole if column.flavor == KERAS_3]
-    newer = with_newest_keras(all_newer)
+    keras_3 = [column for column in whole if column.flavor == KERAS_3]
+    newest = with_newest_keras(keras_3)
     yield from itertools.pairwise(older)
-    yield older[-1], newer[-1]
-    yield from itertools.pairwise(newer)
-    for old, new in itertools.pairwise(all_newer):
+    yield older[-1], newest[-1]
+    yield from itertools.pairwise(newest)
+    for old, new in itertools.pairwise(keras_3):
         if old.tensorflow == new.tensorflow:
             yield old, new
 

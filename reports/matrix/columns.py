@@ -115,9 +115,8 @@ def by_column(published: Iterable[Published]) -> dict[Column, Published]:
 
 
 def with_newest_keras(columns: Iterable[Column]) -> list[Column]:
-    """Return, of each TensorFlow, Keras flavor and Python, the column with the newest Keras."""
-    ordered = sorted(columns, key=lambda each: each.order)
-    return list({(each.tensorflow, each.flavor, each.python): each for each in ordered}.values())
+    """Return the last of the columns, which are in order, of each TensorFlow, flavor and Python."""
+    return list({(each.tensorflow, each.flavor, each.python): each for each in columns}.values())
 
 
 def newest(published: Iterable[Published]) -> pd.DataFrame:

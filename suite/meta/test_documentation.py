@@ -21,6 +21,8 @@ from reference_trainers import TRAINERS
 from reference_trainers.support import events, workload
 from reports.__main__ import COMMANDS
 from reports.core.verdicts import NAMES
+from reports.matrix.cells import Matrix
+from reports.matrix.columns import Column
 from reports.rundir import event_files
 from suite.harness.checks import reproductions
 from suite.harness.core.settings import OPTIONS
@@ -209,6 +211,28 @@ def test_the_readme_says_which_approaches_train():
     printed = generate.matrix.training().splitlines()
     table = "\n".join(line for line in printed if line.startswith("|"))
     assert f"\n{table}\n" in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_versions_are_compared_with_their_newest_keras():
+    labels = {
+        "2.15.1": ("keras2 2.15.0",),
+        "2.16.2": ("tf_keras 2.16.0", "keras3 3.4.1", "keras3 3.15.1"),
+        "2.17.1": ("tf_keras 2.17.0", "keras3 3.6.0", "keras3 3.15.1"),
+    }
+    named = [(version, keras) for version in labels for keras in labels[version]]
+    columns = tuple(Column(version, keras, "3.11") for version, keras in named)
+    pairs = [
+        (f"{old.minor} {old.keras}", f"{new.minor} {new.keras}")
+        for old, new in generate.matrix.neighbors(Matrix(columns, checks=(), published={}))
+    ]
+    assert pairs == [
+        ("2.15 keras2 2.15.0", "2.16 tf_keras 2.16.0"),
+        ("2.16 tf_keras 2.16.0", "2.17 tf_keras 2.17.0"),
+        ("2.17 tf_keras 2.17.0", "2.17 keras3 3.15.1"),
+        ("2.16 keras3 3.15.1", "2.17 keras3 3.15.1"),
+        ("2.16 keras3 3.4.1", "2.16 keras3 3.15.1"),
+        ("2.17 keras3 3.6.0", "2.17 keras3 3.15.1"),
+    ]
 
 
 def test_the_readme_shows_lines_of_the_recorded_run():
