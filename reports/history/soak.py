@@ -1,6 +1,7 @@
 """Soak summary: check many complete runs in a row for flakes, leaks and stretched deadlines.
 
-Only run.json is read, so the evidence of a soak can be kept without the runs themselves.
+The runs may be of several versions of TensorFlow; those of the same versions must have the same
+verdicts. Only run.json is read, so the evidence of a soak can be kept without the runs themselves.
 """
 
 from __future__ import annotations
@@ -15,12 +16,30 @@ from reports.core.verdicts import VERDICTS, is_red
 from reports.rundir.frame import BadInput, duration_s, read_info, refuse_interrupted
 
 NEEDED = ("leaks", "deadline_scale", "git", "data")
-COLUMNS = ("run", "seed", "exit", "verdicts", "leaks", "took")
+COLUMNS = ("run", "TensorFlow", "seed", "exit", "verdicts", "leaks", "took")
 
 
 def verdicts(info: Mapping[str, Any]) -> str:
     counts = info["counts"]
     return ", ".join(row.counted(counts[row.name]) for row in VERDICTS if counts[row.name])
+
+
+def tensorflow(info: Mapping[str, Any]) -> str:
+    """Return the version of TensorFlow with those of Keras, as in "2.21.0 keras3 3.15.1"."""
+    versions = info["versions"]
+    keras = (f"{name} {version}" for name, version in versions.get("keras", {}).items())
+    return " ".join([versions["tensorflow"], *keras])
+
+
+def comparable(info: Mapping[str, Any]) -> dict[str, int]:
+    """Return the counts that runs of the same versions have in common.
+
+    Passes and known deviations are added. A row of the expectations with `may_pass` allows both;
+    a test without such a row that goes from one to the other fails or passes unexpectedly.
+    """
+    counts = dict(info["counts"])
+    counts["passed"] += counts.pop("known_deviation")
+    return counts
 
 
 def problems(runs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -35,11 +54,22 @@ def problems(runs: Sequence[Mapping[str, Any]]) -> list[str]:
             lines.append(f"{run}: deadlines times {info['deadline_scale']:g}")
     seeds = Counter(info["seed"] for info in runs)
     lines += [f"seed {seed} came {count} times" for seed, count in seeds.items() if count > 1]
-    for what in ("counts", "versions", "git", "data"):
-        kinds = {repr(sorted(info[what].items(), key=str)) for info in runs}
+    for what in ("git", "data"):
+        kinds = {_key(info[what]) for info in runs}
         if len(kinds) > 1:
             lines.append(f"{len(kinds)} different {what}: these are not runs of the same thing")
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for info in runs:
+        groups.setdefault(_key(info["versions"]), []).append(info)
+    for group in groups.values():
+        kinds = {_key(comparable(info)) for info in group}
+        if len(kinds) > 1:
+            lines.append(f"{len(kinds)} different counts on TensorFlow {tensorflow(group[0])}")
     return lines
+
+
+def _key(facts: Mapping[str, Any]) -> str:
+    return repr(sorted(facts.items(), key=str))
 
 
 def render(runs: Sequence[Mapping[str, Any]]) -> str:
@@ -47,6 +77,7 @@ def render(runs: Sequence[Mapping[str, Any]]) -> str:
     rows = [
         (
             info["run_id"],
+            tensorflow(info),
             str(info["seed"]),
             str(info["exit_code"]),
             verdicts(info),
@@ -63,8 +94,10 @@ def render(runs: Sequence[Mapping[str, Any]]) -> str:
     seconds = sum(duration_s(info) for info in runs)
     void = problems(runs)
     lines += ["", *void]
+    versions = len({_key(info["versions"]) for info in runs})
     lines.append(
-        f"{plural(len(runs), 'run')} in {seconds / 60:.0f} min: "
+        f"{plural(len(runs), 'run')} on {plural(versions, 'environment')} "
+        f"in {seconds / 60:.0f} min: "
         + (f"void, {plural(len(void), 'problem')}" if void else "no flake, no leak")
     )
     return "\n".join(lines)

@@ -24,6 +24,7 @@ from reports.rundir import frame
 from reports.upgrade import measure
 from suite.harness.core.deadlines import wait_until
 from suite.meta import made_up_run
+from suite.meta.test_documentation import is_tox_environment
 from suite.meta.test_reports_paired import TEST, turns
 
 yaml = pytest.importorskip("ruamel.yaml")
@@ -333,6 +334,27 @@ def test_workflows_use_what_exists():
     for job in upgrade["jobs"].values():
         (step,) = (step for step in job["steps"] if step["uses"] == "./")
         assert set(step["with"]) <= set(action["inputs"])
+
+
+def test_the_matrix_has_all_environments_of_its_label(tmp_path: Path):
+    """The job that lists them is run here; a label that tox cannot read is an error."""
+    workflow = load(ROOT / ".github/workflows/matrix.yml")
+    (step,) = (
+        step for step in workflow["jobs"]["environments"]["steps"] if step.get("id") == "list"
+    )
+    output = tmp_path / "output"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", step["run"]],
+        env={**os.environ, "PATH": path, "GITHUB_OUTPUT": str(output)},
+        cwd=ROOT,
+        check=True,
+    )
+    name, _, value = output.read_text("utf-8").strip().partition("=")
+    assert name == "names"
+    names = json.loads(value)
+    assert {"tf211", "tf221", "tf216-keras3-then", "nightly"} <= set(names)
+    assert all(map(is_tox_environment, names))
 
 
 def test_the_made_up_upgrade_is_one(runner: Runner):

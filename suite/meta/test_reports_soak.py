@@ -48,7 +48,7 @@ def runs(**of_the_last: Any) -> list[dict[str, Any]]:
 def test_soak_summarizes_green_runs():
     assert soak.problems(runs()) == []
     text = soak.render(runs())
-    assert "3 runs in 6 min: no flake, no leak" in text
+    assert "3 runs on 1 environment in 6 min: no flake, no leak" in text
     assert all(f"run-{i}" in text for i in range(3))
 
 
@@ -69,6 +69,23 @@ def test_soak_is_void_for_any_problem(change, problem):
     made = runs(**change)
     assert [p for p in soak.problems(made) if problem in p]
     assert "void" in soak.render(made)
+
+
+OTHER = {"tensorflow": "2.15.1", "keras": {"keras2": "2.15.0"}}
+
+
+def test_a_row_that_may_pass_may_do_so_in_one_run_only():
+    counts = {**GREEN["counts"], "passed": 8, "known_deviation": 2}
+    assert soak.problems(runs(counts=counts)) == []
+
+
+def test_runs_of_other_versions_have_counts_of_their_own():
+    counts = {**GREEN["counts"], "unsupported": 4}
+    made = runs(counts=counts, versions=OTHER)
+    assert soak.problems(made) == []
+    assert "3 runs on 2 environments in 6 min: no flake" in soak.render(made)
+    made.append({**made[-1], "seed": 3, "counts": GREEN["counts"]})
+    assert soak.problems(made) == ["2 different counts on TensorFlow 2.15.1 keras2 2.15.0"]
 
 
 def write(directory: Path, made: list[dict[str, Any]]) -> list[str]:
