@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from reference_trainers import Trainer
@@ -241,6 +243,36 @@ def test_losses_of_some_may_differ_more_after_the_first_epoch(flag, step, apart,
 
     said = judge("equals_large_batch", Compared(run(2.0 * (1.0 + apart)), run(2.0)))
     assert (f"loss of step {step}" in said) == found, said
+
+
+@pytest.mark.parametrize(
+    ("precision", "apart", "found"),
+    [
+        ("float32", "bias", True),
+        ("float32", "kernel", True),
+        ("mixed_bfloat16", "bias", False),
+        ("mixed_bfloat16", "kernel", True),
+    ],
+)
+def test_only_kernels_are_compared_in_mixed_precision(precision, apart, found, tmp_path):
+    """The bias has moved by two fifths less than it should have, or the kernel by one fifth."""
+
+    def run(*moved: float) -> Run:
+        events: list[tuple[str, str, dict[str, Any]]] = []
+        for when, (kernel, bias) in {"initial": (0.0, 0.0), "epoch": moved}.items():
+            path = tmp_path / f"{when}-{kernel}-{bias}.npz"
+            np.savez(path, np.full((2, 2), kernel), np.full(2, bias))
+            event = {**histories.state(when, 1, path.stem), "npz": str(path)}
+            events += [(task, "weights", event) for task in histories.TASKS]
+        step = {"global_step": 1, "loss": 2.0, "examples": 8}
+        events += [(task, "step", step) for task in histories.TASKS]
+        return histories.history(*events, precision=precision)
+
+    less = {"kernel": (0.8, 1.0), "bias": (1.0, 0.6)}[apart]
+    shape = {"kernel": "(2, 2)", "bias": "(2,)"}[apart]
+    said = judge("equals_large_batch", Compared(run(*less), run(1.0, 1.0)))
+    assert (f"of shape {shape} after epoch 1 differ" in said) == found, said
+    assert found or not said
 
 
 @pytest.mark.parametrize(

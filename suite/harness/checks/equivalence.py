@@ -40,6 +40,7 @@ class Tolerance:
     first_epoch: float
     later: float
     later_loss: float
+    biases: bool = True  # whether arrays of one axis have these limits, or none
 
     def weights_after(self, epoch: int) -> float:
         """Return the limit for the weights after that epoch, counted from 1."""
@@ -57,11 +58,14 @@ class Tolerance:
 # makes a quarter or more, already in the first epoch.
 #
 # Where layers compute in bfloat16, of 8 bits, each replica rounds its part of a gradient to
-# bfloat16. Nine seeds gave up to 7e-5 of a loss, and 8e-2 of the distance for a convolution's bias,
-# whose gradient is a sum of thousands. A lost share still shows.
+# bfloat16. Of 197 seeds of TensorFlow's CNN for fit, halves of the batch against whole ones, the
+# losses of ten steps were at most 3e-4 apart, and the kernels 2.3e-2 of their distance. The
+# gradient of a convolution's bias is a sum of thousands of such numbers, which cancel each other:
+# the bias was up to half of its distance apart, and for 8 seeds more than 0.3, which is more than
+# some lost shares make. These show in the kernels, and with float32 in the biases too.
 TOLERANCES = {
     "float32": Tolerance(ROUNDING, 5e-2, 0.1, ROUNDING),
-    "mixed_bfloat16": Tolerance(1e-3, 0.3, 0.3, 1e-3),
+    "mixed_bfloat16": Tolerance(1e-3, 5e-2, 0.1, 1e-3, biases=False),
 }
 # Batch normalization passes on to all examples what a ReLU chose for one. One seed drawn by a whole
 # run had equal losses in four steps, 1e-7 between them in the fifth, and 7.3e-5 in the sixth. Where
@@ -130,6 +134,8 @@ def equals_large_batch(run: Run, reference: Run) -> None:
             when = f"after epoch {epoch}" if seen else "at the end"
             what = f"weights {i} of shape {after.shape} {when}"
             require(after.shape == wanted_after.shape, f"{what} against {wanted_after.shape}")
+            if after.ndim == 1 and not tolerance.biases:
+                continue
             limit = tolerance.weights_after(epoch)
             whose = "one process with the whole batch"
             weights_near(what, after, whose, wanted_after, start[i], limit)
