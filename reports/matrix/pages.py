@@ -57,9 +57,11 @@ def _index(matrix: Matrix) -> Page:
         for old, new in zip(matrix.columns, matrix.columns[1:], strict=False)
     ]
     versions = [(column.name, version_path(column)) for column in matrix.columns]
+    tensorflows = {column.tensorflow for column in matrix.columns}
     lead = (
         "Which documented way of distributed training works on which TensorFlow: "
-        f"{plural(len(matrix.checks), 'check')} on {plural(len(matrix.columns), 'version')}."
+        f"{plural(len(matrix.checks), 'check')} on {plural(len(tensorflows), 'version')}, "
+        f"in {plural(len(matrix.columns), 'column')} with one Keras each."
     )
     note = (
         f"{ORDER} A cell shows the worst result of the approach's checks: 2 of 59 means that two "

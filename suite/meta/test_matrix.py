@@ -102,6 +102,14 @@ def test_approach_without_keras_is_in_every_column_of_its_version(tmp_path: Path
     assert words(matrix, SUPERVISOR) == ["works", "works"]
 
 
+def test_index_counts_versions_of_tensorflow_and_columns(tmp_path: Path):
+    kinds = (NEW, {**NEW, "keras": "tf_keras 2.21.0"}, OLD)
+    runs = [str(write(tmp_path / str(i), [row(own)])) for i, own in enumerate(kinds)]
+    assert command.main(["matrix", *runs, "-o", str(tmp_path / "site")]) == 0
+    said = Document(tmp_path / "site/index.html").said
+    assert "1 check on 2 versions, in 3 columns with one Keras each." in said
+
+
 def test_run_without_keras_has_columns_of_what_was_installed(tmp_path: Path):
     (column,) = matrix_of(write(tmp_path / "a", [row(NEW, trainer=SUPERVISOR)])).columns
     assert column.keras == NEW["keras"]
