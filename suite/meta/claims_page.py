@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from suite.harness.core.settings import TAKEN_IN_BY
 from suite.harness.tables.claims import Claim, Claims
 from suite.meta import sources
 from suite.meta.groups import CHECKS, RED
@@ -26,12 +27,16 @@ OWN_RULES = {
 
 @dataclass(frozen=True)
 class Test:
-    """A test function: its file and name, its claims and the checks that it calls."""
+    """A test function: its file and name, its claims and the checks that it calls.
+
+    `option`: the option of pytest without which a run leaves the test out; "" if there is none.
+    """
 
     path: Path
     name: str
     claims: tuple[str, ...]
     checks: tuple[str, ...]
+    option: str = ""
 
 
 def tests() -> Iterator[Test]:
@@ -42,7 +47,7 @@ def tests() -> Iterator[Test]:
         for name, node in own.items():
             if name.startswith("test_"):
                 called = dict.fromkeys(_checks(node, helpers | own))
-                yield Test(path, name, tuple(_claims(node)), tuple(called))
+                yield Test(path, name, tuple(_claims(node)), tuple(called), _option(node))
 
 
 def functions(path: Path) -> dict[str, ast.FunctionDef]:
@@ -61,6 +66,13 @@ def _claims(function: ast.FunctionDef) -> Iterator[str]:
     for decorator in function.decorator_list:
         if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.claim":
             yield from (a.value for a in decorator.args if isinstance(a, ast.Constant))  # type: ignore[misc]
+
+
+def _option(function: ast.FunctionDef) -> str:
+    marks = {
+        ast.unparse(decorator).removeprefix("pytest.mark.") for decorator in function.decorator_list
+    }
+    return " ".join(row.flag for mark, row in TAKEN_IN_BY.items() if mark in marks)
 
 
 def _checks(function: ast.AST, others: Mapping[str, ast.FunctionDef]) -> Iterator[str]:

@@ -76,6 +76,16 @@ def test_every_test_names_a_claim_of_each_trainer_that_it_examines(path: Path):
     assert without == []
 
 
+def test_a_claim_names_the_option_that_all_of_its_tests_need():
+    """Without it, no contributed run could be complete."""
+    options: dict[str, set[str]] = {}
+    for test in claims_page.tests():
+        for claim in test.claims:
+            options.setdefault(claim, set()).add(test.option)
+    needed = {claim: "" if "" in found else min(found) for claim, found in options.items()}
+    assert {claim.id: claim.option for claim in Claims.load().values()} == needed
+
+
 def test_every_claim_has_its_place_in_the_reference():
     families = claims_page.families()
     listed = [each.id for group in families.values() for each in group]
