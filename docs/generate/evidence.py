@@ -37,6 +37,7 @@ CAMPAIGNS: Mapping[str, tuple[str, ...]] = {
     "engines": ("reports engines DIRECTORY/*",),
     "many-workers": ("suite.campaigns workers FILE",),
     "soak": ("reports soak DIRECTORY/*",),
+    "whole-runs": ("reports soak DIRECTORY/*",),
     "gate": ("suite.campaigns trials FILE",),
     "pinning": (
         "suite.campaigns trials --comparisons 1 --runs '*-pinned' FILE",
