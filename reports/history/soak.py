@@ -13,6 +13,7 @@ from typing import Any
 
 from reports.core.text import plural
 from reports.core.verdicts import VERDICTS, is_red
+from reports.render import run_facts
 from reports.rundir.frame import BadInput, duration_s, read_info, refuse_interrupted
 
 NEEDED = ("leaks", "deadline_scale", "git", "data")
@@ -22,13 +23,6 @@ COLUMNS = ("run", "TensorFlow", "seed", "exit", "verdicts", "leaks", "took")
 def verdicts(info: Mapping[str, Any]) -> str:
     counts = info["counts"]
     return ", ".join(row.counted(counts[row.name]) for row in VERDICTS if counts[row.name])
-
-
-def tensorflow(info: Mapping[str, Any]) -> str:
-    """Return the version of TensorFlow with those of Keras, as in "2.21.0 keras3 3.15.1"."""
-    versions = info["versions"]
-    keras = (f"{name} {version}" for name, version in versions.get("keras", {}).items())
-    return " ".join([versions["tensorflow"], *keras])
 
 
 def comparable(info: Mapping[str, Any]) -> dict[str, int]:
@@ -58,14 +52,23 @@ def problems(runs: Sequence[Mapping[str, Any]]) -> list[str]:
         kinds = {_key(info[what]) for info in runs}
         if len(kinds) > 1:
             lines.append(f"{len(kinds)} different {what}: these are not runs of the same thing")
+    for group in _environments(runs):
+        kinds = {_key(comparable(info)) for info in group}
+        if len(kinds) > 1:
+            lines.append(f"{len(kinds)} different counts on TensorFlow {_tensorflow(group[0])}")
+    return lines
+
+
+def _tensorflow(info: Mapping[str, Any]) -> str:
+    return f"{info['versions']['tensorflow']} {run_facts.keras(info)}"
+
+
+def _environments(runs: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Return the runs in groups with the same versions of everything."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for info in runs:
         groups.setdefault(_key(info["versions"]), []).append(info)
-    for group in groups.values():
-        kinds = {_key(comparable(info)) for info in group}
-        if len(kinds) > 1:
-            lines.append(f"{len(kinds)} different counts on TensorFlow {tensorflow(group[0])}")
-    return lines
+    return list(groups.values())
 
 
 def _key(facts: Mapping[str, Any]) -> str:
@@ -77,7 +80,7 @@ def render(runs: Sequence[Mapping[str, Any]]) -> str:
     rows = [
         (
             info["run_id"],
-            tensorflow(info),
+            _tensorflow(info),
             str(info["seed"]),
             str(info["exit_code"]),
             verdicts(info),
@@ -94,9 +97,8 @@ def render(runs: Sequence[Mapping[str, Any]]) -> str:
     seconds = sum(duration_s(info) for info in runs)
     void = problems(runs)
     lines += ["", *void]
-    versions = len({_key(info["versions"]) for info in runs})
     lines.append(
-        f"{plural(len(runs), 'run')} on {plural(versions, 'environment')} "
+        f"{plural(len(runs), 'run')} on {plural(len(_environments(runs)), 'environment')} "
         f"in {seconds / 60:.0f} min: "
         + (f"void, {plural(len(void), 'problem')}" if void else "no flake, no leak")
     )

@@ -36,7 +36,7 @@ class Test:
     name: str
     claims: tuple[str, ...]
     checks: tuple[str, ...]
-    option: str = ""
+    option: str
 
 
 def tests() -> Iterator[Test]:
