@@ -677,12 +677,12 @@ def aggregated(launch: FakeCase) -> Run:
 
 
 def resources(launch: FakeCase) -> Run:
-    """Return looks at a task for 600 steps, of which the first quarter may grow."""
+    """Return looks at a task for 1,500 steps, of which the first quarter may grow."""
     each = {"heap_bytes": 1000, "threads": 0, "files": 0}
     each |= {"keeps_its_steps": {"heap_bytes": 200_000}}.get(launch.defect, {})
     looks = [
-        {"step": step, **{name: max(0, step - 150) * amount for name, amount in each.items()}}
-        for step in range(0, 601, 50)
+        {"step": step, **{name: max(0, step - 375) * amount for name, amount in each.items()}}
+        for step in range(0, 1501, 125)
     ]
     return history(*((task, "resources", look) for look in looks for task in TASKS))
 
