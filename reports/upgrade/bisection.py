@@ -218,18 +218,20 @@ class Bisection:
 
     def _trial(self, side: Side) -> Trial:
         """Examine one environment; what cannot be installed or run is UNKNOWN."""
+        packages = " ".join(side.requirements)
         try:
-            trial = self._examined(side)
+            trial = self._examined(side, packages)
+        except environments.NotInstalled as error:
+            trial = Trial(packages, UNKNOWN, f"cannot be installed: {error.reason}")
         except BadInput as error:
-            trial = Trial(" ".join(side.requirements), UNKNOWN, str(error))
+            trial = Trial(packages, UNKNOWN, str(error))
         self.trials.append(trial)
         return trial
 
-    def _examined(self, side: Side) -> Trial:
+    def _examined(self, side: Side, packages: str) -> Trial:
         python = self._python(side)
         installed = _installed(python)
         self.installed[installed[self.package]] = installed
-        packages = " ".join(side.requirements)
         if self.options.test:
             return self._tested(side, python, packages, on_side(self.options.test, installed))
         return self._timed(side, python, packages, on_side(f"[1-{self.options.series}]", installed))

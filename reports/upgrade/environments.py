@@ -12,6 +12,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from filelock import FileLock
@@ -23,6 +24,17 @@ from reports.upgrade.sides import Side
 STAMP = "made-of.json"  # in a complete environment: what it was made of
 # Variables that pip obeys and that concern another environment.
 FOREIGN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+
+
+CONFLICT = "The conflict is caused by:"  # of pip, before lines that are indented
+
+
+class NotInstalled(BadInput):
+    """An environment cannot be made. `reason`: pip's, in one line."""
+
+    def __init__(self, side: Side, reason: str) -> None:
+        super().__init__(f"--{side.name} {side.text}: cannot be installed: {reason}")
+        self.reason = reason
 
 
 def cache() -> Path:
@@ -37,7 +49,7 @@ def python_of(side: Side, directory: Path, again: bool = False) -> str:
     An environment is made of requirements as they are written. One that was made before is used
     as it is, even if a newer release fits the requirement by now; `again` makes it anew.
 
-    Raise BadInput with pip's reason if it cannot be made. Nothing is left of it then.
+    Raise NotInstalled with pip's reason if it cannot be made. Nothing is left of it then.
     """
     interpreter = side.interpreter or sys.executable
     if not side.requirements:
@@ -78,16 +90,24 @@ def _make(side: Side, interpreter: str, place: Path) -> None:
     print(f"{side.name}: installing {' '.join(side.requirements)}", file=sys.stderr, flush=True)
     _run(side, [interpreter, "-m", "venv", str(place)])
     pip = [str(place / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install"]
-    _run(side, [*pip, "--quiet", *side.requirements])
+    _run(side, [*pip, *side.requirements])
 
 
 def _run(side: Side, command: Sequence[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, env=_own(), check=False)
+    pipe, same = subprocess.PIPE, subprocess.STDOUT  # pip prints the conflict on stdout
+    done = subprocess.run(command, stdout=pipe, stderr=same, text=True, env=_own(), check=False)
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
-        errors = [line for line in lines if line.startswith("ERROR:")] or lines[-1:]
-        reason = one_line(errors[-1].removeprefix("ERROR:")).strip() if errors else "no message"
-        raise BadInput(f"--{side.name} {side.text}: cannot be installed: {reason}")
+        raise NotInstalled(side, _reason(done.stdout))
+
+
+def _reason(printed: str) -> str:
+    """Return the requirements that contradict each other, or pip's last error, in one line."""
+    lines = [line for line in printed.splitlines() if line.strip()]
+    if CONFLICT in lines:
+        after = lines[lines.index(CONFLICT) + 1 :]
+        return one_line("; ".join(map(str.strip, takewhile(lambda line: line[0] == " ", after))))
+    errors = [line for line in lines if line.startswith("ERROR:")] or lines[-1:]
+    return one_line(errors[-1].removeprefix("ERROR:")).strip() if errors else "no message"
 
 
 def _own() -> Mapping[str, str]:

@@ -13,7 +13,6 @@ import pytest
 from reports import __main__ as command
 from reports.ab import suite_run
 from reports.rundir import frame
-from reports.rundir.frame import BadInput
 from reports.upgrade import bisection, environments, sides
 from reports.upgrade.bisection import BAD, GOOD, UNKNOWN, Search, Trial
 from suite.meta import made_up_run
@@ -83,7 +82,7 @@ class Index:
             version = next(text for text in RELEASED if text.startswith(version[:-1]))
         protobuf = found.get("protobuf", self.protobuf.get(version, "5.1"))
         if {version, f"{version} {protobuf}"} & self.refused:
-            raise BadInput("cannot be installed: no wheel")
+            raise environments.NotInstalled(side, "no wheel")
         self.made.append(" ".join(side.requirements))
         return f"{version}|{protobuf}"
 
@@ -177,7 +176,9 @@ def test_a_release_between_that_cannot_be_installed(index: Index, tmp_path: Path
     assert bisect(tmp_path, "--test", NODE) == 1
     printed = capsys.readouterr().out
     assert "good on tensorflow 2.19.0, bad on 2.20.0; not examined between them: 2.19.1" in printed
-    assert "cannot be installed: no wheel" in printed
+    assert (
+        "│ cannot be installed: no wheel" in printed or "  cannot be installed: no wheel" in printed
+    )
 
 
 @pytest.mark.usefixtures("index")

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,27 @@ def test_the_error_has_the_reason_of_pip(monkeypatch: pytest.MonkeyPatch):
     pip = [sys.executable, "-m", "pip", "install", "--dry-run", "no-such-package-at-all"]
     with pytest.raises(BadInput, match="cannot be installed: No matching distribution found"):
         environments._run(read("no-such-package-at-all"), pip)
+
+
+def test_the_error_has_the_requirements_that_contradict_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A real pip with two releases of an empty package, and one that needs the later."""
+    for name, version, needs in (("low", "1.0", ""), ("low", "2.0", ""), ("high", "1.0", "low>1")):
+        facts = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        facts += f"Requires-Dist: {needs}\n" if needs else ""
+        with zipfile.ZipFile(tmp_path / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+            place = f"{name}-{version}.dist-info"
+            wheel.writestr(f"{place}/METADATA", facts)
+            wheel.writestr(f"{place}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+            wheel.writestr(f"{place}/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    pip = [sys.executable, "-m", "pip", "install", "--dry-run", "high==1.0", "low==1.0"]
+    with pytest.raises(environments.NotInstalled) as found:
+        environments._run(read("high==1.0 low==1.0"), pip)
+    assert found.value.reason == "The user requested low==1.0; high 1.0 depends on low>1"
 
 
 def test_what_is_no_python_is_refused(tmp_path: Path):
