@@ -1033,6 +1033,32 @@ def test_hooks_are_taken_out_and_put_back_wherever_they_are(monkeypatch: pytest.
     assert not failures
 
 
+def test_an_inherited_function_is_found_at_the_class_that_has_it(monkeypatch: Any):
+    """Before TensorFlow 2.14, ResourceVariable has the `assign` of its base class."""
+
+    class Base:
+        def assign(self) -> int:
+            return 3
+
+    class Variable(Base):
+        pass
+
+    module = ModuleType("made_up")
+    vars(module).update(Base=Base, Variable=Variable)
+    monkeypatch.setitem(sys.modules, "made_up", module)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    seen: list[str] = []
+
+    def row(name: str) -> hooks.Hook:
+        return hooks.Hook(name, ("made_up:" + name,), before=lambda *_: seen.append(name))
+
+    names = ["Base.assign", "Variable.assign", "Variable.assign_add"]
+    installation = hooks.Installation(quiet_observer([]), [row(name) for name in names])
+    assert installation.missing() == ["made_up:Variable.assign_add"]
+    assert Variable().assign() == 3
+    assert seen == ["Base.assign"]
+
+
 def reporting(body: str) -> str:
     """Return a program that imports the module of reports."""
     where = str(ROOT / "reference_trainers")

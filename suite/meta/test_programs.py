@@ -535,6 +535,24 @@ def test_failed_hook_is_a_harness_error_where_events_are_needed():
     assert Event.parse(run.events[0].line()).name == "hook_failed"
 
 
+def test_a_red_test_without_all_hooks_is_a_harness_error():
+    run = history(("worker/1", "observing", {"hooks": [], "missing": ["keras:Trainer.fit"]}))
+    complete = history(("worker/1", "observing", {"hooks": [], "missing": []}))
+    judged = Item(stash={fixtures.RUNS: [complete, run]})
+    says = "does not find keras:Trainer.fit in worker/1; so this may be wrong: no evaluation"
+    for error in (CheckFailed, TypeError, DeadlineExceeded):
+        found = fixtures.unseen(judged, error("no evaluation"))  # type: ignore[arg-type]
+        assert isinstance(found, HarnessError)
+        assert says in str(found)
+    for item, error in (
+        (Item(stash={fixtures.RUNS: [complete]}), CheckFailed("no evaluation")),
+        (judged, None),
+        (judged, TrainerFailed("exit 1")),
+        (judged, HarnessError("no memory")),
+    ):
+        assert fixtures.unseen(item, error) is error  # type: ignore[arg-type]
+
+
 def epochs(*numbers: int) -> list[tuple[str, str, dict[str, int]]]:
     made = []
     for number in numbers:

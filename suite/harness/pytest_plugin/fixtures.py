@@ -13,7 +13,14 @@ import pytest
 from suite.harness.core import outcomes
 from suite.harness.core.case import Case
 from suite.harness.core.deadlines import Deadlines
-from suite.harness.core.errors import CheckFailed, HarnessError, NotExamined, event_missing
+from suite.harness.core.errors import (
+    CheckFailed,
+    DeadlineExceeded,
+    HarnessError,
+    NotExamined,
+    TrainerFailed,
+    event_missing,
+)
 from suite.harness.core.history import Run
 from suite.harness.environment.dataset import Dataset
 from suite.harness.environment.interpreter import Interpreter
@@ -208,6 +215,26 @@ def blamed(item: pytest.Item, error: BaseException | None) -> BaseException | No
     if isinstance(error, CheckFailed):
         for hook in filter(None, map(failed_hook, item.stash.get(RUNS, []))):
             return HarnessError(f"{hook}; so this may be wrong: {error}")
+    return error
+
+
+def unseen(item: pytest.Item, error: BaseException | None) -> BaseException | None:
+    """Return the error of a red test, as a HarnessError if the observer lacks a function.
+
+    A later TensorFlow or Keras may have moved the function. Events are missing then, which is no
+    failure of a trainer. If a task ended in a failure, that remains the reason.
+    """
+    crashed = isinstance(error, TrainerFailed) and not isinstance(error, DeadlineExceeded)
+    if error is None or crashed or isinstance(error, HarnessError):
+        return error
+    for run in item.stash.get(RUNS, []):
+        for event in run.of("observing"):
+            if event["missing"]:
+                places = ", ".join(event["missing"])
+                return HarnessError(
+                    f"the observer does not find {places} in {event.task}; so this may be wrong: "
+                    f"{error}"
+                )
     return error
 
 

@@ -28,6 +28,7 @@ from suite.harness.pytest_plugin.fixtures import (
     needed_scenario,
     scenario_name,
     scenario_of,
+    unseen,
 )
 from suite.harness.session.session import SESSION, Session
 from suite.harness.tables import verdicts
@@ -124,6 +125,9 @@ def judge(item: pytest.Item, call: pytest.CallInfo[Any], report: pytest.TestRepo
     if report.when == "teardown":
         row = None  # a row is about the approach, and teardown only cleans up
     judgement = verdicts.decide(error, row, phase=report.when)
+    if judgement.verdict in (verdicts.FAILED, verdicts.HARNESS_ERROR):
+        error = unseen(item, error)
+        judgement = verdicts.decide(error, row, phase=report.when)
     apply(report, judgement)
     again = reproduce(item, session)
     explained = text.bounded(explain(item, error)) if report.failed else hangs(item)

@@ -158,8 +158,8 @@ class Installation(object):
             class_name, last = attribute.split(".")
             owner = vars(module).get(class_name)
         function = vars(owner).get(last) if owner is not None else None
-        if function is None:
-            return False
+        if function is None:  # a class may inherit it from one that another hook watches
+            return hasattr(getattr(owner, last, None), "observed_by")
         if getattr(function, "observed_by", None) is guarded:
             return True  # the class is in two modules
         observed = guarded.wrap(function)

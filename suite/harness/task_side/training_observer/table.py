@@ -29,8 +29,10 @@ def of_callbacks(name):
     return in_keras_2("callbacks", place) + ("keras.src.callbacks.callback_list:" + place,)
 
 
-def of_model(name, keras_3="keras.src.models.model:Model"):
-    return in_keras_2("engine.training", "Model." + name) + ("%s.%s" % (keras_3, name),)
+def of_model(name, keras_3=("keras.src.models.model:Model",)):
+    return in_keras_2("engine.training", "Model." + name) + tuple(
+        "%s.%s" % (owner, name) for owner in keras_3
+    )
 
 
 def assigned(place, names=("assign", "assign_add", "assign_sub")):
@@ -47,7 +49,10 @@ def assigned(place, names=("assign", "assign_add", "assign_sub")):
 
 PYTHON = "tensorflow.python."
 CLUSTER = PYTHON + "distribute.coordinator.cluster_coordinator:"
-TRAINER_3 = "keras.src.backend.tensorflow.trainer:TensorFlowTrainer"
+TRAINER_3 = (
+    "keras.src.backend.tensorflow.trainer:TensorFlowTrainer",
+    "keras.src.backend.tensorflow.trainer:Trainer",  # since Keras 3.16
+)
 FUNCTION = PYTHON + "eager.polymorphic_function.polymorphic_function:Function."
 FUNCTION_BEFORE_2_11 = PYTHON + "eager.def_function:Function."
 REPLICA = PYTHON + "distribute.mirrored_run:_MirroredReplicaThread."
