@@ -19,7 +19,7 @@ from reports.rundir import frame
 from reports.rundir.frame import BadInput, RunFrames
 
 VALID_EXIT_CODES = (0, 1)  # exit codes of pytest: 1 is a red verdict; the measurements remain valid
-NO_SUCH_TEST = 4  # pytest's exit code for a test or an option that it does not know
+REFUSED = 4  # pytest's exit code for arguments that it, or the suite, does not accept
 PR_SET_PDEATHSIG = 1  # prctl(2)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 T = TypeVar("T")
@@ -61,10 +61,10 @@ def run(
     env = {**os.environ, **dict(text.split("=", 1) for text in variables)}
     code, _ = _pytest(arguments, subprocess.Popen.wait, stdout=sys.stderr, env=env)
     if code not in VALID_EXIT_CODES or not (directory / "run.json").exists():
-        why = f"pytest ended with exit code {code}"
-        if code == NO_SUCH_TEST:
-            why = "pytest knows no such test or option; its own message is above"
-        raise BadInput(f"nothing was measured: {why}")
+        why = f"ended with exit code {code}"
+        if code == REFUSED:
+            why = "refused its arguments; its own message is above"
+        raise BadInput(f"nothing was measured: pytest {why}")
     return frame.load(directory)
 
 

@@ -24,8 +24,6 @@ from reports.upgrade.sides import Side
 STAMP = "made-of.json"  # in a complete environment: what it was made of
 # Variables that pip obeys and that concern another environment.
 FOREIGN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
-
-
 CONFLICT = "The conflict is caused by:"  # of pip, before lines that are indented
 
 
@@ -49,7 +47,8 @@ def python_of(side: Side, directory: Path, again: bool = False) -> str:
     An environment is made of requirements as they are written. One that was made before is used
     as it is, even if a newer release fits the requirement by now; `again` makes it anew.
 
-    Raise NotInstalled with pip's reason if it cannot be made. Nothing is left of it then.
+    Raise NotInstalled with pip's reason if it cannot be made. Nothing is left of it then. Raise
+    BadInput if the side's interpreter is no Python.
     """
     interpreter = side.interpreter or sys.executable
     if not side.requirements:

@@ -212,10 +212,7 @@ def blamed(item: pytest.Item, error: BaseException | None) -> BaseException | No
 
     What a check misses may be what the observer did not write.
     """
-    if isinstance(error, CheckFailed):
-        for hook in filter(None, map(failed_hook, item.stash.get(RUNS, []))):
-            return HarnessError(f"{hook}; so this may be wrong: {error}")
-    return error
+    return _doubted(item, failed_hook, error) if isinstance(error, CheckFailed) else error
 
 
 def unseen(item: pytest.Item, error: BaseException | None) -> BaseException | None:
@@ -227,14 +224,21 @@ def unseen(item: pytest.Item, error: BaseException | None) -> BaseException | No
     crashed = isinstance(error, TrainerFailed) and not isinstance(error, DeadlineExceeded)
     if error is None or crashed or isinstance(error, HarnessError):
         return error
-    for run in item.stash.get(RUNS, []):
-        for event in run.of("observing"):
-            if event["missing"]:
-                places = ", ".join(event["missing"])
-                return HarnessError(
-                    f"the observer does not find {places} in {event.task}; so this may be wrong: "
-                    f"{error}"
-                )
+    return _doubted(item, lacking_hooks, error)
+
+
+def lacking_hooks(run: Run) -> str:
+    """Return which functions the observer of a task does not find; "" if it finds all."""
+    for event in run.of("observing"):
+        if event["missing"]:
+            return f"the observer does not find {', '.join(event['missing'])} in {event.task}"
+    return ""
+
+
+def _doubted(item: pytest.Item, doubt: Callable[[Run], str], error: BaseException) -> BaseException:
+    """Return the error as a HarnessError if there is a doubt about a run of the test."""
+    for found in filter(None, map(doubt, item.stash.get(RUNS, []))):
+        return HarnessError(f"{found}; so this may be wrong: {error}")
     return error
 
 
